@@ -1,0 +1,238 @@
+"""Sequences of tokens, each with one query and one label: what a softmax-attention layer is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attsvm.errors import InputError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
+    """``value`` as a NumPy array; torch tensors are taken off their device and graph."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # NumPy has no such type; float32 holds it exactly
+            value = value.float()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array ({error}); pad it and give a mask, or use AttentionData.from_bags") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
+    return array
+
+
+def _index(position: NDArray[Any]) -> str:
+    return "[" + ", ".join(str(int(k)) for k in position) + "]"
+
+
+def _to_float(name: str, value: ArrayLike) -> FloatArray:
+    # A copy always: the dataclass is frozen and must not change when the caller's array does.
+    return np.array(_as_numpy(name, value), dtype=np.float64, order="C")
+
+
+def _require_finite(name: str, array: FloatArray) -> None:
+    finite = np.isfinite(array)
+    if not finite.all():
+        where = np.argwhere(~finite)[0]
+        value = array[tuple(where)]
+        raise InputError(f"{name} of shape {array.shape} holds {value} at {_index(where)}; every value must be finite")
+
+
+@dataclass(frozen=True)
+class AttentionData:
+    r"""Token sequences with queries and labels, :math:`(X_i, z_i, Y_i)_{i\le n}`.
+
+    Shapes may carry any leading axes in front (independent instances, one per run).
+
+    Attributes:
+        tokens: ``(..., n, T, d_x)``, row ``tokens[i, t]`` is token :math:`x_{it}`. Masked tokens are stored as zeros.
+        labels: ``(..., n)`` with values -1.0 or +1.0.
+        queries: ``(..., n, d_z)``. When left out, the first visible token of each sequence (self-attention).
+            ``d_z`` need not equal ``d_x``.
+        mask: ``(..., n, T)`` booleans, True where the token exists. When left out, every token exists.
+
+    All arrays are float64 copies and read-only.
+
+    Raises:
+        InputError: wrong rank or shape, a value that is not finite, a label other than -1 and +1,
+            no sequence, no token, or a sequence whose mask hides everything.
+    """
+
+    tokens: FloatArray
+    labels: FloatArray
+    queries: FloatArray = field(default=None)  # type: ignore[assignment]
+    mask: BoolArray = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        tokens = _to_float("tokens", self.tokens)
+        if tokens.ndim < 3:
+            raise InputError(f"tokens has shape {tokens.shape}; it needs at least three axes (sequences, tokens, features)")
+        for axis, what in ((-3, "sequences"), (-2, "tokens"), (-1, "features")):
+            if tokens.shape[axis] == 0:
+                raise InputError(f"tokens has shape {tokens.shape}, so there are no {what}; give at least one")
+        mask = self._checked_mask(self.mask, tokens.shape[:-1])
+        tokens[~mask] = 0.0
+        _require_finite("tokens", tokens)
+        labels = self._checked_labels(self.labels, tokens.shape[:-2])
+        queries = self._checked_queries(self.queries, tokens, mask)
+        for name, array in (("tokens", tokens), ("labels", labels), ("queries", queries), ("mask", mask)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @staticmethod
+    def _checked_mask(value: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
+        if value is None:
+            return np.ones(shape, dtype=np.bool_)
+        raw = _as_numpy("mask", value)
+        if raw.shape != shape:
+            raise InputError(f"mask has shape {raw.shape}; it must be {shape}, one entry per token")
+        if raw.dtype.kind != "b" and not np.isin(raw, (0, 1)).all():
+            where = np.argwhere(~np.isin(raw, (0, 1)))[0]
+            raise InputError(f"mask holds {raw[tuple(where)]} at {_index(where)}; use booleans or 0 and 1")
+        mask: BoolArray = np.array(raw, dtype=np.bool_, order="C")
+        hidden = ~mask.any(axis=-1)
+        if hidden.any():
+            raise InputError(f"mask hides every token of sequence {_index(np.argwhere(hidden)[0])}; drop the sequence or show a token")
+        return mask
+
+    @staticmethod
+    def _checked_labels(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+        labels = _to_float("labels", value)
+        if labels.shape != shape:
+            raise InputError(f"labels has shape {labels.shape}; it must be {shape}, one label per sequence")
+        wrong = (labels != 1.0) & (labels != -1.0)
+        if wrong.any():
+            where = np.argwhere(wrong)[0]
+            raise InputError(f"labels holds {labels[tuple(where)]:g} at {_index(where)}; labels must be -1 or +1 (for 0 and 1, pass 2*y-1)")
+        return labels
+
+    @staticmethod
+    def _checked_queries(value: ArrayLike | None, tokens: FloatArray, mask: BoolArray) -> FloatArray:
+        if value is None:
+            first = np.argmax(mask, axis=-1)[..., None, None]
+            return np.ascontiguousarray(np.take_along_axis(tokens, first, axis=-2)[..., 0, :])
+        queries = _to_float("queries", value)
+        if queries.ndim != tokens.ndim - 1 or queries.shape[:-1] != tokens.shape[:-2]:
+            raise InputError(f"queries has shape {queries.shape}; it must be {(*tokens.shape[:-2], 'd_z')}, one query per sequence")
+        if queries.shape[-1] == 0:
+            raise InputError(f"queries has shape {queries.shape}, so it has no features; give at least one")
+        _require_finite("queries", queries)
+        return queries
+
+    @classmethod
+    def from_bags(cls, bags: Sequence[ArrayLike], labels: ArrayLike, queries: ArrayLike | None = None) -> AttentionData:
+        """Data from sequences of different lengths: ``bags[i]`` has shape ``(T_i, d_x)``.
+
+        Raises:
+            InputError: no bags, an empty bag, a bag of another rank or feature count, or what the class itself refuses.
+        """
+        if len(bags) == 0:
+            raise InputError("bags is empty; give at least one sequence")
+        arrays = [_as_numpy(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
+        width = arrays[0].shape[-1] if arrays[0].ndim == 2 else 0
+        for i, array in enumerate(arrays):
+            if array.ndim != 2:
+                raise InputError(f"bags[{i}] has shape {array.shape}; each sequence must be (tokens, features)")
+            if array.shape[0] == 0:
+                raise InputError(f"bags[{i}] has no tokens; drop the sequence or give it a token")
+            if array.shape[1] != width:
+                raise InputError(f"bags[{i}] has {array.shape[1]} features, bags[0] has {width}; all tokens need the same number")
+        longest = max(len(array) for array in arrays)
+        tokens = np.zeros((len(arrays), longest, width))
+        mask = np.zeros((len(arrays), longest), dtype=np.bool_)
+        for i, array in enumerate(arrays):
+            tokens[i, : len(array)] = array
+            mask[i, : len(array)] = True
+        return cls(tokens=tokens, labels=labels, queries=queries, mask=mask)  # type: ignore[arg-type]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes in front of the sequences; ``()`` for one instance."""
+        return self.tokens.shape[:-3]
+
+    @property
+    def n(self) -> int:
+        """Number of sequences (per instance)."""
+        return int(self.tokens.shape[-3])
+
+    @property
+    def T(self) -> int:
+        """Length of the longest sequence."""
+        return int(self.tokens.shape[-2])
+
+    @property
+    def d_x(self) -> int:
+        """Features of a token."""
+        return int(self.tokens.shape[-1])
+
+    @property
+    def d_z(self) -> int:
+        """Features of a query."""
+        return int(self.queries.shape[-1])
+
+    @property
+    def lengths(self) -> IntArray:
+        """``(..., n)``: the number of visible tokens of each sequence."""
+        return self.mask.sum(axis=-1)
+
+    def instance(self, *index: int) -> AttentionData:
+        """One instance out of the leading axes: ``data.instance(3)`` where ``batch_shape == (100,)``.
+
+        Raises:
+            InputError: the number of indices differs from the number of leading axes.
+        """
+        if len(index) != len(self.batch_shape):
+            raise InputError(f"instance needs {len(self.batch_shape)} indices for leading axes {self.batch_shape}, got {len(index)}")
+        return AttentionData(self.tokens[index], self.labels[index], self.queries[index], self.mask[index])
+
+    def take(self, sequences: ArrayLike) -> AttentionData:
+        """The sequences at these positions (integers or a boolean mask), padding trimmed to the longest one left."""
+        chosen = np.asarray(sequences)
+        mask = self.mask[..., chosen, :]
+        visible = np.flatnonzero(mask.reshape(-1, self.T).any(axis=0))
+        stop = int(visible[-1]) + 1 if len(visible) else 1
+        return AttentionData(
+            self.tokens[..., chosen, :stop, :], self.labels[..., chosen], self.queries[..., chosen, :], mask[..., :stop]
+        )
+
+    def duplicate_tokens(self) -> BoolArray:
+        """``(..., n, T)``: True where a visible token equals an earlier visible token of its sequence, bit for bit.
+
+        Equal tokens always have equal attention logits, so no weights can select one over the other.
+        """
+        duplicate = np.zeros(self.mask.shape, dtype=np.bool_)
+        flat_tokens = self.tokens.reshape(-1, self.T, self.d_x) + 0.0  # -0.0 and 0.0 are the same token
+        flat_mask, flat_out = self.mask.reshape(-1, self.T), duplicate.reshape(-1, self.T)
+        for tokens, mask, out in zip(flat_tokens, flat_mask, flat_out, strict=True):
+            visible = np.flatnonzero(mask)
+            _, first, inverse = np.unique(tokens[visible], axis=0, return_index=True, return_inverse=True)
+            out[visible] = first[inverse.reshape(-1)] != np.arange(len(visible))
+        return duplicate
+
+    def without_duplicates(self) -> AttentionData:
+        """The same data with every repeated token of a sequence masked, its first occurrence kept."""
+        return AttentionData(self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens())
+
+    def save(self, path: str | Path) -> None:
+        """Write to ``.npz`` or ``.safetensors`` (chosen by the suffix), atomically. See :func:`attsvm.files.save_data`."""
+        from attsvm.files import save_data
+
+        save_data(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> AttentionData:
+        """Read a file that :meth:`save` wrote, or any with arrays ``X``, ``y`` and optional ``Z``, ``mask``."""
+        from attsvm.files import load_data
+
+        return load_data(Path(path))
