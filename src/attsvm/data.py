@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
+from attsvm.files import brief, load_arrays, save_arrays
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -20,9 +21,8 @@ BoolArray = NDArray[np.bool_]
 def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
     """``value`` as a NumPy array; torch tensors are taken off their device and graph."""
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":  # NumPy has no such type; float32 holds it exactly
-            value = value.float()
+        tensor: Any = cast(Any, value).detach().cpu()
+        value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor  # float32 holds bfloat16 exactly; NumPy lacks it
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -37,8 +37,11 @@ def _index(position: NDArray[Any]) -> str:
 
 
 def _to_float(name: str, value: ArrayLike) -> FloatArray:
-    # A copy always: the dataclass is frozen and must not change when the caller's array does.
-    return np.array(_as_numpy(name, value), dtype=np.float64, order="C")
+    array = _as_numpy(name, value)
+    if array.dtype == np.float64 and array.flags.c_contiguous and array.base is None and not array.flags.writeable:
+        return array  # nobody writes to it, so it is shared: large data needs no second copy
+    # Otherwise a copy: the dataclass is frozen and must not change when the caller's array does.
+    return np.array(array, dtype=np.float64, order="C")
 
 
 def _require_finite(name: str, array: FloatArray) -> None:
@@ -71,8 +74,8 @@ class AttentionData:
 
     tokens: FloatArray
     labels: FloatArray
-    queries: FloatArray = field(default=None)  # type: ignore[assignment]
-    mask: BoolArray = field(default=None)  # type: ignore[assignment]
+    queries: FloatArray = field(default=None)  # type: ignore[arg-type]
+    mask: BoolArray = field(default=None)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         tokens = _to_float("tokens", self.tokens)
@@ -82,7 +85,9 @@ class AttentionData:
             if tokens.shape[axis] == 0:
                 raise InputError(f"tokens has shape {tokens.shape}, so there are no {what}; give at least one")
         mask = self._checked_mask(self.mask, tokens.shape[:-1])
-        tokens[~mask] = 0.0
+        if (tokens.any(axis=-1) & ~mask).any():
+            tokens = tokens if tokens.flags.writeable else tokens.copy()
+            tokens[~mask] = 0.0
         _require_finite("tokens", tokens)
         labels = self._checked_labels(self.labels, tokens.shape[:-2])
         queries = self._checked_queries(self.queries, tokens, mask)
@@ -184,7 +189,8 @@ class AttentionData:
     @property
     def lengths(self) -> IntArray:
         """``(..., n)``: the number of visible tokens of each sequence."""
-        return self.mask.sum(axis=-1)
+        lengths: IntArray = self.mask.sum(axis=-1)
+        return lengths
 
     def instance(self, *index: int) -> AttentionData:
         """One instance out of the leading axes: ``data.instance(3)`` where ``batch_shape == (100,)``.
@@ -202,9 +208,7 @@ class AttentionData:
         mask = self.mask[..., chosen, :]
         visible = np.flatnonzero(mask.reshape(-1, self.T).any(axis=0))
         stop = int(visible[-1]) + 1 if len(visible) else 1
-        return AttentionData(
-            self.tokens[..., chosen, :stop, :], self.labels[..., chosen], self.queries[..., chosen, :], mask[..., :stop]
-        )
+        return AttentionData(self.tokens[..., chosen, :stop, :], self.labels[..., chosen], self.queries[..., chosen, :], mask[..., :stop])
 
     def duplicate_tokens(self) -> BoolArray:
         """``(..., n, T)``: True where a visible token equals an earlier visible token of its sequence, bit for bit.
@@ -225,14 +229,35 @@ class AttentionData:
         return AttentionData(self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens())
 
     def save(self, path: str | Path) -> None:
-        """Write to ``.npz`` or ``.safetensors`` (chosen by the suffix), atomically. See :func:`attsvm.files.save_data`."""
-        from attsvm.files import save_data
-
-        save_data(self, Path(path))
+        """Write arrays ``X``, ``y``, ``Z`` and ``mask`` to ``.npz`` or ``.safetensors``; see :func:`attsvm.files.save_arrays`."""
+        save_arrays({key: getattr(self, name) for name, key in _KEYS.items()}, path)
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionData:
-        """Read a file that :meth:`save` wrote, or any with arrays ``X``, ``y`` and optional ``Z``, ``mask``."""
-        from attsvm.files import load_data
+        """The data of a file; see :meth:`read`."""
+        return cls.read(path)[0]
 
-        return load_data(Path(path))
+    @classmethod
+    def read(cls, path: str | Path) -> tuple[AttentionData, dict[str, NDArray[Any]]]:
+        r"""Data and whatever else a file holds (a head ``v``, selected tokens, ...).
+
+        Arrays: ``X`` :math:`(\ldots, n, T, d_x)` tokens, ``y`` :math:`(\ldots, n)` labels of -1 and +1, ``Z``
+        :math:`(\ldots, n, d_z)` queries (default: the first visible token), ``mask`` :math:`(\ldots, n, T)` (default: all visible).
+
+        Raises:
+            InputError: what :func:`attsvm.files.load_arrays` refuses, no ``X`` or no ``y``, or arrays that do not fit each other.
+        """
+        arrays = load_arrays(path)
+        for key in ("X", "y"):
+            if key not in arrays:
+                held = brief(", ".join(sorted(arrays)) or "no arrays")
+                raise InputError(f"{path} has no array {key} (it holds {held}); store tokens as X and labels as y")
+        parts = {name: arrays.pop(key, None) for name, key in _KEYS.items()}
+        try:
+            return cls(**parts), arrays  # type: ignore[arg-type]
+        except InputError as error:
+            name, _, rest = str(error).partition(" ")
+            raise InputError(f"{path}: {_KEYS.get(name, name)} {rest}") from None
+
+
+_KEYS = {"tokens": "X", "labels": "y", "queries": "Z", "mask": "mask"}

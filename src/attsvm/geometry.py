@@ -62,6 +62,7 @@ class Frobenius(Norm):
     name = "fro"
 
     def value(self, W: Array) -> Array:
+        """See :meth:`Norm.value`."""
         xp = array_namespace(W)
         scale = xp.max(xp.abs(W), axis=(-2, -1))
         safe = xp.where(scale > 0, scale, xp.ones_like(scale))
@@ -69,9 +70,11 @@ class Frobenius(Norm):
         return scale * xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
 
     def dual_value(self, G: Array) -> Array:
+        """The norm is its own dual."""
         return self.value(G)
 
     def steepest(self, G: Array) -> Array:
+        """``G / |G|``."""
         xp = array_namespace(G)
         scale = xp.max(xp.abs(G), axis=(-2, -1))
         safe = xp.where(scale > 0, scale, xp.ones_like(scale))
@@ -80,7 +83,14 @@ class Frobenius(Norm):
         return scaled / xp.where(norm > 0, norm, xp.ones_like(norm))[..., None, None]
 
 
-_NORMS: dict[str, type[Norm]] = {"fro": Frobenius, "frobenius": Frobenius}
+_NORMS: dict[str, tuple[type[Norm], str]] = {
+    "fro": (Frobenius, "Frobenius norm: what gradient descent on W minimises"),
+}
+
+
+def norm_names() -> dict[str, str]:
+    """How each norm is written on the command line, with a line about it."""
+    return {name: line for name, (_, line) in _NORMS.items()}
 
 
 def parse_norm(text: str) -> Norm:
@@ -90,6 +100,6 @@ def parse_norm(text: str) -> Norm:
         InputError: the name is unknown.
     """
     try:
-        return _NORMS[text.strip().lower()]()
+        return _NORMS[text.strip().lower()][0]()
     except KeyError:
-        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(sorted({n().name for n in _NORMS.values()}))}") from None
+        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(_NORMS)}") from None

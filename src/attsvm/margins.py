@@ -71,14 +71,14 @@ class Margins:
 
     def __call__(self, W: ArrayLike) -> FloatArray:
         r""":math:`(\langle A_c, W\rangle)_c`, shape ``(m,)``: one product ``Z W^T`` and one row-wise product with the differences."""
-        moved = self.queries @ np.asarray(W, dtype=np.float64).T
+        moved: FloatArray = self.queries @ np.asarray(W, dtype=np.float64).T
         return self.along(moved)
 
     def along(self, moved: FloatArray) -> FloatArray:
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
-            return np.matmul(blocks, moved[:, :, None]).reshape(self.m)
+            return np.asarray(np.matmul(blocks, moved[:, :, None]).reshape(self.m))
         out = np.empty(self.m)
         for start in range(0, self.m, _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -96,10 +96,11 @@ class Margins:
             filled = np.flatnonzero(np.diff(self.offsets))
             if len(filled):
                 pulled[filled] = np.add.reduceat(lam[:, None] * self.differences, self.offsets[filled], axis=0)
-        return pulled.T @ self.queries
+        adjoint: FloatArray = pulled.T @ self.queries
+        return adjoint
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
-        r""":math:`G_{cc'} = \langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})` on these constraints (default: all)."""
+        r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})` on these constraints (default: all)."""
         index = np.arange(self.m) if constraints is None else np.asarray(constraints)
         D, Z = self.differences[index], self.queries[self.sequence[index]]
         return (D @ D.T) * (Z @ Z.T)
@@ -117,7 +118,7 @@ _CHUNK = 1 << 15  # rows gathered at a time: bounds the copy of moved queries to
 
 
 def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
-    r"""The margins by which each sequence selects one token: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all :math:`t\ne\alpha_i`.
+    r"""The margins of a selection: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all visible :math:`t\ne\alpha_i`.
 
     The programme Att-SVM of *Transformers as Support Vector Machines*; with one-dimensional queries equal to one it is the
     prompt programme of *Max-Margin Token Selection in Attention Mechanism*.

@@ -1,0 +1,196 @@
+"""AttentionData: what it refuses, in which words, and what it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from attsvm import AttentionData, InputError
+
+
+def tokens(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+REFUSED = {
+    "tokens-rank": ({"tokens": np.ones((2, 3)), "labels": [1, 1]}, r"^tokens has shape \(2, 3\); it needs at least three axes"),
+    "no-sequences": ({"tokens": np.ones((0, 2, 3)), "labels": []}, r"^tokens has shape \(0, 2, 3\), so there are no sequences"),
+    "no-tokens": ({"tokens": np.ones((1, 0, 3)), "labels": [1]}, r"^tokens has shape \(1, 0, 3\), so there are no tokens"),
+    "no-features": ({"tokens": np.ones((1, 2, 0)), "labels": [1]}, r"^tokens has shape \(1, 2, 0\), so there are no features"),
+    "ragged": ({"tokens": [[[1.0]], [[1.0], [2.0]]], "labels": [1, 1]}, r"^tokens is not a rectangular array .*from_bags"),
+    "strings": ({"tokens": np.full((1, 1, 1), "a"), "labels": [1]}, r"^tokens has dtype <U1; give real numbers"),
+    "complex": ({"tokens": np.ones((1, 1, 1), complex), "labels": [1]}, r"^tokens has dtype complex128"),
+    "nan": ({"tokens": [[[0.0, 1.0], [np.nan, 0.0]]], "labels": [1]}, r"^tokens of shape \(1, 2, 2\) holds nan at \[0, 1, 0\]"),
+    "infinite": ({"tokens": [[[0.0], [-np.inf]]], "labels": [1]}, r"^tokens of shape \(1, 2, 1\) holds -inf at \[0, 1, 0\]"),
+    "labels-shape": ({"tokens": np.ones((2, 1, 1)), "labels": [1]}, r"^labels has shape \(1,\); it must be \(2,\)"),
+    "labels-value": ({"tokens": np.ones((2, 1, 1)), "labels": [1, 0]}, r"^labels holds 0 at \[1\]; labels must be -1 or \+1 .*2\*y-1"),
+    "labels-nan": ({"tokens": np.ones((1, 1, 1)), "labels": [np.nan]}, r"^labels holds nan at \[0\]"),
+    "queries-shape": (
+        {"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones((3, 1))},
+        r"^queries has shape \(3, 1\); it must be \(2, 'd_z'\)",
+    ),
+    "queries-rank": ({"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones(2)}, r"^queries has shape \(2,\)"),
+    "queries-empty": (
+        {"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones((2, 0))},
+        r"^queries has shape \(2, 0\), so it has no features",
+    ),
+    "queries-nan": (
+        {"tokens": np.ones((1, 1, 1)), "labels": [1], "queries": [[0, np.nan]]},
+        r"^queries of shape \(1, 2\) holds nan at \[0, 1\]",
+    ),
+    "mask-shape": ({"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[True]]}, r"^mask has shape \(1, 1\); it must be \(1, 2\)"),
+    "mask-value": ({"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[1, 2]]}, r"^mask holds 2 at \[0, 1\]; use booleans or 0 and 1"),
+    "mask-hides": (
+        {"tokens": np.ones((2, 2, 1)), "labels": [1, 1], "mask": [[1, 0], [0, 0]]},
+        r"^mask hides every token of sequence \[1\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_names_array_shape_and_index(case):
+    arguments, sentence = REFUSED[case]
+    with pytest.raises(InputError, match=sentence) as caught:
+        AttentionData(**arguments)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@given(st.data())
+def test_one_bad_value_is_found_where_it_is(data):
+    shape = data.draw(hnp.array_shapes(min_dims=3, max_dims=4, max_side=4))
+    where = tuple(data.draw(st.integers(0, side - 1)) for side in shape)
+    value = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+    X = np.zeros(shape)
+    X[where] = value
+    with pytest.raises(InputError, match="holds " + str(value) + r" at \[" + ", ".join(map(str, where)) + r"\]"):
+        AttentionData(X, np.ones(shape[:-2]))
+    mask = np.ones(shape[:-1], bool)
+    mask[where[:-1]] = False
+    if mask.any(axis=-1).all():  # what the mask hides need not be finite
+        assert AttentionData(X, np.ones(shape[:-2]), mask=mask).tokens[where] == 0.0
+
+
+@given(
+    hnp.arrays(st.sampled_from([np.float16, np.float32, np.int8, np.int64, np.bool_]), hnp.array_shapes(min_dims=3, max_dims=4, max_side=4))
+)
+def test_any_real_dtype_is_taken_exactly(X):
+    if X.dtype.kind == "f":
+        X = np.nan_to_num(X, posinf=1, neginf=-1)
+    data = AttentionData(X, np.ones(X.shape[:-2]))
+    assert data.tokens.dtype == np.float64
+    assert np.array_equal(data.tokens, X.astype(np.float64))
+    assert np.array_equal(data.queries, data.tokens[..., 0, :])  # self-attention by default
+    assert data.mask.all()
+
+
+def test_torch_tensors_are_taken_off_their_graph():
+    import torch
+
+    X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert np.array_equal(AttentionData(X, torch.ones(2)).tokens, X.detach().double().numpy())
+    half = X.detach().bfloat16()
+    assert np.array_equal(AttentionData(half, torch.ones(2)).tokens, half.double().numpy())
+
+
+def test_arrays_are_read_only_and_independent_of_the_caller():
+    X, y = tokens(2, 3, 4), np.ones(2)
+    data = AttentionData(X, y)
+    before = data.tokens.copy()
+    X[:] = 7.0
+    y[:] = -1.0
+    assert np.array_equal(data.tokens, before)
+    assert (data.labels == 1.0).all()
+    for array in (data.tokens, data.labels, data.queries, data.mask):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.labels = y
+
+
+def test_a_read_only_array_is_shared_and_never_written():
+    X = tokens(2, 3, 4)
+    X.setflags(write=False)
+    assert AttentionData(X, [1, 1]).tokens is X
+    before = X.copy()
+    hidden = AttentionData(X, [1, 1], mask=[[1, 1, 0], [1, 1, 1]])
+    assert np.array_equal(X, before)
+    assert (hidden.tokens[0, 2] == 0.0).all()
+
+
+def test_the_default_query_is_the_first_visible_token():
+    X = tokens(2, 3, 4)
+    data = AttentionData(X, [1, -1], mask=[[0, 1, 1], [1, 0, 1]])
+    assert np.array_equal(data.queries, X[[0, 1], [1, 0]])
+    assert data.lengths.tolist() == [2, 2]
+
+
+def test_sizes_with_leading_axes_and_instance():
+    data = AttentionData(tokens(5, 2, 3, 4), np.ones((5, 2)), tokens(5, 2, 7))
+    assert (data.batch_shape, data.n, data.T, data.d_x, data.d_z) == ((5,), 2, 3, 4, 7)
+    one = data.instance(3)
+    assert one.batch_shape == ()
+    assert np.array_equal(one.tokens, data.tokens[3])
+    assert np.array_equal(one.queries, data.queries[3])
+    with pytest.raises(InputError, match=r"instance needs 1 indices for leading axes \(5,\), got 2"):
+        data.instance(0, 0)
+
+
+def test_bags_of_different_lengths():
+    bags = [tokens(3, 2), tokens(1, 2, seed=1), tokens(2, 2, seed=2)]
+    data = AttentionData.from_bags(bags, [1, -1, 1])
+    assert data.lengths.tolist() == [3, 1, 2]
+    for i, bag in enumerate(bags):
+        assert np.array_equal(data.tokens[i][data.mask[i]], bag)
+        assert (data.tokens[i][~data.mask[i]] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("bags", "sentence"),
+    [
+        ([], "bags is empty"),
+        ([np.ones(3)], r"bags\[0\] has shape \(3,\); each sequence must be \(tokens, features\)"),
+        ([np.ones((1, 2)), np.ones((0, 2))], r"bags\[1\] has no tokens"),
+        ([np.ones((1, 2)), np.ones((1, 3))], r"bags\[1\] has 3 features, bags\[0\] has 2"),
+        ([np.ones((1, 2)), np.full((1, 2), "x")], r"bags\[1\] has dtype"),
+    ],
+)
+def test_bags_that_are_refused(bags, sentence):
+    with pytest.raises(InputError, match=sentence):
+        AttentionData.from_bags(bags, np.ones(len(bags)))
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
+def test_take_keeps_the_chosen_sequences_and_trims_the_padding(lengths, data):
+    bags = [tokens(length, 2, seed=k) for k, length in enumerate(lengths)]
+    whole = AttentionData.from_bags(bags, np.ones(len(bags)))
+    chosen = data.draw(st.lists(st.integers(0, len(bags) - 1), min_size=1, max_size=6))
+    part = whole.take(chosen)
+    assert part.tokens.shape[1] == max(lengths[i] for i in chosen)
+    for row, i in enumerate(chosen):
+        assert np.array_equal(part.tokens[row][part.mask[row]], bags[i])
+        assert np.array_equal(part.queries[row], whole.queries[i])
+
+
+@given(hnp.arrays(np.int64, st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 2)), elements=st.integers(-1, 1)), st.data())
+def test_duplicates_are_the_later_equal_visible_tokens(X, data):
+    mask = data.draw(hnp.arrays(np.bool_, X.shape[:-1]))
+    mask[:, data.draw(st.integers(0, X.shape[1] - 1))] = True
+    held = AttentionData(X, np.ones(len(X)), mask=mask)
+    expected = np.zeros(mask.shape, bool)
+    for i in range(len(X)):
+        for t in range(X.shape[1]):
+            expected[i, t] = mask[i, t] and any(mask[i, s] and (X[i, s] == X[i, t]).all() for s in range(t))
+    assert np.array_equal(held.duplicate_tokens(), expected)
+    alone = held.without_duplicates()
+    assert not alone.duplicate_tokens().any()
+    assert np.array_equal(alone.mask, mask & ~expected)
+
+
+def test_negative_zero_is_zero():
+    assert AttentionData([[[0.0], [-0.0]]], [1]).duplicate_tokens().tolist() == [[False, True]]

@@ -1,0 +1,372 @@
+"""Arrays on disk: bitwise round trips, atomic writes, and files made to mislead."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from attsvm import AttentionData, InputError
+from attsvm.files import atomic_write, load_arrays, save_arrays
+
+SUFFIXES = (".npz", ".safetensors")
+SMALL = 4 << 20  # no refusal may allocate more than this
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    mask = np.ones((3, 4), bool)
+    mask[0, 2:] = False
+    return AttentionData(rng.standard_normal((3, 4, 5)), [1, -1, 1], rng.standard_normal((3, 2)), mask)
+
+
+def refused(path, sentence, *, read=load_arrays):
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=sentence) as caught:
+            read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert path.name in str(caught.value)
+    assert peak < SMALL
+
+
+# --- round trips -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_data_comes_back_bit_for_bit(data, tmp_path, suffix):
+    path = tmp_path / f"data{suffix}"
+    data.save(path)
+    again = AttentionData.load(path)
+    for name in ("tokens", "labels", "queries", "mask"):
+        assert getattr(again, name).tobytes() == getattr(data, name).tobytes()
+        assert getattr(again, name).dtype == getattr(data, name).dtype
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@given(
+    array=hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint16, np.int32, np.int64, np.uint64, np.bool_]),
+        hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+    )
+)
+def test_arrays_come_back_bit_for_bit(array, suffix, tmp_path_factory):
+    path = tmp_path_factory.mktemp("arrays") / f"a{suffix}"
+    save_arrays({"a": array, "turned": array.T, "swapped": array.astype(array.dtype.newbyteorder(">"))}, path)
+    again = load_arrays(path)
+    assert set(again) == {"a", "turned", "swapped"}
+    assert again["a"].dtype == array.dtype
+    assert again["a"].shape == array.shape
+    assert again["a"].tobytes() == array.tobytes()
+    assert again["turned"].tobytes() == array.T.tobytes()
+    assert np.array_equal(again["swapped"], array, equal_nan=array.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_equal_arrays_give_equal_files(data, tmp_path, suffix):
+    data.save(tmp_path / f"a{suffix}")
+    data.save(tmp_path / f"b{suffix}")
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_files_of_numpy_are_read(tmp_path, write):
+    X = np.random.default_rng(0).standard_normal((2, 3, 4))
+    write(tmp_path / "a.npz", X=np.asfortranarray(X.astype(np.float16)), y=np.array([1, -1]), v=np.zeros(4), name=np.array("kept"))
+    found, extras = AttentionData.read(tmp_path / "a.npz")
+    assert np.array_equal(found.tokens, X.astype(np.float16))
+    assert np.array_equal(found.queries, found.tokens[:, 0])
+    assert found.mask.all()
+    assert set(extras) == {"v", "name"}
+
+
+def test_both_formats_agree_with_the_libraries_that_own_them(data, tmp_path):
+    data.save(tmp_path / "a.npz")
+    data.save(tmp_path / "a.safetensors")
+    from safetensors.numpy import load_file
+
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as archive:
+        theirs = load_file(tmp_path / "a.safetensors")
+        for key in ("X", "y", "Z", "mask"):
+            assert archive[key].tobytes() == theirs[key].tobytes()
+
+
+def test_bfloat16_is_read_exactly(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    save_file({"X": X, "y": torch.tensor([1, -1])}, tmp_path / "a.safetensors")
+    assert np.array_equal(AttentionData.load(tmp_path / "a.safetensors").tokens, X.double().numpy())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_objects_and_strings_are_not_saved(tmp_path, suffix):
+    for value in (np.array([None]), np.array(["a"]), np.ones(1, complex), np.ones(1, np.longdouble)):
+        with pytest.raises(InputError, match=r"array a has dtype .* convert it to real numbers"):
+            save_arrays({"a": value}, tmp_path / f"a{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- atomic writes -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    with atomic_write(path) as partial:
+        assert partial.parent == tmp_path
+        assert partial.suffix == ".txt"
+        partial.write_text("one")
+        assert not path.exists()
+    assert path.read_text() == "one"
+    with pytest.raises(RuntimeError, match="stop"), atomic_write(path) as partial:  # noqa: PT012
+        partial.write_text("half of tw")
+        raise RuntimeError("stop")
+    assert path.read_text() == "one"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "plain").touch()
+    for suffix in SUFFIXES:
+        save_arrays({"a": np.ones(1)}, tmp_path / f"a{suffix}")
+        assert (tmp_path / f"a{suffix}").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_killed_writer_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.npz"
+    save_arrays({"a": np.zeros(3)}, path)
+    child = os.fork()
+    if child == 0:
+        with atomic_write(path) as partial:
+            partial.write_bytes(b"half")
+            os._exit(9)
+    os.waitpid(child, 0)
+    assert np.array_equal(load_arrays(path)["a"], np.zeros(3))
+
+
+def test_where_nothing_can_be_written(data, tmp_path):
+    with pytest.raises(InputError, match=r"folder .*missing does not exist; create it before writing a\.npz"):
+        data.save(tmp_path / "missing" / "a.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InputError, match=r"folder\.npz is a folder; give the name of a file"):
+        data.save(tmp_path / "folder.npz")
+    with pytest.raises(InputError, match=r"a\.pickle ends in \.pickle; arrays are kept in \.npz or \.safetensors files"):
+        data.save(tmp_path / "a.pickle")
+
+
+# --- plain refusals ----------------------------------------------------------------------------------------------
+
+
+def test_no_file_a_folder_and_an_unknown_suffix(tmp_path):
+    refused(tmp_path / "none.npz", "does not exist; check the spelling")
+    (tmp_path / "folder.npz").mkdir()
+    refused(tmp_path / "folder.npz", "is a folder; give the file inside it")
+    (tmp_path / "a.npy").touch()
+    refused(tmp_path / "a.npy", r"ends in \.npy; arrays are kept in")
+    (tmp_path / "bare").touch()
+    refused(tmp_path / "bare", "ends in no suffix")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_missing_arrays_are_named_and_those_present_listed(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    save_arrays({"tokens": np.ones((1, 1, 1)), "y": [1]}, path)
+    refused(path, r"has no array X \(it holds tokens, y\); store tokens as X", read=AttentionData.load)
+    save_arrays({"X": np.ones((1, 1, 1))}, path)
+    refused(path, r"has no array y \(it holds X\)", read=AttentionData.load)
+    save_arrays({"X": np.ones((1, 1, 1)), "y": [0]}, path)
+    refused(path, r": y holds 0 at \[0\]; labels must be -1 or \+1", read=AttentionData.load)
+    save_arrays({"X": np.ones((2, 1, 1)), "y": [1, 1], "Z": np.ones((1, 1))}, path)
+    refused(path, r": Z has shape \(1, 1\)", read=AttentionData.load)
+
+
+def test_objects_are_never_unpickled(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "exploded"),))
+
+    np.savez(tmp_path / "a.npz", X=np.array([Bomb()], dtype=object), y=np.ones(1))
+    refused(tmp_path / "a.npz", "array X of .* holds Python objects, which are never loaded")
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_truncation_is_a_sentence(data, tmp_path, suffix):
+    whole = tmp_path / f"whole{suffix}"
+    data.save(whole)
+    content = whole.read_bytes()
+    path = tmp_path / f"cut{suffix}"
+    for length in range(0, len(content), 7):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError, match="truncated or corrupt"):
+            AttentionData.load(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@given(draw=st.data())
+def test_a_changed_byte_never_crashes(draw, suffix, tmp_path_factory):
+    path = tmp_path_factory.mktemp("flip") / f"a{suffix}"
+    save_arrays({"X": np.ones((2, 2, 2)), "y": np.array([1, -1])}, path)
+    content = bytearray(path.read_bytes())
+    for _ in range(3):
+        content[draw.draw(st.integers(0, len(content) - 1))] = draw.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        AttentionData.read(path)
+    except InputError as error:
+        assert path.name in str(error)  # noqa: PT017
+
+
+# --- headers that promise too much -------------------------------------------------------------------------------
+
+
+def npy(shape, dtype="<f8", body=b"", extra=""):
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}{extra}}}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
+
+
+def npz(path, entries, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in entries.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "(1250000000,)",
+        "(1000,)",
+        "(100000, 100000, 100000)",
+        "(9223372036854775807, 9223372036854775807)",
+        "(-1, 5)",
+        "(5,)",
+        "(0, 10000000000000000000)",
+    ],
+)
+def test_an_npy_header_larger_than_its_entry(tmp_path, shape, compression):
+    path = npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(16)), "y": npy("(1,)", body=bytes(8))}, compression)
+    refused(path, "truncated or corrupt .*X")
+
+
+def test_an_npy_header_smaller_than_its_entry(tmp_path):
+    refused(npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(16))}), r"array X announces 8 bytes of shape \(1,\), its entry holds 16")
+
+
+@pytest.mark.parametrize("shape", ["__import__('os')", "(" * 3000, "'a'", "(1.5,)", "(True,", "None"])
+def test_an_npy_header_that_is_no_header(tmp_path, shape):
+    refused(npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(8))}), "the header of array X makes no sense|X announces")
+
+
+def test_a_long_npy_header_is_refused(tmp_path):
+    body = b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 31) + b" " * 100
+    refused(npz(tmp_path / "a.npz", {"X": body}), "the header of array X makes no sense")
+
+
+def lying_zip(path, field_offset_in_directory, value):
+    """A stored entry whose central directory announces another size."""
+    npz(path, {"X": npy("(1250000000,)", body=bytes(80))})
+    content = bytearray(path.read_bytes())
+    at = content.index(b"PK\x01\x02")
+    for offset in field_offset_in_directory:
+        content[at + offset : at + offset + 4] = struct.pack("<I", value)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_zip_directory_that_announces_more_than_the_file(tmp_path):
+    refused(lying_zip(tmp_path / "a.npz", (24,), 0xFFFFFF00), "X.npy announces 4294967040 bytes, its 208 hold at most 208")
+    refused(lying_zip(tmp_path / "b.npz", (20, 24), 0xFFFFFF00), "entries announce more bytes than the")
+
+
+def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
+    path = tmp_path / "a.npz"
+    noise = np.random.default_rng(0).bytes(40000)
+    header = npy("(4000000,)")
+    npz(path, {"X": header + noise}, zipfile.ZIP_DEFLATED)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"PK\x01\x02")
+    content[at + 24 : at + 28] = struct.pack("<I", len(header) + 32000000)  # within what deflate could do
+    path.write_bytes(content)
+    refused(path, "truncated or corrupt")
+
+
+def test_names_inside_a_file_do_not_break_the_sentence(tmp_path):
+    refused(npz(tmp_path / "a.npz", {"X\n" * 1000: npy("(9,)")}), r"array X X X .*\.\.\.")
+    header = {"X\n" * 1000: {"dtype": "F\n8", "shape": [0], "data_offsets": [0, 0]}}
+    refused(safetensors(tmp_path / "a.safetensors", header), r"array X X X .*\.\.\. of .* has type F 8, which NumPy lacks")
+
+
+def test_an_unusual_compression_is_named(tmp_path):
+    refused(npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(8))}, zipfile.ZIP_LZMA), "compresses X.npy in a way NumPy does not write")
+
+
+def safetensors(path, header, body=b"", length=None):
+    content = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(content) if length is None else length) + content + body)
+    return path
+
+
+TENSOR = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ({"X": {**TENSOR, "shape": [1250000000], "data_offsets": [0, 10**10]}}, "array X ends at byte 10000000000 of 16"),
+        ({"X": {**TENSOR, "shape": [1250000000]}}, r"array X of shape \(1250000000,\) needs 10000000000 bytes, its offsets are 0 to 16"),
+        ({"X": {**TENSOR, "data_offsets": [16, 32]}}, "array X of shape .* its offsets are 16 to 32"),
+        ({"X": {**TENSOR, "data_offsets": [16, 0]}}, "its offsets are 16 to 0"),
+        ({"X": TENSOR, "Y": TENSOR}, "array [XY] of shape .* its offsets are 0 to 16"),
+        ({"X": {**TENSOR, "shape": [-2]}}, "its header makes no sense: -2 where a length is due"),
+        ({"X": {**TENSOR, "shape": [2.0]}}, "its header makes no sense"),
+        ({"X": {**TENSOR, "shape": None}}, "its header makes no sense"),
+        ({"X": {**TENSOR, "data_offsets": [0]}}, "its header makes no sense"),
+        ({"X": {"shape": [2]}}, "its header makes no sense"),
+        ({"X": {**TENSOR, "dtype": "F8_E4M3"}}, "array X of .* has type F8_E4M3, which NumPy lacks"),
+        ({"X": {**TENSOR, "shape": [0, 2**64], "data_offsets": [0, 0]}}, r"array X announces shape \(0, 18446744073709551616\)"),
+        ([1], "its header makes no sense"),
+        (b"{" * 9, "its header makes no sense"),
+        (b"[" * 100000, "its header makes no sense"),
+        (b"\xff\xfe", "its header makes no sense"),
+    ],
+)
+def test_a_safetensors_header_that_lies(tmp_path, header, sentence):
+    refused(safetensors(tmp_path / "a.safetensors", header, bytes(16)), sentence)
+
+
+@pytest.mark.parametrize("length", [17, 10**10, 2**64 - 1])
+def test_a_safetensors_header_longer_than_the_file(tmp_path, length):
+    refused(safetensors(tmp_path / "a.safetensors", b"{}", bytes(8), length), rf"its header announces {length} bytes, the file holds 10")
+
+
+def test_an_empty_file_of_either_kind(tmp_path):
+    for suffix in SUFFIXES:
+        (tmp_path / f"a{suffix}").touch()
+        refused(tmp_path / f"a{suffix}", "truncated or corrupt")
+
+
+def test_an_honest_large_file_is_read_without_a_second_copy(tmp_path):
+    for suffix in SUFFIXES:
+        path = tmp_path / f"a{suffix}"
+        save_arrays({"a": np.zeros(1 << 21)}, path)
+        tracemalloc.start()
+        load_arrays(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1.5 * (1 << 24) + SMALL
