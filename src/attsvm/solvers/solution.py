@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
+from attsvm.geometry import Norm
 from attsvm.margins import Margins
+from attsvm.solvers.certificates import Certificate, farkas_residual
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
+
+_SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
+_CHEAP_REDUCTION = 200  # rows of a certificate that are reduced at once, so that the message can name them
+_BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
+_NAMED = 3  # sequences spelled out in a message
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What the caller asked a solver for, after checking.
+
+    Attributes:
+        tol: largest gap and violation of an ``optimal`` solution.
+        slack: penalty C of the soft margin, ``None`` for the hard one.
+        warm_start: ``(m,)`` multipliers to start from, or ``None``.
+        max_seconds: wall-clock limit, or ``None``.
+    """
+
+    tol: float
+    slack: float | None
+    warm_start: FloatArray | None
+    max_seconds: float | None
+
+
+class Residuals(NamedTuple):
+    r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
+
+    Attributes:
+        stationarity: :math:`\|W-A^\top\lambda\|_F/\|W\|_F` (Frobenius norm only in this meaning).
+        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive.
+        dual: largest distance of a multiplier to its box, relative to the largest multiplier.
+        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft margin,
+            :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
+    """
+
+    stationarity: float
+    primal: float
+    dual: float
+    complementarity: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +62,17 @@ class MarginSolution:
     Attributes:
         margins: the programme that was solved.
         status: ``optimal`` promises ``gap`` and ``violation`` within ``tol``; ``infeasible`` promises that ``dual`` is a
-            Farkas certificate (see :meth:`farkas_residual`); ``inaccurate`` promises nothing beyond the numbers shown.
+            Farkas certificate (see :meth:`farkas_residual`); ``inaccurate`` promises nothing beyond the numbers shown
+            (also when the margins of such large weights drown in rounding, whatever the numbers show).
         W: ``(d_x, d_z)``, scaled so that the smallest margin meets its right-hand side; zeros when infeasible.
         norm: :math:`\|W\|` in the norm of the programme; ``inf`` when infeasible.
         dual: ``(m,)``, :math:`\lambda\ge 0`. For the Frobenius norm :math:`W=\sum_c\lambda_c A_c` at the optimum.
-        gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data.
-        violation: largest :math:`b_c - \langle A_c, W\rangle` (0 when none is positive).
-        support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative), zero dual included.
+        gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data; 1 proves nothing.
+            Hard margin: ``1 - lower / ||W||`` with the lower bound of :func:`attsvm.solvers.certificates.lower_bound`.
+            Soft margin: ``(primal - dual) / primal`` of the objective.
+        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive).
+        support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative), zero dual included;
+            for the soft margin also those that are missed; when infeasible, those of the certificate.
         tol: the tolerance that was asked for.
         slack: the penalty C of the soft margin, ``None`` for the hard margin.
         slacks: ``(m,)`` how far each constraint is missed; zeros for the hard margin.
@@ -54,3 +100,183 @@ class MarginSolution:
     def margin(self) -> float:
         r"""The margin :math:`1/\|W\|` of the unit-norm direction (for right-hand sides of one); 0 when infeasible."""
         return 0.0 if self.norm == np.inf or self.norm == 0.0 else 1.0 / self.norm
+
+    def support_tokens(self) -> IntArray:
+        """``(k, 2)``: sequence and token of each constraint in :attr:`support`, by falling multiplier."""
+        order = self.support[np.argsort(-self.dual[self.support], kind="stable")]
+        return np.stack([self.margins.sequence[order], self.margins.token[order]], axis=1).astype(np.int64)
+
+    def angle_bound(self) -> float:
+        r"""An upper bound, in radians, on the angle between :attr:`W` and the exact Frobenius solution :math:`W^\star`.
+
+        Hard margin: :math:`W^\star` is the point of least norm of a convex set that holds :math:`W` (or, when a margin falls short
+        by rounding, a multiple of it), so :math:`\langle W^\star, W-W^\star\rangle\ge0` and
+        :math:`\cos\angle\ge\|W^\star\|/\|W\|\ge\text{lower}/\|W\|=1-\text{gap}`; with :math:`1-\cos\theta=2\sin^2(\theta/2)` the angle is
+        at most :math:`2\arcsin\sqrt{\text{gap}/2}`. Soft margin: the objective is 1-strongly convex, so
+        :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at most that over :math:`\|W\|`.
+        The gap is taken no smaller than the rounding of its own evaluation, so the bound never falls below about 1e-7.
+        Right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
+        """
+        if self.status == "infeasible" or self.norm == 0.0:
+            return math.pi
+        rounding = 16.0 * float(np.finfo(np.float64).eps)
+        if self.slack is not None:
+            primal = 0.5 * self.norm**2 + self.slack * float(self.slacks.sum())
+            sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / self.norm
+            return math.asin(sine) if sine < 1.0 else math.pi
+        positive = self.margins.rhs > 0
+        ratio = float((self.margins(self.W)[positive] / self.margins.rhs[positive]).min())
+        if not ratio > 0.0:
+            return math.pi
+        gap = 1.0 - (1.0 - self.gap) * min(ratio, 1.0)
+        return 2.0 * math.asin(math.sqrt(min(max(gap, rounding), 2.0) / 2.0))
+
+    def kkt(self) -> Residuals:
+        """Residuals of the optimality conditions in the Frobenius norm; all ``inf`` when infeasible."""
+        if self.status == "infeasible":
+            return Residuals(np.inf, np.inf, np.inf, np.inf)
+        cap = np.inf if self.slack is None else self.slack
+        room = self.margins(self.W) - self.margins.rhs + self.slacks
+        top = float(self.dual.max(initial=0.0))
+        outside = max(float(-self.dual.min(initial=0.0)), float((self.dual - cap).max(initial=0.0)))
+        products = float((self.dual * np.abs(room)).max(initial=0.0))
+        if self.slack is not None:
+            products = max(products, float(((self.slack - self.dual) * self.slacks).max(initial=0.0)))
+        total = float(self.margins.rhs @ self.dual)
+        missed = float(np.linalg.norm(self.W - self.margins.adjoint(self.dual)))
+        return Residuals(
+            stationarity=missed / self.norm if self.norm > 0 else missed,
+            primal=max(0.0, float((-room).max(initial=0.0))),
+            dual=outside / top if top > 0 else outside,
+            complementarity=products / total if total > 0 else products,
+        )
+
+    def farkas_residual(self) -> float:
+        """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when ``dual`` proves that no weights exist."""
+        return farkas_residual(self.margins, self.dual)
+
+    def conflict(self) -> IntArray:
+        """``(k, 3)``: sequence, its selected token and the rival token of every constraint in the contradiction, by falling multiplier.
+
+        At most ``d_x d_z + 1`` rows unless the programme is too large to reduce. Empty when the status is not ``infeasible``.
+        """
+        if self.status != "infeasible":
+            return np.zeros((0, 3), dtype=np.int64)
+        dual = _few_rows(self.margins, self.dual)
+        rows = np.flatnonzero(dual)
+        rows = rows[np.argsort(-dual[rows], kind="stable")]
+        sequence = self.margins.sequence[rows]
+        return np.stack([sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1).astype(np.int64)
+
+
+def solved(margins: Margins, found: Certificate, request: Request, solver: str, iterations: int) -> MarginSolution:
+    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance, else ``inaccurate``."""
+    short = np.maximum(margins.rhs - found.values, 0.0)
+    slacks = short if request.slack is not None else np.zeros(margins.m)
+    close = found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
+    blurred = found.rounding > max(request.tol, _BLUR)
+    status: Status = "optimal" if found.error <= request.tol and not blurred else "inaccurate"
+    figures = f"norm {found.norm:.6g}, gap {found.gap:.1e}, violation {found.violation:.1e}"
+    if status == "optimal":
+        message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
+    elif found.gap == 1.0:
+        message = f"inaccurate: neither weights that meet every margin nor a contradiction was found (violation {found.violation:.1e})"
+    elif blurred:
+        message = (
+            f"inaccurate: margins of such weights have a rounding error of {found.rounding:.1e} ({figures}); clean or rescale the data"
+        )
+    else:
+        message = f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more time or a larger tol"
+    return MarginSolution(
+        margins=margins,
+        status=status,
+        W=found.W,
+        norm=found.norm,
+        dual=found.dual,
+        gap=found.gap,
+        violation=found.violation,
+        support=np.flatnonzero(close),
+        tol=request.tol,
+        slack=request.slack,
+        slacks=slacks,
+        solver=solver,
+        iterations=iterations,
+        message=message,
+    )
+
+
+def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+    """Zero weights, optimal because no right-hand side is positive."""
+    W = np.zeros(margins.shape)
+    close = np.flatnonzero(margins.rhs <= _SUPPORT)
+    reason = "no sequence has a rival token" if margins.m == 0 else "no right-hand side is positive"
+    return MarginSolution(
+        margins=margins,
+        status="optimal",
+        W=W,
+        norm=float(norm.value(W)),
+        dual=np.zeros(margins.m),
+        gap=0.0,
+        violation=0.0,
+        support=close,
+        tol=request.tol,
+        slack=request.slack,
+        slacks=np.zeros(margins.m),
+        solver="inspection",
+        iterations=0,
+        message=f"optimal: {reason}, so the zero weights are the solution",
+    )
+
+
+def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int) -> MarginSolution:
+    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one)."""
+    dual = dual / dual.max()
+    if np.count_nonzero(dual) <= _CHEAP_REDUCTION:
+        dual = _few_rows(margins, dual)
+    return MarginSolution(
+        margins=margins,
+        status="infeasible",
+        W=np.zeros(margins.shape),
+        norm=float("inf"),
+        dual=dual,
+        gap=1.0,
+        violation=float(margins.rhs.max()),
+        support=np.flatnonzero(dual),
+        tol=request.tol,
+        slack=request.slack,
+        slacks=np.zeros(margins.m),
+        solver=solver,
+        iterations=iterations,
+        message=f"infeasible: {_contradiction(margins, dual)}",
+    )
+
+
+def _few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
+    """The certificate on as few rows as Carathéodory's theorem allows."""
+    if np.count_nonzero(dual) <= 2:
+        return dual
+    from attsvm.solvers.infeasibility import reduced
+    from attsvm.solvers.programme import equilibrate
+
+    programme = equilibrate(margins, None)
+    few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
+    few = few / few.max()
+    return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+
+
+def _contradiction(margins: Margins, dual: FloatArray) -> str:
+    rows = np.flatnonzero(dual)
+    if len(rows) == 1:
+        c = int(rows[0])
+        i, rival = int(margins.sequence[c]), int(margins.token[c])
+        if not margins.queries[i].any():
+            return f"the query of sequence {i} is zero, so no weights can prefer its token {int(margins.selected[i])}"
+        return f"token {rival} of sequence {i} equals its selected token {int(margins.selected[i])}, so no weights can tell them apart"
+    sequences = np.unique(margins.sequence[rows]).tolist()
+    named = [f"token {int(margins.selected[i])} of sequence {i}" for i in sequences[:_NAMED]]
+    unnamed = len(sequences) - _NAMED
+    more = f" and those of {unnamed} more sequence{'s' if unnamed > 1 else ''}" if unnamed > 0 else ""
+    what = ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    together = " together" if len(sequences) > 1 else ""
+    proof = f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
+    return f"no weights select {what}{more}{together} ({proof})"

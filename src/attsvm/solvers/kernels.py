@@ -1,0 +1,209 @@
+"""Compiled loops over ragged rows: operators and sweeps of block coordinate ascent.
+
+Sums may be taken in any order (``reassoc``), which lets the loops use vector registers; nothing else is relaxed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.jit import summing_kernel
+
+
+@summing_kernel
+def row_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Norm of each row as ``peak * relative`` with ``relative`` in [1, sqrt(d)], so that no scale overflows."""
+    count, width = rows.shape
+    peak, relative = np.zeros(count), np.ones(count)
+    for c in range(count):
+        largest = 0.0
+        for k in range(width):
+            largest = max(largest, abs(rows[c, k]))
+        if largest > 0.0:
+            total = 0.0
+            for k in range(width):
+                ratio = rows[c, k] / largest
+                total += ratio * ratio
+            peak[c], relative[c] = largest, np.sqrt(total)
+    return peak, relative
+
+
+@summing_kernel
+def values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
+    """``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``."""
+    out = np.empty(D.shape[0])
+    for i in range(len(offsets) - 1):
+        for c in range(offsets[i], offsets[i + 1]):
+            total = 0.0
+            for k in range(D.shape[1]):
+                total += D[c, k] * moved[i, k]
+            out[c] = total
+    return out
+
+
+@summing_kernel
+def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
+    """``sum_c dual[c] D[c]`` over the rows of each sequence."""
+    out = np.zeros((len(offsets) - 1, D.shape[1]))
+    for i in range(len(offsets) - 1):
+        for c in range(offsets[i], offsets[i + 1]):
+            if dual[c] != 0.0:
+                for k in range(D.shape[1]):
+                    out[i, k] += dual[c] * D[c, k]
+    return out
+
+
+@summing_kernel
+def block_grams(D: FloatArray, offsets: IntArray, size: FloatArray, starts: IntArray) -> FloatArray:
+    """``size[i] * D_i D_i^T`` of every sequence, one after the other in a flat array."""
+    out = np.empty(starts[-1])
+    for i in range(len(offsets) - 1):
+        count = offsets[i + 1] - offsets[i]
+        if count > 0:
+            block = D[offsets[i] : offsets[i + 1]]
+            out[starts[i] : starts[i + 1]] = (size[i] * np.dot(block, block.T)).reshape(count * count)
+    return out
+
+
+@summing_kernel
+def sweep_blocks(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    b: FloatArray,
+    cap: FloatArray,
+    grams: FloatArray,
+    starts: IntArray,
+    dual: FloatArray,
+    W: FloatArray,
+    inner: int,
+) -> float:
+    """One epoch: per sequence, ``inner`` coordinate sweeps on its Gram block, then one rank-one update of ``W``.
+
+    Returns:
+        The largest projected gradient met on the way, measured before each block was changed.
+    """
+    d_x, d_z = W.shape
+    moved, change = np.empty(d_x), np.empty(d_x)
+    longest = 0
+    for i in range(len(offsets) - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    slope, step = np.empty(longest), np.empty(longest)
+    worst = 0.0
+    for i in range(len(offsets) - 1):
+        first, count = offsets[i], offsets[i + 1] - offsets[i]
+        if count == 0:
+            continue
+        for a in range(d_x):
+            total = 0.0
+            for k in range(d_z):
+                total += W[a, k] * Z[i, k]
+            moved[a] = total
+        wanted = False
+        for c in range(count):
+            total = -b[first + c]
+            for a in range(d_x):
+                total += D[first + c, a] * moved[a]
+            slope[c] = total
+            step[c] = 0.0
+            lam = dual[first + c]
+            active = (total < 0.0 and lam < cap[first + c]) or (total > 0.0 and lam > 0.0)
+            if active:
+                wanted = True
+                worst = max(worst, min(abs(total), grams[starts[i] + c * count + c] * lam) if total > 0.0 else -total)
+        if not wanted:
+            continue
+        for _ in range(inner):
+            for c in range(count):
+                at = starts[i] + c * count
+                curvature = grams[at + c]
+                if curvature <= 0.0:
+                    continue
+                lam = dual[first + c]
+                new = min(max(lam - slope[c] / curvature, 0.0), cap[first + c])
+                delta = new - lam
+                if delta != 0.0:
+                    dual[first + c] = new
+                    step[c] += delta
+                    for q in range(count):
+                        slope[q] += delta * grams[at + q]
+        for a in range(d_x):
+            change[a] = 0.0
+        for c in range(count):
+            if step[c] != 0.0:
+                for a in range(d_x):
+                    change[a] += step[c] * D[first + c, a]
+        for a in range(d_x):
+            for k in range(d_z):
+                W[a, k] += change[a] * Z[i, k]
+    return worst
+
+
+@summing_kernel
+def sweep_rows(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    b: FloatArray,
+    cap: FloatArray,
+    diagonal: FloatArray,
+    size: FloatArray,
+    dual: FloatArray,
+    W: FloatArray,
+    inner: int,
+) -> float:
+    """The epoch of :func:`sweep_blocks` without stored Gram blocks: slopes are recomputed from the moved query."""
+    d_x, d_z = W.shape
+    moved, start = np.empty(d_x), np.empty(d_x)
+    worst = 0.0
+    for i in range(len(offsets) - 1):
+        if offsets[i] == offsets[i + 1] or size[i] == 0.0:
+            continue
+        for a in range(d_x):
+            total = 0.0
+            for k in range(d_z):
+                total += W[a, k] * Z[i, k]
+            moved[a] = total
+            start[a] = total
+        changed = False
+        for sweep in range(inner):
+            for c in range(offsets[i], offsets[i + 1]):
+                if diagonal[c] <= 0.0:
+                    continue
+                slope = -b[c]
+                for a in range(d_x):
+                    slope += D[c, a] * moved[a]
+                new = min(max(dual[c] - slope / diagonal[c], 0.0), cap[c])
+                delta = new - dual[c]
+                if delta != 0.0:
+                    if sweep == 0:
+                        worst = max(worst, abs(delta) * diagonal[c])
+                    changed = True
+                    dual[c] = new
+                    for a in range(d_x):
+                        moved[a] += delta * size[i] * D[c, a]
+            if not changed:
+                break
+        if changed:
+            for a in range(d_x):
+                change = (moved[a] - start[a]) / size[i]
+                for k in range(d_z):
+                    W[a, k] += change * Z[i, k]
+    return worst
+
+
+@summing_kernel
+def token_moments(D: FloatArray, first: IntArray, last: IntArray, rows: IntArray) -> FloatArray:
+    """Upper triangles of ``sum_c D[c] D[c]^T`` over ``rows[first[k]:last[k]]``; off-diagonal entries once."""
+    d = D.shape[1]
+    out = np.zeros((len(first), d * (d + 1) // 2))
+    for k in range(len(first)):
+        for r in range(first[k], last[k]):
+            c = rows[r]
+            at = 0
+            for a in range(d):
+                for e in range(a, d):
+                    out[k, at + e - a] += D[c, a] * D[c, e]
+                at += d - a
+    return out

@@ -1,0 +1,98 @@
+"""The front door: what it accepts, what it refuses and in which words, and what importing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from instances import sphere, with_rhs
+
+from attsvm.data import AttentionData
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius
+from attsvm.margins import Margins, selection_margins
+from attsvm.solvers import MarginSolution, max_margin
+
+
+class Manhattan(Frobenius):
+    name = "manhattan"
+
+
+def test_several_programmes_give_several_solutions() -> None:
+    programmes = [sphere(6, 8, 10, seed) for seed in range(3)] + [sphere(6, 8, 2, 1)]
+    solutions = max_margin(programmes, Frobenius())
+    assert [s.status for s in solutions] == ["optimal"] * 3 + ["infeasible"]
+    np.testing.assert_array_equal(solutions[1].W, max_margin(programmes[1]).W)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"norm": Manhattan()}, r"no solver for the norm Manhattan\(\); use one of: Frobenius"),
+        ({"slack": 0.0}, "slack is 0.0; it must be positive and finite"),
+        ({"slack": -1.0}, "slack is -1.0"),
+        ({"slack": float("inf")}, "slack is inf"),
+        ({"slack": float("nan")}, "slack is nan"),
+        ({"tol": 0.0}, "tol is 0.0"),
+        ({"max_seconds": -1.0}, "max_seconds is -1.0"),
+        ({"warm_start": np.ones(3)}, r"warm_start has shape \(3,\); the programme has 42 constraints"),
+        ({"warm_start": np.full(42, np.nan)}, r"warm_start\[0\] is nan"),
+        ({"warm_start": np.r_[np.ones(41), -1.0]}, r"warm_start\[41\] is -1.0"),
+    ],
+)
+def test_refused_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        max_margin(sphere(6, 8, 10, 0), **arguments)
+
+
+def test_refused_programmes() -> None:
+    margins = sphere(6, 8, 10, 0)
+    with pytest.raises(InputError, match=r"rhs\[2\] is -1; right-hand sides must be zero or positive"):
+        max_margin(with_rhs(margins, np.r_[1.0, 1.0, -1.0, np.ones(39)]))
+    broken = Margins(margins.differences, np.full((6, 10), np.inf), margins.offsets, margins.rhs, margins.token, margins.selected)
+    with pytest.raises(InputError, match=r"margins.queries holds inf at \[0, 0\]"):
+        max_margin(broken)
+    with pytest.raises(InputError, match="warm_start belongs to a single programme"):
+        max_margin([margins], warm_start=np.ones(42))  # type: ignore[call-overload]
+    rng = np.random.default_rng(0)
+    huge = AttentionData(1e120 * rng.standard_normal((2, 3, 4)), np.ones(2))
+    with pytest.raises(InputError, match="leave the range of float64; divide the tokens or the queries"):
+        max_margin(selection_margins(huge, np.zeros(2, dtype=np.int64)))
+
+
+def test_import_brings_neither_numba_nor_torch() -> None:
+    code = "import sys, attsvm.solvers; print([m for m in ('numba', 'torch', 'scipy.linalg', 'scipy.optimize') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def bad(solution: MarginSolution) -> bool:
+    return solution.status == "optimal" and (solution.gap > solution.tol or solution.violation > solution.tol)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9, 1e-13, 1e-17])
+def test_optimal_is_a_promise_at_every_tolerance(tol: float) -> None:
+    for seed in range(3):
+        assert not bad(max_margin(sphere(20, 16, 32, seed), tol=tol))
+
+
+def test_certified_angle_holds_and_is_small_at_the_optimum() -> None:
+    margins = sphere(200, 64, 32, 0)
+    exact = max_margin(margins)
+    assert exact.angle_bound() <= 1e-6
+    checked = 0
+    for limit in (0.05, 0.1, 0.2):
+        rough = max_margin(margins, max_seconds=limit)
+        if rough.gap < 1.0:
+            checked += 1
+            cosine = float(np.sum(exact.W * rough.W)) / (exact.norm * rough.norm)
+            assert np.arccos(min(cosine, 1.0)) <= rough.angle_bound() + exact.angle_bound()
+    assert checked > 0 or exact.status == "optimal"
+
+
+def test_residuals_of_the_optimality_conditions() -> None:
+    residuals = max_margin(sphere(20, 16, 32, 0)).kkt()
+    assert max(residuals) <= 1e-12
