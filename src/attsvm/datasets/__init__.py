@@ -1,0 +1,62 @@
+"""Where sequences come from: random instances, the papers' toy points, images, text and files.
+
+Every source is a :class:`Dataset`: labels and provenance first, and vectors only when :meth:`Dataset.encode`
+is told which rows may be learned from. :func:`load` finds one by its path or its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "Dataset": "base",
+    "Encoded": "base",
+    "Toy": "toys",
+    "array": "arrays",
+    "digits": "images",
+    "huggingface_text": "huggingface",
+    "instance": "catalogue",
+    "load": "catalogue",
+    "names": "catalogue",
+    "text": "documents",
+    "toy": "toys",
+    "unit_sphere": "sphere",
+}
+
+__all__ = [
+    "Dataset",
+    "Encoded",
+    "Toy",
+    "array",
+    "digits",
+    "huggingface_text",
+    "instance",
+    "load",
+    "names",
+    "text",
+    "toy",
+    "unit_sphere",
+]
+
+if TYPE_CHECKING:
+    from attsvm.datasets.arrays import array
+    from attsvm.datasets.base import Dataset, Encoded
+    from attsvm.datasets.catalogue import instance, load, names
+    from attsvm.datasets.documents import text
+    from attsvm.datasets.huggingface import huggingface_text
+    from attsvm.datasets.images import digits
+    from attsvm.datasets.sphere import unit_sphere
+    from attsvm.datasets.toys import Toy, toy
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"attsvm.datasets.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'attsvm.datasets' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,123 @@
+"""One door to every data set: a path or a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attsvm.data import AttentionData, FloatArray
+from attsvm.datasets.arrays import array, from_data
+from attsvm.datasets.base import Dataset
+from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
+from attsvm.datasets.toys import TITLES, toy
+from attsvm.errors import InputError
+from attsvm.files import SUFFIXES
+
+_MODEL_OPTIONS = ("text", "label", "model", "max_tokens", "query", "byte_limit")
+_TEXT_OPTIONS = (*_MODEL_OPTIONS, "dim", "min_count", "window")
+_IMAGE_OPTIONS = ("patch", "stride")
+_GENERATED = {
+    "digits": "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another pair",
+    "unit_sphere": "Random tokens, queries and labels; unit_sphere:n,T,d,seed for another size than 6,8,10,0",
+}
+
+
+def names() -> dict[str, str]:
+    """The named data sets, each with a line that says what it is."""
+    return {**_GENERATED, **TITLES}
+
+
+def load(spec: str | Path, **options: Any) -> Dataset:
+    """The data set at a path or of a name.
+
+    Args:
+        spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz`` or ``.xz``; ``.parquet``),
+            a folder of texts (``pos/``, ``neg/``, or both inside ``train/``), or one of :func:`names`,
+            with its arguments after a colon. A file in the way of a name is meant when the name is written ``./name``.
+        **options: ``text`` and ``label`` (columns), ``model`` (a Hugging Face model whose input embeddings are the word vectors),
+            and what :func:`attsvm.datasets.text` and :func:`attsvm.datasets.huggingface_text` take, for texts;
+            ``patch`` and ``stride`` for ``digits``. None means the default.
+
+    Raises:
+        InputError: neither a file nor a name, arguments of a name that make no sense, an option of another kind of data.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    name, _, arguments = str(spec).partition(":")
+    if isinstance(spec, str) and name in names():
+        return _named(name, arguments, given)
+    path = Path(spec)
+    suffix, compression = kind_of(path)
+    if path.is_dir() or suffix in TEXT_SUFFIXES:
+        return _texts(path, given)
+    if suffix in SUFFIXES and not compression:
+        _refuse(given, (), "a file of arrays")
+        return array(path)
+    if path.exists():
+        kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
+        raise InputError(f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg")
+    raise InputError(f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}")
+
+
+def instance(spec: str | Path) -> tuple[AttentionData, FloatArray] | None:
+    """Data and head of a named instance that comes with a head (``unit_sphere``, some toys); None for everything else.
+
+    Raises:
+        InputError: arguments of the name that make no sense.
+    """
+    name, _, arguments = str(spec).partition(":")
+    if name not in names() or name == "digits":
+        return None
+    data, head, _ = _generated(name, arguments)
+    return None if head is None else (data, head)
+
+
+def _texts(path: Path, options: dict[str, Any]) -> Dataset:
+    if "model" in options:
+        _refuse(options, _MODEL_OPTIONS, "vectors of a model")
+        from attsvm.datasets.huggingface import huggingface_text
+
+        return huggingface_text(path, **options)
+    _refuse(options, _TEXT_OPTIONS, "text")
+    from attsvm.datasets.documents import text
+
+    return text(path, **options)
+
+
+def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
+    _refuse(options, _IMAGE_OPTIONS if name == "digits" else (), name)
+    if name == "digits":
+        from attsvm.datasets.images import digits
+
+        pair = _integers(arguments or "3-8", "-", "digits:4-9", 2)
+        return digits(*pair, **options)
+    data, _, title = _generated(name, arguments)
+    source = f"attsvm.datasets.{'unit_sphere' if name == 'unit_sphere' else 'toy'}"
+    full = f"{name}:{arguments}" if arguments else name
+    return from_data(data, full, title, {"source": source, "rows": data.n})
+
+
+def _generated(name: str, arguments: str) -> tuple[AttentionData, FloatArray | None, str]:
+    """Data, head if it is fixed, and title of a random instance or a toy."""
+    if name == "unit_sphere":
+        from attsvm.datasets.sphere import unit_sphere
+
+        sizes = _integers(arguments or "6,8,10,0", ",", "unit_sphere:6,8,10,0", 4)
+        return *unit_sphere(*sizes), "Random sequences, n={}, T={}, d={}, seed {}".format(*sizes)
+    if arguments:
+        raise InputError(f"{name}:{arguments} has arguments, and {name} takes none; leave out the colon and what follows")
+    problem = toy(name)
+    return problem.data, problem.head, problem.title
+
+
+def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
+    parts = arguments.split(separator)
+    if len(parts) != count or not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"{arguments!r} makes no sense in a data set's name; write it like {example}")
+    return [int(part) for part in parts]
+
+
+def _refuse(given: dict[str, Any], allowed: tuple[str, ...], what: str) -> None:
+    for name in given:
+        if name not in allowed:
+            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
+            raise InputError(f"option {name} does not go with {what}; {takes}")

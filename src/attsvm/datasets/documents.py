@@ -1,0 +1,132 @@
+"""Texts as sets of words: every distinct word of a text is one token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.base import Dataset, Encoded, View, Views
+from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
+from attsvm.datasets.vectors import word_vectors
+from attsvm.datasets.words import Span, places, words
+from attsvm.errors import InputError
+from attsvm.queries import bag_queries
+
+Query = Literal["mean", "constant"]
+
+
+def text(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    dim: int = 64,
+    min_count: int = 2,
+    window: int = 10,
+    max_tokens: int = 128,
+    query: Query = "mean",
+    byte_limit: int = BYTE_LIMIT,
+) -> Dataset:
+    r"""Labelled texts as sequences of word vectors that are learned from the training texts.
+
+    A text becomes its distinct known words in the order of first occurrence: equal words would be equal tokens, which no
+    attention can tell apart. Words without a vector are dropped; a text without any known word keeps one zero token. Vectors have
+    unit length (see :mod:`attsvm.datasets.vectors`). The query is :math:`z_i = (1, \bar x_i / \|\bar x_i\|)/\sqrt 2` with
+    :math:`\bar x_i` the mean token, so W holds a direction that is the same for all texts and one that depends on the topic.
+
+    Args:
+        path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
+        text: column of the texts.
+        label: column of the labels.
+        dim: length of a word vector.
+        min_count: words seen less often in the training texts have no vector.
+        window: how many places apart two words may stand to inform about each other.
+        max_tokens: only the first distinct words of a text, this many.
+        query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then is a prompt).
+        byte_limit: refuse more decompressed bytes than this.
+
+    Raises:
+        InputError: what the reader refuses, a size below one, or another query.
+    """
+    check_options(dim=dim, min_count=min_count, window=window, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
+    source = read_texts(path, text=text, label=label, byte_limit=byte_limit)
+
+    def encode(train: IntArray) -> Encoded:
+        tokenised = [words(content) for content in source.texts]
+        numbers, vectors = word_vectors([tokenised[i] for i in train], dim=dim, min_count=min_count, window=window)
+        bags = [[numbers[word] for word in dict.fromkeys(text_words) if word in numbers] for text_words in tokenised]
+        dropped = sum(word not in numbers for text_words in tokenised for word in text_words)
+        share = f"{dropped} of {sum(map(len, tokenised))} words"
+        note = f"{share} have no vector and are dropped: they occur fewer than {min_count} times, or always alone, in the training texts."
+        return encode_bags(bags, vectors, source, query, max_tokens, partial(_spans, numbers), [note])
+
+    return text_dataset(Path(path), source, encode, {"vectors": "PPMI-SVD", "dim": dim, "min_count": min_count, "window": window})
+
+
+def text_dataset(path: Path, source: LabelledTexts, encode: Any, vectors: dict[str, Any]) -> Dataset:
+    """A data set of these texts."""
+    provenance = {"source": str(path), "sha256": source.sha256, "rows": len(source.texts), **vectors}
+    notes = ["A token is a distinct word of a text; repeated words are one token."]
+    return Dataset(path.name, f"Texts of {path.name}", "text", source.labels, source.class_names, provenance, notes, encode)
+
+
+def check_options(query: str, **sizes: int) -> None:
+    """Refuse sizes below one and unknown queries."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} is {size}; it must be at least 1")
+    if query not in ("mean", "constant"):
+        raise InputError(f"query is {query!r}; choose 'mean' or 'constant'")
+
+
+def encode_bags(
+    bags: Sequence[Sequence[int]],
+    vectors: FloatArray,
+    source: LabelledTexts,
+    query: Query,
+    max_tokens: int,
+    spans: Any,
+    notes: list[str],
+) -> Encoded:
+    """Bags of distinct token numbers as data.
+
+    Args:
+        bags: token numbers of each text, in the order of first occurrence.
+        vectors: ``(V, d)``, row ``k`` is the vector of token ``k``.
+        source: the texts and labels.
+        query: see :func:`text`.
+        max_tokens: longer bags are cut.
+        spans: ``spans(text)`` lists the character ranges of each token of a text, in the order of its bag.
+        notes: sentences to put in front.
+    """
+    cut, empty = sum(len(bag) > max_tokens for bag in bags), sum(not bag for bag in bags)
+    if cut:
+        notes = [*notes, f"{cut} of {len(bags)} texts are cut to their first {max_tokens} distinct words."]
+    if empty:
+        notes = [*notes, f"{empty} of {len(bags)} texts have no known word and keep one zero token."]
+    longest = max(1, min(max_tokens, max(map(len, bags))))
+    tokens = np.zeros((len(bags), longest, vectors.shape[1]))
+    mask = np.zeros((len(bags), longest), dtype=np.bool_)
+    mask[:, 0] = True
+    for i, bag in enumerate(bags):
+        kept = bag[:max_tokens]
+        tokens[i, : len(kept)] = vectors[kept]
+        mask[i, : len(kept)] = True
+
+    def view(i: int) -> View:
+        content = source.texts[i]
+        ranges = spans(content)[:max_tokens] if bags[i] else [[]]
+        return {"kind": "text", "text": content, "spans": [[[start, end] for start, end in token] for token in ranges]}
+
+    tokens.setflags(write=False)  # lets AttentionData keep the array instead of a copy
+    data = AttentionData(tokens, source.labels, bag_queries(tokens, mask, query), mask)
+    return Encoded(data, Views(len(bags), view), notes)
+
+
+def _spans(numbers: dict[str, int], content: str) -> list[list[Span]]:
+    return [spans for word, spans in places(content).items() if word in numbers]

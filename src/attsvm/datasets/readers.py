@@ -1,0 +1,251 @@
+"""Labelled texts out of files: ``.csv``, ``.tsv``, ``.jsonl`` (also ``.gz`` and ``.xz``), ``.parquet``, and folders ``pos``/``neg``."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import lzma
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.datasets.arrays import file_digest
+from attsvm.errors import InputError, MissingExtraError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+BYTE_LIMIT = 4 << 30
+
+_LINE_LIMIT = 1 << 26  # one record of more than 64 MiB is not a text
+_COLUMN_NAMES = {"text": ("text", "sentence", "review", "content"), "label": ("label", "y", "class", "target", "sentiment")}
+
+Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTexts:
+    """Texts with two classes.
+
+    Attributes:
+        texts: one string per row, in file order.
+        labels: ``(n,)`` of -1.0 and +1.0.
+        class_names: the two label values, the one that sorts first is the negative class.
+        sha256: of the file; of a folder, of its files' names and digests.
+    """
+
+    texts: list[str]
+    labels: FloatArray
+    class_names: tuple[str, str]
+    sha256: str
+
+
+def read_texts(path: str | Path, *, text: str | None = None, label: str | None = None, byte_limit: int = BYTE_LIMIT) -> LabelledTexts:
+    """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
+
+    Args:
+        path: a file, or a folder with ``pos`` and ``neg`` (or ``train/pos`` and ``train/neg``).
+        text: column of the texts; default the column called text, sentence, review or content.
+        label: column of the labels; default the one called label, y, class, target or sentiment.
+        byte_limit: refuse more decompressed bytes than this.
+
+    Raises:
+        InputError: what cannot be read, with its row, line or byte; not exactly two classes; an empty text.
+        MissingExtraError: a ``.parquet`` file without pyarrow.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _read_folder(path, byte_limit)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; check the spelling and the folder")
+    try:
+        rows = list(_rows(path, byte_limit, text, label))
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{path} cannot be decompressed ({error}); copy or download it again") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the file and its permissions") from None
+    if not rows:
+        raise InputError(f"{path} holds no rows; give a file with texts and labels")
+    labels, class_names = _signs([row[2] for row in rows], path)
+    return LabelledTexts([row[1] for row in rows], labels, class_names, file_digest(path))
+
+
+def kind_of(path: Path) -> tuple[str, str]:
+    """Format suffix and compression suffix: ``("jsonl", ".xz")``; the latter is empty for plain files."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in (".gz", ".xz") else ""
+    return (suffixes[-1] if suffixes else ""), compression
+
+
+def _rows(path: Path, byte_limit: int, text: str | None, label: str | None) -> Iterator[tuple[str, str, str]]:
+    """``(where, text, label)`` of each row, checked."""
+    suffix, compression = kind_of(path)
+    columns: tuple[str, str] | None = None
+    for where, fields in _records(path, suffix, compression, byte_limit):
+        if columns is None:
+            columns = _column("text", text, fields, path), _column("label", label, fields, path)
+        for column in columns:
+            if fields.get(column) is None:
+                raise InputError(f"{path}, {where} has no {column}; every row needs a text and a label")
+        content, value = fields[columns[0]], fields[columns[1]]
+        if not isinstance(content, str):
+            raise InputError(f"{path}, {where}: {columns[0]} is {content!r:.40}; choose the column of the texts with text=")
+        if not content.strip():
+            raise InputError(f"{path}, {where}: {columns[0]} is empty; remove the row")
+        if isinstance(value, (dict, list)) or str(value).strip() == "":
+            raise InputError(f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels")
+        yield where, content, str(value).strip()
+
+
+def _records(path: Path, suffix: str, compression: str, byte_limit: int) -> Iterator[Row]:
+    if suffix == ".parquet" and not compression:
+        return _parquet_records(path, byte_limit)
+    if suffix not in (".csv", ".tsv", ".jsonl"):
+        raise InputError(
+            f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
+        )
+    lines = _lines(path, compression, byte_limit)
+    return _json_records(lines, path) if suffix == ".jsonl" else _csv_records(lines, path, "," if suffix == ".csv" else "\t")
+
+
+def _lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
+    """Decoded lines, streamed, each with its line end."""
+    opener: Any = {"": open, ".gz": gzip.open, ".xz": lzma.open}[compression]
+    position = 0
+    with cast(BinaryIO, opener(path, "rb")) as file:
+        for number in range(1, 1 << 62):
+            raw = file.readline(min(_LINE_LIMIT, byte_limit - position) + 1)
+            if not raw:
+                return
+            if position + len(raw) > byte_limit:
+                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer rows")
+            if len(raw) > _LINE_LIMIT:
+                raise InputError(f"{path}, line {number} is longer than {_LINE_LIMIT} bytes; give one text per row")
+            try:
+                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                at = position + error.start
+                raise InputError(f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file to UTF-8") from None
+            position += len(raw)
+
+
+def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number} is not JSON ({error}); write one object per line") from None
+        if not isinstance(fields, dict):
+            raise InputError(f"{path}, line {number} is a {type(fields).__name__}; write one object with text and label per line")
+        yield f"line {number}", fields
+
+
+def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[Row]:
+    limit = csv.field_size_limit(_LINE_LIMIT)
+    try:
+        # In .tsv files quotes are ordinary characters; a quoted field may span lines in .csv files.
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE)
+        header = next(reader, None)
+        if header is None:
+            return
+        if len(set(header)) < len(header):
+            raise InputError(f"{path} names a column twice ({', '.join(header):.200}); give every column its own name")
+        for row, values in enumerate(reader, start=1):
+            if not values:
+                continue
+            if len(values) != len(header):
+                raise InputError(
+                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)}; quote texts that hold separators"
+                )
+            yield f"row {row}", dict(zip(header, values, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("reading .parquet files", "pyarrow", "parquet") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
+            if sum(group.total_byte_size for group in groups) > byte_limit:
+                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer rows")
+            row = 0
+            for batch in file.iter_batches(batch_size=4096):
+                for fields in batch.to_pylist():
+                    row += 1
+                    yield f"row {row}", fields
+    except PermissionError:
+        raise
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # pyarrow finds damage in several ways
+        raise InputError(f"{path} is truncated or corrupt ({str(error).splitlines()[0]}); copy or write it again") from None
+
+
+def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -> str:
+    held = ", ".join(str(name) for name in fields)[:300] or "none"
+    if wanted is not None:
+        if wanted in fields:
+            return wanted
+        raise InputError(f"{path} has no column {wanted}; its columns are {held}")
+    usual = {str(name).strip().lower(): name for name in reversed(fields)}
+    for name in _COLUMN_NAMES[role]:
+        if name in usual:
+            return usual[name]
+    raise InputError(f"{path} has no column called {role}; say which one holds it with {role}=, its columns are {held}")
+
+
+def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
+    found = sorted(set(values))
+    if len(found) == 1:
+        raise InputError(f"{path} has only the label {found[0]}; two classes are needed")
+    if len(found) > 2:
+        shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise InputError(f"{path} has {len(found)} different labels ({shown}); keep the rows of two classes")
+    negative, positive = sorted(found, key=_numbers_first)
+    return np.where(np.array(values) == positive, 1.0, -1.0), (negative, positive)
+
+
+def _numbers_first(value: str) -> tuple[float, str]:
+    """Sort key: numbers by value (so that -1 comes before 1 and 2 before 10), then words."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.inf
+    return (math.inf if math.isnan(number) else number), value
+
+
+def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
+    root = path / "train" if (path / "train" / "pos").is_dir() else path
+    texts, signs, digest, total = [], [], hashlib.sha256(), 0
+    for name, sign in (("neg", -1.0), ("pos", 1.0)):
+        files = sorted((root / name).glob("*.txt"), key=lambda file: (*_numbers_first(file.stem.split("_")[0]), file.name))
+        if not files:
+            raise InputError(f"{root / name} holds no .txt files; a folder of texts needs them in {root / 'neg'} and {root / 'pos'}")
+        for file in files:
+            raw = file.read_bytes()
+            total += len(raw)
+            if total > byte_limit:
+                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer files")
+            try:
+                content = raw.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert the file to UTF-8") from None
+            if not content.strip():
+                raise InputError(f"{file} is empty; remove the file")
+            digest.update(f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n".encode())
+            texts.append(content)
+            signs.append(sign)
+    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest.hexdigest())

@@ -1,0 +1,122 @@
+"""Texts as sets of words: tokens, queries, views, and what the notes count."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attsvm.datasets import load, text
+from attsvm.datasets.words import words
+from attsvm.errors import InputError
+
+TRAIN = np.arange(0, 90)
+
+
+@pytest.fixture
+def dataset(jsonl):
+    return text(jsonl, dim=12)
+
+
+def test_a_data_set_before_it_is_encoded(dataset, jsonl, texts):
+    assert (dataset.name, dataset.kind, dataset.class_names) == ("corpus.jsonl", "text", ("0", "1"))
+    assert len(dataset) == len(texts[0])
+    assert dataset.labels.tolist() == [2.0 * label - 1 for label in texts[1]]
+    assert dataset.provenance["rows"] == len(texts[0])
+    assert len(dataset.provenance["sha256"]) == 64
+    json.dumps(dataset.provenance)
+
+
+def test_tokens_are_the_distinct_known_words(dataset, texts):
+    encoded = dataset.encode(TRAIN)
+    data = encoded.data
+    known = {word for word in set().union(*map(words, texts[0])) if sum(words(texts[0][i]).count(word) for i in TRAIN) >= 2}
+    vector_of = {}
+    for i, content in enumerate(texts[0]):
+        expected = [word for word in dict.fromkeys(words(content)) if word in known]
+        assert data.lengths[i] == len(expected)
+        for t, word in enumerate(expected):
+            assert np.array_equal(vector_of.setdefault(word, data.tokens[i, t]), data.tokens[i, t])
+    assert np.allclose(np.linalg.norm(data.tokens, axis=-1)[data.mask], 1.0)
+    assert not data.duplicate_tokens().any()
+    assert np.array_equal(data.labels, dataset.labels)
+
+
+def test_views_show_every_place_of_every_token(dataset, texts):
+    encoded = dataset.encode(TRAIN)
+    assert len(encoded.views) == len(dataset)
+    for i, view in enumerate(encoded.views):
+        assert view["kind"] == "text"
+        assert view["text"] == texts[0][i]
+        assert len(view["spans"]) == encoded.data.lengths[i]
+        for spans in view["spans"]:
+            shown = {texts[0][i][start:end].lower() for start, end in spans}
+            assert len(shown) == 1
+            assert len(spans) == words(texts[0][i]).count(shown.pop())
+        json.dumps(view)
+
+
+def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
+    data = text(jsonl, dim=12).encode(TRAIN).data
+    mean = data.tokens.sum(axis=1) / data.lengths[:, None]
+    expected = np.hstack([np.ones((data.n, 1)), mean / np.linalg.norm(mean, axis=1, keepdims=True)]) / np.sqrt(2)
+    assert np.allclose(data.queries, expected, atol=1e-15)
+    constant = text(jsonl, dim=12, query="constant").encode(TRAIN).data
+    assert constant.queries.shape == (data.n, 1)
+    assert (constant.queries == 1).all()
+
+
+def test_only_the_training_rows_are_learned_from(jsonl, texts, write):
+    changed = list(texts[0])
+    changed[100:] = ["Entirely other words words stand here here"] * (len(changed) - 100)
+    rows = (json.dumps({"text": content, "label": label}) for content, label in zip(changed, texts[1], strict=True))
+    other = write("other.jsonl", "\n".join(rows))
+    first, second = text(jsonl, dim=12).encode(range(100)).data, text(other, dim=12).encode(range(100)).data
+    for i in range(100):
+        assert np.array_equal(first.tokens[i][first.mask[i]], second.tokens[i][second.mask[i]])
+    assert not second.tokens[100:].any()
+
+
+def test_the_same_rows_give_the_same_bits(dataset):
+    first, second = dataset.encode(TRAIN), dataset.encode([*TRAIN[::-1].tolist(), 0, 0])
+    assert first.data.tokens.tobytes() == second.data.tokens.tobytes()
+    assert first.data.queries.tobytes() == second.data.queries.tobytes()
+
+
+def test_what_is_left_out_is_counted(write, texts):
+    rows = [*zip(*texts, strict=True), ("zebra xylophone", 0), ("!!!", 1)]
+    path = write("a.jsonl", "\n".join(json.dumps({"text": content, "label": label}) for content, label in rows))
+    encoded = text(path, dim=12, max_tokens=5).encode(TRAIN)
+    total = sum(len(words(content)) for content, _ in rows)
+    assert any(note.startswith(f"2 of {total} words have no vector and are dropped") for note in encoded.notes)
+    assert any(note.startswith("120 of 122 texts are cut to their first 5") for note in encoded.notes)
+    assert "2 of 122 texts have no known word and keep one zero token." in encoded.notes
+    assert encoded.data.T == 5
+    assert encoded.data.lengths[-2:].tolist() == [1, 1]
+    assert not encoded.data.tokens[-2:].any()
+    assert encoded.views[-1] == {"kind": "text", "text": "!!!", "spans": [[]]}
+    assert len(encoded.views[0]["spans"]) == 5
+
+
+def test_mean_pooling_tells_the_classes_apart(dataset):
+    data = dataset.encode(TRAIN).data
+    mean = np.hstack([data.tokens.sum(axis=1) / data.lengths[:, None], np.ones((data.n, 1))])
+    head, *_ = np.linalg.lstsq(mean[TRAIN], data.labels[TRAIN], rcond=None)
+    assert (np.sign(mean[90:] @ head) == data.labels[90:]).mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max_tokens": 0}, "max_tokens is 0; it must be at least 1"),
+        ({"dim": 0}, "dim is 0"),
+        ({"query": "first"}, "query is 'first'; choose 'mean' or 'constant'"),
+        ({"patch": 2}, "option patch does not go with text; it takes text, label"),
+        ({"model": "any", "dim": 8}, "option dim does not go with vectors of a model; it takes text, label, model, max_tokens"),
+        ({"text": "body"}, "has no column body; its columns are text, label"),
+    ],
+)
+def test_options_that_are_refused(jsonl, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(jsonl, **options)
