@@ -1,0 +1,164 @@
+"""Compiled pieces that both training kernels share: exponentials, products, and the softmax step of one sequence.
+
+A sequence is read relative to its winner (see :mod:`attsvm.models.softmax`). For every rival ``t`` of the winner
+
+    S_t = exp(e_t)                 e_t = a_t - a_winner
+    Q_t = exp(e_t - L) g_t         g_t = score of the winner minus score of t
+    L   = max e_t over rivals with g_t != 0
+
+so that the gradient with respect to the logits is ``-(exp(L) |l'| / Z) (Q_t - S_t sum(Q) / Z)`` with ``Z = 1 + sum(S)``: one factor that
+may be any power of ten, kept as a logarithm, and numbers of order one. A rival with a tied score has ``Q_t = 0`` and keeps its exact
+second-order term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numba
+import numpy as np
+import torch
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.jit import kernel, summing_kernel
+
+_LOG2E = 1.0 / math.log(2.0)
+_LN2_HIGH = 6.93147180369123816490e-01  # its product with an exponent below 2^20 is exact
+_LN2_LOW = 1.90821492927058770002e-10
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the rounded integer in the low bits
+_C = tuple(1.0 / math.factorial(k) for k in range(14))
+_C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = _C[2:]
+
+_WORTH_SHARING = 500.0  # microseconds
+
+
+@kernel
+def exp_into(x: FloatArray, out: FloatArray, start: int, stop: int) -> None:
+    """``out = exp(x)`` for ``x <= 0`` to about one unit in the last place, as vector code; below -708 the answer is 0."""
+    for j in range(start, stop):
+        y = x[j] if x[j] > -708.0 else -708.0
+        shifted = y * _LOG2E + _ROUND
+        k = shifted - _ROUND
+        r = (y - k * _LN2_HIGH) - k * _LN2_LOW
+        q = _C8 + r * (_C9 + r * (_C10 + r * (_C11 + r * (_C12 + r * _C13))))
+        q = _C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * (_C6 + r * (_C7 + r * q)))))
+        power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+        out[j] = power * (1.0 + (r + r * r * q)) if x[j] > -708.0 else 0.0
+
+
+@summing_kernel
+def dot(a: FloatArray, b: FloatArray) -> float:
+    """Inner product."""
+    total = 0.0
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return total
+
+
+@summing_kernel
+def add_four(
+    y: FloatArray, w0: float, x0: FloatArray, w1: float, x1: FloatArray, w2: float, x2: FloatArray, w3: float, x3: FloatArray
+) -> None:
+    """``y += w0 x0 + w1 x1 + w2 x2 + w3 x3``."""
+    for k in range(y.shape[0]):
+        y[k] += (w0 * x0[k] + w1 * x1[k]) + (w2 * x2[k] + w3 * x3[k])
+
+
+@summing_kernel
+def add_one(y: FloatArray, w: float, x: FloatArray) -> None:
+    """``y += w x``."""
+    for k in range(y.shape[0]):
+        y[k] += w * x[k]
+
+
+@kernel
+def add_rows(y: FloatArray, weights: FloatArray, rows: FloatArray, start: int, stop: int) -> None:
+    """``y += sum_j weights[j] rows[j]`` over ``start <= j < stop``."""
+    j = start
+    while j + 4 <= stop:
+        add_four(y, weights[j], rows[j], weights[j + 1], rows[j + 1], weights[j + 2], rows[j + 2], weights[j + 3], rows[j + 3])
+        j += 4
+    while j < stop:
+        add_one(y, weights[j], rows[j])
+        j += 1
+
+
+@kernel
+def compare(a: FloatArray, score: FloatArray, lo: int, hi: int, e: FloatArray, shifted: FloatArray, g: FloatArray) -> tuple[int, float]:
+    """Winner and ``L`` of the sequence ``lo:hi``; writes ``e``, ``e - L`` (at most 0) and ``g``."""
+    winner = lo
+    for t in range(lo + 1, hi):
+        if a[t] > a[winner]:
+            winner = t
+    top = -np.inf
+    for t in range(lo, hi):
+        e[t] = a[t] - a[winner]
+        g[t] = score[winner] - score[t]
+        if g[t] != 0.0 and e[t] > top:
+            top = e[t]
+    base = top if top > -np.inf else 0.0
+    for t in range(lo, hi):
+        shifted[t] = min(e[t] - base, 0.0)
+    return winner, top
+
+
+@kernel
+def weigh(S: FloatArray, Q: FloatArray, g: FloatArray, lo: int, hi: int, winner: int) -> tuple[float, float]:
+    """``Z`` and ``sum(Q) / Z``; on entry ``Q`` holds ``exp(e - L)``, on return the ``Q`` of the module. ``S[winner]`` stays 1."""
+    mass = 0.0
+    total = 0.0
+    for t in range(lo, hi):
+        Q[t] *= g[t]
+        total += Q[t]
+        if t != winner:
+            mass += S[t]
+    Z = 1.0 + mass
+    return Z, total / Z
+
+
+@kernel
+def coefficients(S: FloatArray, Q: FloatArray, lo: int, hi: int, winner: int, ratio: float, factor: float, b: FloatArray) -> None:
+    """Ascent coefficients of the logits, ``b_t = -factor (Q_t - S_t ratio)``, the winner's so that they sum to zero."""
+    total = 0.0
+    for t in range(lo, hi):
+        value = factor * (Q[t] - S[t] * ratio)
+        if t != winner:
+            b[t] = -value
+            total += value
+    b[winner] = total
+
+
+@kernel
+def log_slope_parts(u: float) -> tuple[float, float]:
+    r"""``m, r`` with logistic slope :math:`|\ell'(u)|=\sigma(-u)=e^{m}r`: ``m = -max(u, 0)``, ``r`` between one half and one."""
+    return -max(u, 0.0), 1.0 / (1.0 + math.exp(-abs(u)))
+
+
+@kernel
+def logistic(u: float) -> float:
+    """Logistic loss ``log(1 + exp(-u))`` without overflow."""
+    return max(-u, 0.0) + math.log1p(math.exp(-abs(u)))
+
+
+@contextmanager
+def threads_for(microseconds: float) -> Iterator[None]:
+    """One thread for a parallel section that is too short to share: waiting for another core would cost more than it saves.
+
+    Torch keeps its own number of threads: numba's first parallel section sets OpenMP's default for the whole process, and
+    torch would from then on split its smallest products over all cores.
+    """
+    torch_before, before = torch.get_num_threads(), numba.get_num_threads()  # in this order: numba starts its threads when asked
+    numba.set_num_threads(before if microseconds >= _WORTH_SHARING else 1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+        if torch.get_num_threads() != torch_before:
+            torch.set_num_threads(torch_before)
+
+
+def offsets_of(lengths: IntArray) -> IntArray:
+    """Where each sequence starts when the visible tokens of all are laid end to end; the last entry is their number."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

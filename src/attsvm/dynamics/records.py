@@ -1,0 +1,62 @@
+"""When a run is looked at, and what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+
+
+@dataclass(frozen=True)
+class LogSpaced:
+    """Records at step 0, at ``count`` steps spaced evenly on a log scale from 1 to the last, rounded; repeated ones are dropped."""
+
+    count: int = 50
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"LogSpaced has count {self.count}; ask for at least one record")
+
+    def steps(self, last: int) -> IntArray:
+        """Sorted distinct steps from 0 to ``last``, both included."""
+        if last == 0:
+            return np.zeros(1, dtype=np.int64)
+        spaced = np.rint(np.geomspace(1.0, last, self.count)).astype(np.int64)
+        return np.unique(np.concatenate([[0], spaced, [last]]))
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One look at all runs, before the step of that number is taken. Shapes as in :class:`~attsvm.dynamics.Trajectory`, without ``R``."""
+
+    step: int
+    seconds: float
+    loss: FloatArray
+    selected: IntArray
+    softmax_probability: FloatArray
+    norm: FloatArray
+    log_gradient_norm: FloatArray
+    W: FloatArray
+    head: FloatArray
+    intercept: FloatArray
+    observed: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Every field as an array, the observed ones under ``observed.<name>``."""
+        fields = {name: np.asarray(getattr(self, name)) for name in RECORD_FIELDS}
+        return {**fields, **{f"observed.{name}": np.asarray(value) for name, value in self.observed.items()}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Record:
+        """The inverse of :meth:`to_arrays`."""
+        fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in RECORD_FIELDS}
+        observed = {key.removeprefix("observed."): np.asarray(value) for key, value in arrays.items() if key.startswith("observed.")}
+        return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, observed=observed)
+
+
+RECORD_FIELDS = ("step", "seconds", "loss", "selected", "softmax_probability", "norm", "log_gradient_norm", "W", "head", "intercept")

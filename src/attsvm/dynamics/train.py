@@ -1,0 +1,189 @@
+"""The training loop: many runs at once, by compiled kernels where they apply and by torch autograd everywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attsvm.data import AttentionData, FloatArray
+from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
+from attsvm.dynamics.records import LogSpaced, Record
+from attsvm.dynamics.state import TrainState
+from attsvm.dynamics.trajectory import Trajectory
+from attsvm.errors import InputError
+from attsvm.models import Attention
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from attsvm.dynamics.engine import Engine
+
+Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
+Progress = Callable[[int, int, Mapping[str, Any]], None]
+
+_BLOCK_SECONDS = 0.1  # how long the loop is away in a kernel before it looks at the clock again
+_PROGRESS_SECONDS = 0.2
+
+
+def train(
+    model: Attention,
+    data: AttentionData,
+    optimizer: Optimizer,
+    steps: int,
+    record: LogSpaced | None = None,
+    *,
+    backend: Backend = "auto",
+    checkpoint: Callable[[TrainState], None] | None = None,
+    checkpoint_seconds: float = 30.0,
+    resume: TrainState | None = None,
+    observe: Observe | None = None,
+    stop: Callable[[Record], bool] | None = None,
+    progress: Progress | None = None,
+    snapshots: bool = True,
+) -> Trajectory:
+    """Train ``model`` on ``data`` for ``steps`` steps of ``optimizer``, all runs together, and leave the final weights in ``model``.
+
+    The same call gives the same bits, on any number of cores, interrupted and resumed or not. A run whose gradient is exactly
+    zero (all scores tied) stops; the others go on.
+
+    Args:
+        model: an :class:`~attsvm.models.Attention`.
+        data: one instance for all runs, or one per run.
+        optimizer: any torch optimiser of the model's parameters. :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm
+            runs in compiled kernels; see :func:`~attsvm.dynamics.plan`.
+        steps: number of steps, 0 for a look at the start only.
+        record: which steps are recorded; ``LogSpaced(50)`` when left out.
+        backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it; ``autograd`` never does.
+        checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every ``checkpoint_seconds`` (0: after every step).
+        checkpoint_seconds: shortest time between two checkpoints.
+        resume: a state of the very same call, to go on from. Earlier records are shown to ``stop`` again, in order, so that a
+            rule that remembers is rebuilt; ``observe`` is not called for them again.
+        observe: called at every record with step, ``W``, ``head`` and ``intercept`` (NumPy, run axis as in the trajectory);
+            the numbers it returns are stored in ``trajectory.observed``.
+        stop: called with every record; training ends when it returns True.
+        progress: called with steps done, ``steps`` and a dict with ``loss`` (mean over runs at the last record) and ``seconds``.
+        snapshots: whether ``W`` is kept at every record or only at the last.
+
+    Raises:
+        InputError: arguments out of range, data that does not fit the model, a state of another run, and what
+            :func:`~attsvm.dynamics.plan` refuses.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
+    if not checkpoint_seconds >= 0:
+        raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
+    chosen = plan(model, data, optimizer, backend)
+    trained_head = trains_head(model, optimizer)
+    engine = make_engine(chosen, model, data, optimizer)
+    due = (LogSpaced() if record is None else record).steps(int(steps))
+    fingerprint = "" if checkpoint is None and resume is None else _fingerprint(model, data, optimizer, chosen, due)
+
+    step, seconds, records = 0, 0.0, list[Record]()
+    ended = False
+    if resume is not None:
+        if resume.fingerprint != fingerprint:
+            raise InputError("the checkpoint belongs to another run (other data, steps, records or optimiser); delete it to start afresh")
+        engine.restore(dict(resume.arrays))
+        step, seconds, records = resume.step, resume.seconds, list(resume.records)
+        ended = stop is not None and any(stop(earlier) for earlier in records)
+    clock = _Clock(checkpoint_seconds)
+    engine.advance(step, 0)  # compiles, outside the measured time
+    while not ended:
+        if step == due[len(records)]:
+            records.append(_record(engine, model, step, seconds, observe))
+            ended = len(records) == len(due) or (stop is not None and stop(records[-1]))
+            if progress is not None and (ended or clock.progress_due()):
+                progress(step, int(steps), _info(records, seconds))
+            continue
+        count = min(int(due[len(records)]) - step, clock.block if checkpoint is None or checkpoint_seconds > 0 else 1)
+        started = time.perf_counter()
+        engine.advance(step, count)
+        spent = time.perf_counter() - started
+        step, seconds = step + count, seconds + spent
+        clock.adapt(count, spent)
+        if progress is not None and clock.progress_due():
+            progress(step, int(steps), _info(records, seconds))
+        if checkpoint is not None and clock.checkpoint_due():
+            checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
+
+    with torch.no_grad():
+        _write_back(model, records[-1], trained_head)
+    stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
+    return Trajectory.from_records(records, np.asarray(stopped_at), engine.name, snapshots, trained_head)
+
+
+class _Clock:
+    """How many steps to take before the next look at the clock, and whose turn it is then."""
+
+    def __init__(self, checkpoint_seconds: float) -> None:
+        self.block = 1
+        self._every = checkpoint_seconds
+        self._checkpoint = self._progress = time.monotonic()
+
+    def adapt(self, count: int, spent: float) -> None:
+        fitting = _BLOCK_SECONDS * count / max(spent, 1e-9)
+        self.block = max(1, int(min(fitting, 2.0 * self.block)))
+
+    def progress_due(self) -> bool:
+        now = time.monotonic()
+        due = now - self._progress >= _PROGRESS_SECONDS
+        self._progress = now if due else self._progress
+        return due
+
+    def checkpoint_due(self) -> bool:
+        now = time.monotonic()
+        due = now - self._checkpoint >= self._every
+        self._checkpoint = now if due else self._checkpoint
+        return due
+
+
+def _record(engine: Engine, model: Attention, step: int, seconds: float, observe: Observe | None) -> Record:
+    look = engine.look()
+    fields = {
+        "loss": look.loss,
+        "selected": look.selected,
+        "softmax_probability": look.softmax_probability,
+        "norm": np.sqrt(np.einsum("rij,rij->r", look.W, look.W)),
+        "log_gradient_norm": look.log_gradient_norm,
+        "W": look.W,
+        "head": look.head,
+        "intercept": look.intercept,
+    }
+    if model.runs is None:
+        fields = {name: value[0] for name, value in fields.items()}
+    seen: Mapping[str, Any] = {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
+    return Record(step=step, seconds=seconds, **fields, observed={name: np.asarray(value) for name, value in seen.items()})
+
+
+def _info(records: list[Record], seconds: float) -> dict[str, float]:
+    loss = float(np.mean(records[-1].loss)) if records else math.nan
+    return {"loss": loss, "seconds": seconds}
+
+
+def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
+    model.W.copy_(torch.as_tensor(last.W))
+    if trained_head:
+        parts = [last.head, np.asarray(last.intercept)[..., None]] if model.head.has_intercept else [last.head]
+        model.head.readout.copy_(torch.as_tensor(np.concatenate(parts, axis=-1)[..., None]))
+
+
+def _fingerprint(model: Attention, data: AttentionData, optimizer: Optimizer, chosen: Plan, due: Any) -> str:
+    """Identifies everything that decides the bits of a run, save where it starts: that is in the state."""
+    digest = hashlib.blake2b(digest_size=16)
+    head = model.head.readout.detach().cpu().numpy()
+    arrays = [data.tokens, data.labels, data.queries, data.mask, due] + ([] if trains_head(model, optimizer) else [head])
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    groups = [{key: repr(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+    shape = (model.runs, tuple(model.W.shape), str(model.W.dtype), model.head.has_intercept)
+    digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shape)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,144 @@
+"""The recorded course of a training, and how far its direction is from a solution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.dynamics.records import RECORD_FIELDS, Record
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius
+
+if TYPE_CHECKING:
+    from attsvm.solvers.solution import MarginSolution
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """What :func:`~attsvm.dynamics.train` recorded. ``R`` records; the ``runs`` axis is there when the model has one.
+
+    Attributes:
+        steps: ``(R,)``, steps taken when the record was made; the first is 0.
+        seconds: ``(R,)``, training time until the record.
+        loss: ``(R[, runs])``, mean logistic loss.
+        selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on ties).
+        softmax_probability: ``(R[, runs], n)``, its attention probability.
+        norm: ``(R[, runs])``, Frobenius norm of ``W``.
+        log_gradient_norm: ``(R[, runs])``, natural logarithm of the Frobenius norm of the true, unscaled gradient with
+            respect to ``W``; -inf where the gradient is exactly zero.
+        W: ``(R[, runs], d_x, d_z)`` with snapshots, else ``(1[, runs], d_x, d_z)``: ``W[-1]`` is always the final one.
+        head: ``(R[, runs], d_x)`` when the head is trained, else ``(1[, runs], d_x)``.
+        intercept: ``(R[, runs])`` when the head is trained, else ``(1[, runs])``.
+        stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the run stopped; -1 if it never was.
+        backend: ``gram``, ``ragged`` or ``autograd``, whichever did the work.
+        observed: ``(R, ...)`` arrays of what ``observe`` returned.
+    """
+
+    steps: IntArray
+    seconds: FloatArray
+    loss: FloatArray
+    selected: IntArray
+    softmax_probability: FloatArray
+    norm: FloatArray
+    log_gradient_norm: FloatArray
+    W: FloatArray
+    head: FloatArray
+    intercept: FloatArray
+    stopped_at: IntArray
+    backend: str
+    observed: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def from_records(
+        cls, records: Sequence[Record], stopped_at: IntArray, backend: str, snapshots: bool, head_snapshots: bool
+    ) -> Trajectory:
+        """Stack records along a first axis."""
+        kept: dict[str, Any] = {}
+        for name in RECORD_FIELDS:
+            every = snapshots if name == "W" else head_snapshots if name in ("head", "intercept") else True
+            kept[name] = np.stack([np.asarray(getattr(record, name)) for record in (records if every else records[-1:])])
+        names = records[0].observed
+        observed = {name: np.stack([np.asarray(record.observed[name]) for record in records]) for name in names}
+        return cls(steps=kept.pop("step"), **kept, stopped_at=stopped_at, backend=backend, observed=observed)
+
+    @property
+    def runs(self) -> int | None:
+        """Number of runs, ``None`` without a run axis."""
+        return int(self.loss.shape[1]) if self.loss.ndim == 2 else None
+
+    def direction_gap(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
+        r""":math:`1-\cos\angle(W_k, W^\star)` at every snapshot, shape ``(R[, runs])``; see :func:`direction_gap`.
+
+        Args:
+            target: one solution or ``(d_x, d_z)`` array for all runs, or one per run. A solution without weights
+                (infeasible, all zeros) gives gap 1.
+        """
+        return direction_gap(self.W, target)
+
+    def saturated(self, threshold: float = 0.99) -> FloatArray:
+        """``(R[, runs])``: share of sequences whose selected token has at least this softmax probability."""
+        share: FloatArray = np.mean(self.softmax_probability >= threshold, axis=-1)
+        return share
+
+    def to_arrays(self) -> dict[str, Any]:
+        """A flat dict of NumPy arrays, for ``.npz`` or ``.safetensors``."""
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        arrays["backend"] = np.frombuffer(self.backend.encode(), dtype=np.uint8).copy()
+        return arrays | {f"observed.{name}": value for name, value in self.observed.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Trajectory:
+        """The inverse of :meth:`to_arrays`.
+
+        Raises:
+            InputError: an array is missing.
+        """
+        missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
+        if missing:
+            raise InputError(f"the trajectory has no {', '.join(missing)}; it was not written by Trajectory.to_arrays")
+        observed = {key.removeprefix("observed."): np.asarray(value) for key, value in arrays.items() if key.startswith("observed.")}
+        backend = np.asarray(arrays["backend"], dtype=np.uint8).tobytes().decode()
+        return cls(**{name: np.asarray(arrays[name]) for name in _ARRAYS}, backend=backend, observed=observed)
+
+
+_ARRAYS = ("steps", *RECORD_FIELDS[1:], "stopped_at")
+
+
+def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
+    r""":math:`1-\cos\angle(W, W^\star)=\tfrac12\|W/\|W\|-W^\star/\|W^\star\|\|^2` over the last two axes.
+
+    Written with the difference of unit vectors, so a gap of 1e-20 is as exact as one of 0.1.
+    Where either matrix is zero it has no direction, and the gap is 1, that of orthogonal matrices.
+
+    Args:
+        W: ``(..., d_x, d_z)``.
+        target: a solution, an array ``(d_x, d_z)`` or ``(runs, d_x, d_z)``, or a sequence of ``runs`` solutions.
+
+    Raises:
+        InputError: the shapes do not match.
+    """
+    weights = np.asarray(W, dtype=np.float64)
+    goal = _target_weights(target)
+    if weights.shape[-goal.ndim :] != goal.shape:
+        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+    frobenius = Frobenius()
+    unit, unit_goal = frobenius.steepest(weights), frobenius.steepest(goal)
+    gap: FloatArray = 0.5 * np.sum((unit - unit_goal) ** 2, axis=(-2, -1))
+    none = (frobenius.value(weights) == 0) | (frobenius.value(goal) == 0)
+    return np.where(none, 1.0, gap)
+
+
+def _target_weights(target: Any) -> FloatArray:
+    if hasattr(target, "W"):
+        return np.asarray(target.W, dtype=np.float64)
+    if isinstance(target, Sequence) and len(target) > 0 and all(hasattr(item, "W") for item in target):
+        return np.stack([np.asarray(item.W, dtype=np.float64) for item in target])
+    goal = np.asarray(target, dtype=np.float64)
+    if goal.ndim < 2:
+        raise InputError(f"the target has shape {goal.shape}; give a solution or an array (d_x, d_z)")
+    return goal

@@ -1,0 +1,70 @@
+"""Directions, saturation, and arrays in and out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import Trajectory, direction_gap, train
+from attsvm.errors import InputError
+from attsvm.margins import selection_margins
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.solvers import max_margin
+
+
+@pytest.mark.parametrize("angle", [1.0, 1e-4, 1e-9, 1e-12])
+def test_small_angles_keep_their_digits(angle: float) -> None:
+    target = np.array([[3.0, 0.0]])
+    W = 1e5 * np.array([[np.cos(angle), np.sin(angle)]])
+    assert direction_gap(W, target) == pytest.approx(2 * np.sin(angle / 2) ** 2, rel=1e-3 if angle < 1e-11 else 1e-6)
+
+
+def test_gap_of_opposite_orthogonal_and_missing_directions() -> None:
+    e, f = np.array([[1.0, 0.0]]), np.array([[0.0, 5.0]])
+    assert direction_gap(e, -7 * e) == pytest.approx(2.0)
+    assert direction_gap(e, f) == pytest.approx(1.0)
+    assert direction_gap(0 * e, f) == 1.0
+    assert direction_gap(e, 0 * f) == 1.0
+    assert direction_gap(1e-200 * e, 1e200 * e) == 0.0
+
+
+def test_one_target_or_one_per_run() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=[0, 1])
+    model = Attention.cross(data, v)
+    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 300)
+    solutions = [max_margin(selection_margins(data.instance(r), trajectory.selected[-1, r])) for r in range(2)]
+    gaps = trajectory.direction_gap(solutions)
+    assert gaps.shape == trajectory.loss.shape
+    assert (trajectory.direction_gap(np.stack([s.W for s in solutions])) == gaps).all()
+    assert (trajectory.direction_gap(solutions[1])[:, 1] == gaps[:, 1]).all()
+    assert (gaps[0] == 1.0).all()
+    assert (gaps[-1] < 0.1).all()
+    with pytest.raises(InputError, match="the target has shape"):
+        trajectory.direction_gap(np.ones((3, 5, 5)))
+    with pytest.raises(InputError, match="give a solution or an array"):
+        trajectory.direction_gap(np.ones(5))
+
+
+def test_arrays_round_trip() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=0)
+    model = Attention.cross(data, v)
+    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 30, observe=lambda *_: {"one": 1.0})
+    again = Trajectory.from_arrays(trajectory.to_arrays())
+    assert again.backend == trajectory.backend
+    assert again.runs is None
+    for name, value in trajectory.to_arrays().items():
+        assert np.array_equal(value, again.to_arrays()[name])
+    with pytest.raises(InputError, match="the trajectory has no loss"):
+        Trajectory.from_arrays({name: value for name, value in trajectory.to_arrays().items() if name != "loss"})
+
+
+def test_saturated_counts_sequences() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=[0, 1])
+    model = Attention.cross(data, v)
+    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 1000)
+    share = trajectory.saturated(0.99)
+    assert share.shape == trajectory.loss.shape
+    assert (share[0] == 0).all()
+    assert (share == (trajectory.softmax_probability >= 0.99).mean(axis=-1)).all()

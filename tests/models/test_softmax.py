@@ -1,0 +1,220 @@
+"""The attention operation: its gradient against autodiff, against extended precision, and where others break down."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
+from attsvm.models import Attention, LogScale, attend, logistic_loss, select
+
+
+def naive_loss(W: torch.Tensor, v: torch.Tensor, b: float, data: AttentionData) -> torch.Tensor:
+    """The textbook programme, one sequence at a time."""
+    total = torch.zeros((), dtype=torch.float64)
+    for X, z, y, mask in zip(data.tokens, data.queries, data.labels, data.mask, strict=True):
+        visible = torch.tensor(X[mask])
+        output = torch.softmax(visible @ (W @ torch.tensor(z)), 0) @ visible
+        total = total + torch.log1p(torch.exp(-y * (output @ v + b)))
+    return total / data.n
+
+
+def ragged(seed: int, n: int = 5, T: int = 6, d_x: int = 4, d_z: int = 3) -> tuple[AttentionData, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    mask = rng.random((n, T)) < 0.7
+    mask[:, rng.integers(T)] = True
+    data = AttentionData(rng.standard_normal((n, T, d_x)), np.sign(rng.standard_normal(n)), rng.standard_normal((n, d_z)), mask)
+    return data, rng.standard_normal(d_x)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_loss_and_gradients_equal_autodiff_of_the_textbook_form(seed: int) -> None:
+    data, v = ragged(seed)
+    W0 = np.random.default_rng(seed + 100).standard_normal((4, 3))
+    model = Attention.cross(data, v, intercept=0.3, init=W0, train_head=True)
+    loss = model.loss(data)
+    loss.backward()
+    W, vt, b = (torch.tensor(a, requires_grad=True) for a in (W0, v, np.array(0.3)))
+    expected = naive_loss(W, vt, b, data)
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(model.W.grad, W.grad, rtol=1e-10, atol=1e-13)
+    readout = torch.cat([vt.grad, b.grad[None]])[:, None]
+    torch.testing.assert_close(model.head.readout.grad, readout, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", [0.1, 1.0, 10.0])
+def test_rescaled_gradient_is_the_true_one_times_the_factor_it_reports(seed: int, size: float) -> None:
+    data, v = ragged(seed)
+    W0 = size * np.random.default_rng(seed).standard_normal((4, 3))
+    plain = Attention.cross(data, v, init=W0, train_head=True)
+    plain.loss(data).backward()
+    scaled, scale = Attention.cross(data, v, init=W0, train_head=True), LogScale()
+    scaled.loss(data, scale).backward()
+    torch.testing.assert_close(torch.exp(scale.loss + scale.attention) * scaled.W.grad, plain.W.grad, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(torch.exp(scale.loss) * scaled.head.readout.grad, plain.head.readout.grad, rtol=1e-12, atol=1e-300)
+
+
+def exact_gradient(W: np.ndarray, v: np.ndarray, data: AttentionData) -> tuple[np.ndarray, mpmath.mpf]:
+    """Unit gradient and logarithm of its norm, textbook formula, enough digits for any saturation."""
+    digits = 60 + int(np.linalg.norm(W) * 4)
+    with mpmath.workdps(digits):
+        M = mpmath.matrix
+        G = mpmath.zeros(data.d_x, data.d_z)
+        for X, z, y in zip(data.tokens, data.queries, data.labels, strict=True):
+            Xm, zm = M(X.tolist()), M(z.tolist())
+            a = Xm * (M(W.tolist()) * zm)
+            top = max(a)
+            e = [mpmath.exp(t - top) for t in a]
+            s = [t / mpmath.fsum(e) for t in e]
+            gamma = [mpmath.mpf(float(y)) * t for t in Xm * M(v.tolist())]
+            mean = mpmath.fsum(p * q for p, q in zip(s, gamma, strict=True))
+            slope = -1 / (1 + mpmath.exp(mean)) / data.n
+            b = M([slope * p * (q - mean) for p, q in zip(s, gamma, strict=True)])
+            G += Xm.T * b * zm.T
+        norm = mpmath.sqrt(mpmath.fsum(x * x for x in G))
+        unit = np.array([[float(G[i, j] / norm) for j in range(data.d_z)] for i in range(data.d_x)])
+        return unit, mpmath.log(norm)
+
+
+@pytest.mark.parametrize("size", [1.0, 50.0, 300.0, 2000.0])
+def test_gradient_against_extended_precision_at_saturation(size: float) -> None:
+    data, v = unit_sphere(3, 4, 4, seed=5)
+    # A multiple of 2^-12 with few bits: logits of the float64 inputs are then nearly free of rounding, and what is tested is the gradient.
+    W = np.random.default_rng(0).standard_normal((4, 4))
+    W = np.ldexp(np.rint(np.ldexp(W * size / np.linalg.norm(W), 6)), -6)
+    tokens, queries = (np.ldexp(np.rint(np.ldexp(a, 10)), -10) for a in (data.tokens, data.queries))
+    data = AttentionData(tokens, data.labels, queries)
+    unit, log_norm = exact_gradient(W, v, data)
+    model, scale = Attention.cross(data, v, init=W), LogScale()
+    model.loss(data, scale).backward()
+    gradient = model.W.grad.numpy()
+    assert np.linalg.norm(gradient / np.linalg.norm(gradient) - unit) < 1e-12
+    ours = float(scale.loss + scale.attention) + np.log(np.linalg.norm(gradient))
+    assert abs(ours - float(log_norm)) < 1e-12 * max(1.0, abs(float(log_norm)))
+
+
+def test_ten_to_the_six_is_an_ordinary_norm() -> None:
+    data, v = unit_sphere(6, 8, 10, seed=0)
+    W = np.random.default_rng(0).standard_normal((10, 10))
+    model, scale = Attention.cross(data, v, init=1e6 * W / np.linalg.norm(W)), LogScale()
+    model.loss(data, scale).backward()
+    assert (model.probabilities(data).max(dim=-1).values == 1.0).all()
+    assert torch.isfinite(model.W.grad).all()
+    assert 1e-6 < torch.linalg.norm(model.W.grad) < 10.0
+    assert scale.attention < -1000.0
+
+
+def test_loss_slope_may_underflow_without_losing_the_gradient() -> None:
+    data, v = unit_sphere(4, 5, 6, seed=1)
+    directions = []
+    for offset in (50.0, 5000.0):  # all margins shifted: only the common slope of the loss changes
+        lifted = AttentionData(data.tokens, np.ones(4), data.queries)
+        model, scale = Attention.cross(lifted, v, intercept=offset, init=("uniform", 3), train_head=True), LogScale()
+        model.loss(lifted, scale).backward()
+        assert (model.head.readout.grad.abs() > 1e-3).any()
+        directions.append(model.W.grad / torch.linalg.norm(model.W.grad))
+    torch.testing.assert_close(directions[0], directions[1], rtol=1e-10, atol=1e-10)
+
+
+def test_tied_scores_keep_their_second_order_gradient() -> None:
+    # Token 1 ties with the winner 0 in score; token 2 does not and is far below: s_2 = e^-900 would underflow.
+    tokens = np.array([[[1.0, 0.0, 2.0], [0.5, 0.0, 2.0], [-900.0, 1.0, 0.0]]])
+    data = AttentionData(tokens, [1.0], [[1.0]])
+    W = np.array([[1.0], [0.0], [0.0]])
+    model, scale = Attention.cross(data, [0.0, 0.0, 1.0], init=W), LogScale()
+    model.loss(data, scale).backward()
+    s1 = 1.0 / (1.0 + np.exp(0.5))
+    # -n grad ~ s_2 g_2 (x_0 - x_2) - s_1 (s_2 g_2) (x_0 - x_1), with s_2 g_2 taken out
+    expected = -2.0 * (1.0 - s1) * ((tokens[0, 0] - tokens[0, 2]) - s1 * (tokens[0, 0] - tokens[0, 1]))
+    got = model.W.grad.numpy()[:, 0]
+    np.testing.assert_allclose(got / np.linalg.norm(got), expected / np.linalg.norm(expected), rtol=1e-12)
+    assert float(scale.attention) < -890.0
+
+
+def test_all_scores_tied_give_exactly_zero_and_no_nan() -> None:
+    data, _ = unit_sphere(3, 4, 5, seed=2)
+    model, scale = Attention.cross(data, np.zeros(5), init=("uniform", 0)), LogScale()
+    model.loss(data, scale).backward()
+    assert (model.W.grad == 0).all()
+    assert scale.attention == -torch.inf
+
+
+def test_hidden_tokens_are_never_selected_and_one_token_contributes_nothing() -> None:
+    data, v = ragged(7)
+    mask = data.mask.copy()
+    mask[0] = False
+    mask[0, 2] = True
+    one = AttentionData(data.tokens, data.labels, data.queries, mask)
+    W = 3 * np.random.default_rng(1).standard_normal((4, 3))
+    model = Attention.cross(one, v, init=W)
+    selected = model.selected(one).numpy()
+    assert one.mask[np.arange(5), selected].all()
+    assert (model.probabilities(one).detach().numpy()[~one.mask] == 0.0).all()
+    model.loss(one).backward()
+    full = model.W.grad.clone()
+    model.W.grad = None
+    rest = one.take([1, 2, 3, 4])
+    model.loss(rest).backward()
+    torch.testing.assert_close(full * 5, model.W.grad * 4, rtol=1e-12, atol=1e-15)
+
+
+def test_padding_content_and_amount_do_not_matter() -> None:
+    data, v = ragged(3)
+    longer = AttentionData(
+        np.concatenate([np.where(data.mask[..., None], data.tokens, 1e9), np.full((5, 3, 4), -1e9)], axis=1),
+        data.labels,
+        data.queries,
+        np.concatenate([data.mask, np.zeros((5, 3), dtype=bool)], axis=1),
+    )
+    results = []
+    for one in (data, longer):
+        model = Attention.cross(one, v, init=("uniform", 4))
+        loss = model.loss(one)
+        loss.backward()
+        results.append((loss.detach(), model.W.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-13, atol=0)
+
+
+def test_a_large_common_part_of_the_tokens_costs_no_digits() -> None:
+    data, v = unit_sphere(4, 5, 6, seed=3)
+    tokens = np.ldexp(np.rint(np.ldexp(data.tokens, 20)), -20)
+    gradients = []
+    for shift in (0.0, 2.0**20):
+        moved = AttentionData(tokens + shift * (np.arange(6) == 0), data.labels, data.queries)
+        model = Attention.cross(moved, v * (np.arange(6) > 0), init=("uniform", 0))
+        model.loss(moved).backward()
+        gradients.append(model.W.grad)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-9, atol=1e-11)
+
+
+def test_select_reads_the_first_of_equal_logits() -> None:
+    selection = select(torch.tensor([[1.0, 3.0, 3.0, 9.0]]), torch.tensor([[True, True, True, False]]))
+    assert selection.winner.tolist() == [1]
+    torch.testing.assert_close(selection.probability.sum(-1), torch.ones(1))
+    assert selection.probability[0, 3] == 0
+
+
+def test_small_masses_of_losers_survive() -> None:
+    logits = torch.tensor([[0.0, -60.0]], dtype=torch.float64)
+    selection = select(logits, torch.ones(1, 2, dtype=torch.bool))
+    assert float(selection.log_probability[0, 0]) == pytest.approx(-np.exp(-60.0), rel=1e-12)
+
+
+def test_operations_pass_gradcheck() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator, requires_grad=True)
+    tokens = torch.randn(2, 3, 4, 5, dtype=torch.float64, generator=generator)
+    mask = torch.tensor([True, True, False, True]).expand(2, 3, 4)
+    assert torch.autograd.gradcheck(lambda a: attend(a, tokens, mask), (logits,))
+    margins = torch.randn(2, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(logistic_loss, (margins,))
+
+
+def test_logistic_loss_never_overflows() -> None:
+    loss = logistic_loss(torch.tensor([[-1e4], [1e4], [0.0]], dtype=torch.float64))
+    torch.testing.assert_close(loss, torch.tensor([1e4, 0.0, np.log(2.0)], dtype=torch.float64))
