@@ -1,0 +1,65 @@
+"""Distance between the direction of the trained weights and the max-margin direction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attsvm.report.folder import Run
+from attsvm.report.numbers import MINUS, count, degrees, finite, number
+from attsvm.report.style import FAINT, TRAINED, Picture, canvas, label_ends, logarithmic, markers, render
+
+
+def slope(steps: np.ndarray, gaps: np.ndarray) -> float | None:
+    """Least-squares slope of log gap against log step over the last decade of steps; None with fewer than four records there."""
+    late = steps >= steps[-1] / 10
+    if late.sum() < 4:
+        return None
+    x, y = np.log(steps[late]), np.log(gaps[late])
+    x = x - x.mean()
+    spread = float(x @ x)
+    return float(x @ (y - y.mean())) / spread if spread > 0 else None
+
+
+def direction(run: Run) -> Picture | None:
+    """Direction gap against iterations, both logarithmic, with the angle to which the solver knows the target."""
+    columns = run.series("trajectory_step", "trajectory_direction_gap")
+    if columns is None:
+        return None
+    shown = np.flatnonzero((columns[0] > 0) & np.isfinite(columns[1]) & (columns[1] > 0))
+    if not len(shown):
+        return None
+    steps, gaps = (column[shown] for column in columns)
+    with canvas(2.75) as (figure, panels):
+        axes = panels[0]
+        axes.plot(steps, gaps, color=TRAINED, marker=markers(len(shown)))
+        logarithmic(axes.xaxis, steps)
+        logarithmic(axes.yaxis, gaps)
+        axes.set_title("direction gap, 1 − cosine to the max-margin weights")
+        axes.set_xlabel("step of the selection stage")
+        angle = math.degrees(math.acos(max(-1.0, min(1.0, 1.0 - float(gaps[-1])))))
+        label_ends(axes, [(gaps[-1], f"{number(gaps[-1], 2)}\n{degrees(angle)}", TRAINED)])
+        caption = "Zero would mean that training points exactly where the margin programme says."
+        resolution = finite(run.at("results.direction.certified_angle_degrees"))
+        if resolution:
+            floor = 1.0 - math.cos(math.radians(resolution))
+            if gaps.min() / 100 < floor:
+                axes.axhline(floor, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+                axes.annotate(
+                    "known to this",
+                    (0.02, floor),
+                    xycoords=("axes fraction", "data"),
+                    xytext=(0, 2),
+                    textcoords="offset points",
+                    color=FAINT,
+                )
+                logarithmic(axes.yaxis, np.append(gaps, floor))
+            caption += f" The certificate places the max-margin direction within {degrees(resolution)} of its true place."
+        late = slope(steps, gaps)
+        alt = f"The direction gap goes from {number(gaps[0], 2)} to {number(gaps[-1], 2)} over {count(steps[-1])} steps."
+        if late is not None and abs(late) >= 0.005:
+            caption += (
+                f" Over the last factor of ten in steps the gap changes like steps to the power {MINUS if late < 0 else ''}{abs(late):.2f}."
+            )
+        return render(figure, "direction", "Direction gap", caption, alt)

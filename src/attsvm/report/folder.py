@@ -1,0 +1,98 @@
+"""A run folder, read and checked: all that the report draws from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm.errors import InputError
+from attsvm.files import load_arrays
+from attsvm.runs.folder import FORMAT
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run.
+
+    Attributes:
+        folder: where it lies.
+        record: the content of ``run.json``.
+        arrays: the content of ``arrays.safetensors``.
+        examples: the content of ``examples.json``; empty when the file is absent.
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    examples: list[dict[str, Any]]
+
+    def at(self, path: str) -> Any:
+        """The value at a dotted path of ``run.json``, None where any part of the path is absent or null."""
+        value: Any = self.record
+        for key in path.split("."):
+            if not isinstance(value, dict):
+                return None
+            value = value.get(key)
+        return value
+
+    def series(self, *names: str) -> list[NDArray[np.float64]] | None:
+        """These one-dimensional arrays as floats, None when one is absent or empty; cut to the length of the shortest."""
+        found = [self.arrays.get(name) for name in names]
+        columns = [np.asarray(array, dtype=np.float64).reshape(-1) for array in found if array is not None]
+        if len(columns) < len(names):
+            return None
+        length = min(len(column) for column in columns)
+        return [column[:length] for column in columns] if length else None
+
+    @property
+    def class_names(self) -> tuple[str, str]:
+        """Names of the negative and the positive class."""
+        names = self.at("dataset.class_names")
+        if isinstance(names, list) and len(names) == 2:
+            return str(names[0]), str(names[1])
+        return "−1", "+1"
+
+    @property
+    def margin(self) -> float | None:
+        """The certified best margin, the unit in which the report shows margins; None when there is none."""
+        value = self.at("results.margin.margin")
+        return float(value) if isinstance(value, (int, float)) and np.isfinite(value) and value > 0 else None
+
+
+def read(folder: Path, record: Any = None) -> Run:
+    """Read a run folder; ``record`` takes the place of ``run.json`` while that is yet to be written.
+
+    Raises:
+        InputError: no such folder, no ``run.json``, another format, or a file that cannot be read.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote")
+    if record is None and not (folder / "run.json").is_file():
+        raise InputError(f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out {folder} first")
+    record = _json(folder / "run.json") if record is None else record
+    found = record.get("format") if isinstance(record, dict) else None
+    if found != FORMAT:
+        what = "no format" if found is None else f"format {found!r}"
+        raise InputError(f"{folder / 'run.json'} has {what}; this version reads {FORMAT!r}, so run attsvm fit again")
+    examples = _json(folder / "examples.json") if (folder / "examples.json").is_file() else []
+    if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
+        raise InputError(f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it anew")
+    return Run(folder, record, _arrays(folder / "arrays.safetensors"), examples)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error}); run attsvm fit again to write it anew") from None
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise InputError(f"{path} is missing, so there is nothing to draw; run attsvm fit again to write it anew")
+    return load_arrays(path)

@@ -1,0 +1,131 @@
+"""The page: one HTML file with its style, its figures and its data inside."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from attsvm.report import examples, numbers, summary, support
+from attsvm.report.figures.accuracy import rows as accuracy_rows
+from attsvm.report.folder import Run
+from attsvm.report.style import Picture, inline
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+_NAMES = {
+    "d_x": "features of a token",
+    "d_z": "features of a query",
+    "n_train": "training sequences",
+    "n_validation": "validation sequences",
+    "n_test": "test sequences",
+    "tokens": "tokens per sequence",
+    "class_names": "classes (−1, +1)",
+    "sha256": "SHA-256 of the data",
+    "lr": "learning rate",
+    "tol": "tolerance",
+    "slack": "slack penalty C",
+    "hard": "hard margin",
+    "norm": "norm of the max-margin weights",
+    "margin": "best margin, 1 / norm",
+    "gap": "certified gap",
+    "violation": "largest violation",
+    "trained_norm": "norm of the trained weights",
+    "trained_min_margin": "their smallest margin",
+    "trained_margin": "the same at norm one",
+    "trained_margin_ratio": "the same over the best margin",
+    "saturation": "saturated from probability",
+}
+CURVES = ("joint", "loss", "selection", "norm")
+
+
+def render_page(run: Run, pictures: dict[str, Picture]) -> str:
+    """The HTML of the report."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,  # everything in a run folder may come from the user's data
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for convert in (numbers.count, numbers.number, numbers.percent, numbers.degrees, numbers.plain):
+        environment.filters[convert.__name__] = convert
+    environment.filters["share"] = lambda value: f"{min(1.0, max(0.0, float(value))):.3f}"
+    peak = examples.peak(run)
+    environment.filters["shade"] = lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}"
+    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(str(verdict), "–")
+    return environment.get_template("page.html.j2").render(
+        at=run.at,
+        css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
+        curves=[name for name in CURVES if name in pictures],
+        keys=summary.keys(run),
+        claims=_objects(run.at("claims")),
+        tally=tally(_objects(run.at("claims"))),
+        accuracy=accuracy_rows(run),
+        groups=examples.groups(run),
+        shown=examples.SHOWN,
+        peak=peak,
+        constraints=support.constraints(run),
+        class_names=run.class_names,
+        commands=commands(run),
+        title=str(run.at("dataset.title") or run.at("dataset.name") or "attsvm"),
+        fields=_fields(run),
+    )
+
+
+def tally(claims: list[dict[str, Any]]) -> str:
+    """``5 of 6 claims hold``, counted over those that apply."""
+    verdicts = [claim.get("verdict") for claim in claims if claim.get("verdict") in ("holds", "fails")]
+    return f"{verdicts.count('holds')} of {len(verdicts)} claims hold" if verdicts else ""
+
+
+def commands(run: Run) -> list[str]:
+    """What to type to compute the run again and to draw this page again."""
+    recorded = run.at("command_line")
+    if isinstance(recorded, list):
+        recorded = shlex.join(str(word) for word in recorded)
+    if not recorded:
+        words = ["attsvm", "fit", str(run.at("dataset.source") or run.at("dataset.name") or "DATA")]
+        for name, value in (run.at("parameters") or {}).items():
+            if value is not None and value is not False:
+                words += [f"--{str(name).replace('_', '-')}", *([] if value is True else [str(value)])]
+        recorded = shlex.join(words)
+    return [str(recorded), f"attsvm report {shlex.quote(run.folder.name or 'FOLDER')}"]
+
+
+def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Tables of names and values. Times stay in ``run.json``: the page of a run and of its repetition are the same, byte for byte."""
+    dataset = {key: value for key, value in (run.at("dataset") or {}).items() if key not in ("notes", "title")}
+    training = run.at("results.training") or {}
+    tables = [
+        ("Data", [(_words(key), numbers.plain(value)) for key, value in dataset.items()]),
+        ("Parameters", [(_words(key), numbers.plain(value)) for key, value in (run.at("parameters") or {}).items()]),
+        (
+            "Training",
+            [(_words(key), numbers.plain(value)) for key, value in training.items() if "second" not in key],
+        ),
+        (
+            "Margin programme",
+            [(_words(key), numbers.plain(value)) for key, value in (run.at("results.margin") or {}).items() if value != ""],
+        ),
+        (
+            "Environment",
+            [
+                ("attsvm", numbers.plain(run.at("attsvm"))),
+                *((_words(k), numbers.plain(v)) for k, v in (run.at("environment") or {}).items()),
+            ],
+        ),
+    ]
+    return [(title, rows) for title, rows in tables if rows]
+
+
+def _words(key: str) -> str:
+    return _NAMES.get(key, key.replace("_", " "))
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

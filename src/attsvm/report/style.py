@@ -1,0 +1,181 @@
+"""One look for every figure: palette, axes, labels at the lines, and the way into a page.
+
+A figure is about as wide as a phone. It is drawn on white for its files; on the page every colour becomes a CSS variable,
+so that the same drawing follows a light or a dark screen.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm.report.numbers import count, power
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+INK, FAINT, RULE, PAPER = "#22262b", "#5f6670", "#d3d7dd", "#ffffff"
+TRAINED, BEST, ATTENTION = "#00639c", "#00745a", "#b84a00"
+WIDTH = 4.4  # inches
+
+CSS_VARIABLES = {
+    INK: "--ink",
+    FAINT: "--faint",
+    RULE: "--rule",
+    PAPER: "--paper",
+    TRAINED: "--trained",
+    BEST: "--best",
+    ATTENTION: "--attention",
+}
+
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.parse_math": False,  # a dollar sign in a class name is a dollar sign
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": FAINT,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "axes.titlepad": 7,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "lines.markersize": 4,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attsvm",
+    "svg.image_inline": True,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure with the words that belong to it.
+
+    Attributes:
+        name: file name without suffix, and the anchor on the page.
+        title: what the figure shows, a few words.
+        caption: how to read it, one or two sentences.
+        alt: what a reader would see, for those who cannot.
+        svg: the figure as a stand-alone file.
+        png: the same at 200 dots per inch.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    svg: bytes
+    png: bytes
+
+
+@contextmanager
+def canvas(height: float, rows: int = 1, columns: int = 1, **grid: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure ``WIDTH`` by ``height`` inches with its axes, drawn in the house style inside the ``with`` block."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    defaults: dict[str, Any] = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")}
+    settings: Any = defaults | _STYLE  # a reader's own matplotlibrc must not change the report
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        yield figure, np.atleast_1d(figure.subplots(rows, columns, **grid))
+
+
+def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Picture:
+    """The figure as a :class:`Picture`; call it inside :func:`canvas`."""
+    import warnings
+
+    svg, png = io.BytesIO(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a script that the bundled font lacks; the page uses the reader's fonts
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+    return Picture(name, title, caption, alt, svg.getvalue(), png.getvalue())
+
+
+def inline(picture: Picture) -> str:
+    """The SVG element for a page: own ids, colours as CSS variables, the page's fonts, no declarations, no addresses."""
+    text = picture.svg.decode("utf-8")
+    text = text[text.index("<svg") :]
+    head, _, body = text.partition(">")
+    box = re.search(r'viewBox="[^"]*"', head)
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.S)
+    body = body.replace("xlink:href", "href")
+    body = re.sub(r'\bid="', f'id="{picture.name}-', body)
+    body = re.sub(r'(url\(#|href="#)', rf"\g<1>{picture.name}-", body)
+    body = re.sub(r"font-family: *[^;\"]*", "font-family: var(--sans)", body)
+    body = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 var(--sans)", body)
+    for colour, variable in CSS_VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    body = re.sub(r"\n\s*", "\n", body)
+    return f'<svg {box.group(0) if box else ""} aria-hidden="true" focusable="false">{body.strip()}'
+
+
+def tick(value: float, _position: object = None) -> str:
+    """Label of a logarithmic axis: plain from 0.01 to 10 000, powers of ten beyond."""
+    if value <= 0:
+        return ""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    mantissa = value / 10.0**exponent
+    if -2 <= exponent <= 4:
+        return count(value) if exponent >= 0 else f"{value:.{-exponent}f}"
+    return power(exponent) if abs(mantissa - 1) < 1e-6 else f"{mantissa:.0f}·{power(exponent)}"
+
+
+def logarithmic(axis: Axis, values: NDArray[Any]) -> None:
+    """Make this axis logarithmic, with labels even when the values span less than a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    positive = values[np.isfinite(values) & (values > 0)]
+    span = float(positive.max() / positive.min()) if len(positive) else 1.0
+    axis._set_axes_scale("log")  # type: ignore[attr-defined]
+    axis.set_major_locator(LogLocator(subs=(1.0,) if span >= 50 else (1.0, 2.0, 5.0), numticks=7 if span >= 50 else 12))
+    axis.set_major_formatter(FuncFormatter(tick))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], spacing: float = 0.1) -> None:
+    """Write ``(value, text, colour)`` at the right end of the lines, moved apart where they would touch."""
+    to_fraction = axes.transData + axes.transAxes.inverted()
+    x = axes.get_xlim()[1]
+    places = sorted(((float(to_fraction.transform((x, value))[1]), text, colour) for value, text, colour in labels), key=lambda p: p[0])
+    heights = [min(max(place[0], 0.0), 1.0) for place in places]
+    for k in range(1, len(heights)):
+        heights[k] = max(heights[k], heights[k - 1] + spacing * (1 + places[k - 1][1].count("\n")))
+    excess = heights[-1] - 1.0 if heights else 0.0
+    if excess > 0:  # push the stack down from the top
+        heights[-1] = 1.0
+        for k in range(len(heights) - 2, -1, -1):
+            heights[k] = min(heights[k], heights[k + 1] - spacing * (1 + places[k][1].count("\n")))
+    for height, (_, text, colour) in zip(heights, places, strict=True):
+        axes.text(1.02, height, text, color=colour, transform=axes.transAxes, va="center", ha="left", linespacing=1.05)
+
+
+def markers(records: int) -> str:
+    """Dots at the records while they can be told apart."""
+    return "o" if records <= 12 else ""

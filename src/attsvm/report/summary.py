@@ -1,0 +1,97 @@
+"""The first screen: the few numbers that answer whether the layer selects tokens like a max-margin machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attsvm.report.folder import Run
+from attsvm.report.numbers import NONE, count, degrees, finite, number, percent, threshold
+
+STATUS = {
+    "optimal": "Both are within the tolerance",
+    "infeasible": "No weights can put every selected token ahead of the others",
+    "inaccurate": "The solver stopped before both were within the tolerance",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key number: what it is called, its value, what stands beside it, and its definition."""
+
+    name: str
+    value: str
+    beside: str
+    definition: str
+
+
+def keys(run: Run) -> list[Key]:
+    """The row of key numbers, in the order of the argument."""
+    return [_selected(run), _margin(run), _direction(run), _certificate(run), _accuracy(run)]
+
+
+def _selected(run: Run) -> Key:
+    sequences, saturated = finite(run.at("results.selection.sequences")), finite(run.at("results.selection.saturated"))
+    share = saturated / sequences if sequences and saturated is not None else None
+    least = threshold(run.at("results.selection.threshold"))
+    return Key(
+        "Select one token",
+        percent(share),
+        f"{count(saturated)} of {count(sequences)} sequences",
+        f"Training sequences with two tokens or more whose selected token has a softmax probability of at least {least}.",
+    )
+
+
+def _margin(run: Run) -> Key:
+    ratio = finite(run.at("results.margin.trained_margin_ratio"))
+    slack = finite(run.at("results.margin.slack"))
+    soft = run.at("results.margin.hard") is False
+    beside = (
+        ""
+        if ratio is None
+        else f"trained: {percent(ratio)} of it"
+        if ratio >= 0
+        else f"trained: {number(run.at('results.margin.trained_margin'))}"
+    )
+    what = (
+        "The largest value that the smallest margin of all constraints can take for weights of norm one: 1 / ‖W‖ of the max-margin weights."
+    )
+    if soft:
+        what = (
+            f"1 / ‖W‖ of the soft-margin weights, C = {number(slack)}: not all selected tokens are separable, so some margins fall short."
+        )
+    return Key("Soft margin" if soft else "Best margin", number(run.at("results.margin.margin")), beside, what)
+
+
+def _direction(run: Run) -> Key:
+    return Key(
+        "Direction gap",
+        number(run.at("results.direction.gap"), 2),
+        f"angle {degrees(run.at('results.direction.angle_degrees'))}",
+        "One minus the cosine between the trained weights and the max-margin weights. 0: same direction; 1: perpendicular.",
+    )
+
+
+def _certificate(run: Run) -> Key:
+    status = str(run.at("results.margin.status") or NONE)
+    known = STATUS.get(status, status)
+    if status == "infeasible":
+        return Key("Certificate", status, "no margin exists", f"{known}.")
+    gap, violation = run.at("results.margin.gap"), run.at("results.margin.violation")
+    what = "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall of a constraint."
+    beside = f"gap {number(gap, 2)}, violation {number(violation, 2)}"
+    return Key("Certificate", status, beside, f"{what} {known}, {number(run.at('results.margin.tol'), 2)}.")
+
+
+def _accuracy(run: Run) -> Key:
+    listed = run.at("results.accuracy")
+    entries = {str(e.get("name")): e for e in listed if isinstance(e, dict)} if isinstance(listed, list) else {}
+    test = {name: finite(entry.get("test")) for name, entry in entries.items()}
+    name = next((n for n in ("hard", "soft_final", "soft") if test.get(n) is not None), None)
+    how = "from the selected token alone" if name == "hard" else "by soft attention"
+    others = [(short, test.get(key)) for key, short in (("mean_pooling", "mean pooling"), ("majority", "majority"))]
+    return Key(
+        "Test accuracy",
+        percent(test[name]) if name else NONE,
+        ", ".join(f"{short} {percent(value)}" for short, value in others if value is not None),
+        f"Share of test sequences classified correctly {how}. Beside it: the mean of all tokens, and the more frequent class.",
+    )
