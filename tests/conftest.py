@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import hypothesis  # noqa: E402
+import hypothesis
 
 hypothesis.settings.register_profile(
     "attsvm",

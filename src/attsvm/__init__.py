@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("datasets", "dynamics", "errors", "geometry", "models", "optim", "report", "runs", "selection", "sklearn", "solvers")
-
 _HOME = {
     "AttentionData": "data",
     "Frobenius": "geometry",
@@ -32,7 +30,36 @@ _HOME = {
     "InputError": "errors",
 }
 
-__all__ = ["__version__", *sorted(_HOME), *_ROOMS]
+__all__ = [
+    "AttentionData",
+    "AttsvmError",
+    "Frobenius",
+    "InputError",
+    "LogSpaced",
+    "MarginSolution",
+    "Margins",
+    "Norm",
+    "Trajectory",
+    "__version__",
+    "datasets",
+    "dynamics",
+    "errors",
+    "geometry",
+    "locally_optimal",
+    "max_margin",
+    "models",
+    "optim",
+    "optimal_tokens",
+    "parse_norm",
+    "report",
+    "runs",
+    "selection",
+    "selection_margins",
+    "sklearn",
+    "solvers",
+    "token_scores",
+    "train",
+]
 
 if TYPE_CHECKING:
     from attsvm import datasets, dynamics, errors, geometry, models, optim, report, runs, selection, sklearn, solvers
@@ -46,12 +73,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"attsvm.{name}")
     if name in _HOME:
         value = getattr(importlib.import_module(f"attsvm.{_HOME[name]}"), name)
         globals()[name] = value
         return value
+    if name in __all__:
+        return importlib.import_module(f"attsvm.{name}")
     raise AttributeError(f"module 'attsvm' has no attribute {name!r}")
 
 

@@ -1,0 +1,65 @@
+"""Arguments that several commands share, and the numbers they accept."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least one."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return value
+
+
+def positive_float(text: str) -> float:
+    """A finite number above zero."""
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A number strictly between zero and one."""
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} does not lie between 0 and 1")
+    return value
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """DATA and everything that says how to read it."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help=".npz or .safetensors with X and y (optional Z, mask); .csv, .tsv, .jsonl or .parquet with text and label columns "
+        "(.gz and .xz too); a folder with pos/ and neg/; or a name from `attsvm list`",
+    )
+    group = parser.add_argument_group("text data")
+    group.add_argument("--text", metavar="COLUMN", help="column that holds the text")
+    group.add_argument("--label", metavar="COLUMN", help="column that holds the label (two distinct values)")
+    group.add_argument(
+        "--vectors", dest="model", metavar="MODEL", help="folder or hub name of a Hugging Face model whose input embeddings are the vectors"
+    )
+    group.add_argument("--dimension", dest="dim", type=positive_int, metavar="D", help="features of a learned word vector")
+    group.add_argument("--max-tokens", type=positive_int, metavar="T", help="distinct words kept of each text")
+
+
+def data_options(options: argparse.Namespace) -> dict[str, str | int]:
+    """The reading options that the user gave."""
+    names = ("text", "label", "model", "dim", "max_tokens")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output, and nothing else there")
+
+
+def default_folder(data: str) -> Path:
+    """``runs/NAME`` for a file, folder or named data set."""
+    return Path("runs") / Path(data).name.split(".")[0].replace(":", "-").replace(",", "-")

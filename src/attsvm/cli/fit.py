@@ -1,0 +1,95 @@
+"""``attsvm fit``: the main job, from data to a run folder with a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from attsvm.cli.arguments import add_data, add_output, data_options, default_folder, positive_float, positive_int, share
+
+_NUMBERS = {
+    # option: (type, default, help)
+    "seed": (int, 0, "decides the split and every random draw"),
+    "test_size": (share, 0.25, "share of the sequences held out for evaluation"),
+    "validation_size": (share, 0.15, "share of the rest that chooses the step of joint training"),
+    "joint_steps": (positive_int, 300, "steps of joint training of W and head"),
+    "joint_lr": (positive_float, 0.1, "length of a step of W in joint training"),
+    "head_lr": (positive_float, 0.1, "length of a step of the head in joint training"),
+    "steps": (positive_int, None, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
+    "lr": (positive_float, 4.0, "length of a step of the selection stage"),
+    "records": (positive_int, 60, "log-spaced records of each stage"),
+    "tol": (positive_float, 1e-9, "relative duality gap asked of the max-margin solution"),
+    "slack": (positive_float, 1.0, "penalty C of the soft margin, used when the hard margin is infeasible"),
+    "saturation": (share, 0.99, "softmax probability from which a token counts as selected"),
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "fit",
+        help="train an attention layer on data, solve its max-margin programme, compare, report",
+        description="Train a softmax-attention layer, see which token each sequence selects, solve the max-margin programme of that "
+        "selection with a certificate, compare directions, evaluate on held-out data, and write a report.",
+    )
+    add_data(parser)
+    group = parser.add_argument_group("training")
+    for name, (kind, default, text) in _NUMBERS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="X", help=_help(text, default))
+    group.add_argument("--norm", default="fro", help="norm of the max-margin programme (see `attsvm list`)")
+    group.add_argument("--merge-duplicates", action="store_true", help="mask repeated tokens of a sequence instead of refusing them")
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
+    output.add_argument("--overwrite", action="store_true", help="throw away another run that lies in DIR")
+    output.add_argument(
+        "--checkpoint-seconds", type=positive_float, default=5.0, metavar="S", help="time between two writes of unfinished work (default 5)"
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress bars")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def _help(text: str, default: object) -> str:
+    return text if default is None else f"{text} (default {default})"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit, then print the verdict or the JSON."""
+    from attsvm.cli.progress import Progress
+    from attsvm.datasets import load
+    from attsvm.geometry import parse_norm
+    from attsvm.pipeline import FitSettings, fit_dataset
+
+    parse_norm(options.norm)
+    folder: Path = options.out or default_folder(options.data)
+    dataset = load(options.data, **data_options(options))
+    settings = FitSettings(merge_duplicates=options.merge_duplicates, **{name: getattr(options, name) for name in _NUMBERS})
+    progress = Progress(quiet=options.quiet)
+    try:
+        result = fit_dataset(
+            dataset,
+            settings,
+            folder,
+            overwrite=options.overwrite,
+            checkpoint_seconds=options.checkpoint_seconds,
+            progress=progress,
+            command_line=options.command_line,
+        )
+    finally:
+        progress.close()
+    if options.json:
+        print(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        _print(result, folder)
+    return 0 if result["results"]["margin"]["status"] == "optimal" else 3
+
+
+def _print(result: dict[str, Any], folder: Path) -> None:
+    print(result["verdict"]["headline"])
+    for sentence in result["verdict"]["sentences"]:
+        print(f"  {sentence}")
+    for claim in result["claims"]:
+        print(f"  {claim['verdict']:>14}  {claim['statement']}")
+    print(f"report: {folder / 'report.html'}")

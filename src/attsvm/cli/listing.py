@@ -1,0 +1,33 @@
+"""``attsvm list``: what there is to choose from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from attsvm.cli.arguments import add_output
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser("list", help="named data sets and norms")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print names, a line each."""
+    from attsvm.datasets import names
+    from attsvm.geometry import norm_names
+
+    listing = {"datasets": names(), "norms": norm_names()}
+    if options.json:
+        print(json.dumps(listing, indent=1, ensure_ascii=False))
+        return 0
+    for title, entries in listing.items():
+        print(f"{title}:")
+        width = max(len(name) for name in entries)
+        for name, line in entries.items():
+            print(f"  {name:<{width}}  {line}")
+    return 0

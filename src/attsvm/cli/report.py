@@ -1,0 +1,22 @@
+"""``attsvm report``: draw the figures and the page of a finished run again."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser("report", help="draw the figures and the page of a finished run again")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the path of the page."""
+    from attsvm.report import write
+
+    print(write(options.folder))
+    return 0

@@ -1,0 +1,126 @@
+"""``attsvm solve``: only the max-margin programme, with its certificate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "solve",
+        help="solve the max-margin programme of a token selection, with its certificate",
+        description="Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every other token t.",
+    )
+    add_data(parser)
+    parser.add_argument(
+        "--tokens",
+        default="optimal",
+        metavar="SELECTION",
+        help="positions separated by commas (one per sequence, from 0), `optimal` (highest score under the head; the file's array v, or "
+        "the head of a named data set), `first`, or the name of an integer array in the file (default optimal)",
+    )
+    parser.add_argument("--norm", default="fro", help="see `attsvm list` (default fro)")
+    parser.add_argument("--slack", type=positive_float, metavar="C", help="soft margin with penalty C")
+    parser.add_argument("--tol", type=positive_float, default=1e-9, help="relative duality gap asked for (default 1e-9)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write W, dual and margins to this .npz or .safetensors")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Solve and print."""
+    from attsvm.geometry import parse_norm
+    from attsvm.margins import selection_margins
+    from attsvm.solvers import max_margin
+
+    norm = parse_norm(options.norm)
+    data, extras = _read(options)
+    margins = selection_margins(data, _tokens(options.tokens, data, extras))
+    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol)
+    if options.out is not None:
+        from attsvm.files import save_arrays
+
+        arrays = {
+            "W": solution.W,
+            "dual": solution.dual,
+            "sequence": margins.sequence,
+            "token": margins.token,
+            "selected": margins.selected,
+        }
+        save_arrays({**arrays, "margins": margins(solution.W)}, options.out)
+    summary = _summary(solution)
+    if options.json:
+        print(json.dumps(summary, indent=1))
+    else:
+        print(solution.message)
+        width = max(map(len, summary))
+        for name, value in summary.items():
+            if name not in ("message", "selected", "support"):
+                print(f"  {name:<{width}}  {value}")
+    return 3 if solution.status == "inaccurate" else 0
+
+
+def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    path = Path(options.data)
+    if path.suffix in (".npz", ".safetensors"):
+        from attsvm.data import AttentionData
+
+        return AttentionData.read(path)
+    from attsvm.datasets import instance, load
+
+    named = instance(options.data)
+    if named is not None:
+        data, head = named
+        return data, {"v": head}
+    dataset = load(options.data, **data_options(options))
+    return dataset.encode(range(len(dataset))).data, {}
+
+
+def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
+    import numpy as np
+
+    from attsvm.errors import InputError
+    from attsvm.selection import optimal_tokens
+
+    if selection == "optimal":
+        if "v" not in extras:
+            raise InputError("--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name the tokens with --tokens")
+        return optimal_tokens(data, extras["v"])
+    if selection == "first":
+        return np.argmax(data.mask, axis=-1)
+    if selection in extras:
+        return extras[selection]
+    try:
+        return np.array([int(part) for part in selection.split(",")])
+    except ValueError:
+        known = ", ".join(sorted(extras)) or "no further arrays"
+        raise InputError(
+            f"--tokens {selection!r} is neither positions, nor `optimal` or `first`, nor an array of the file ({known})"
+        ) from None
+
+
+def _summary(solution: Any) -> dict[str, Any]:
+    finite = {name: value if value < float("inf") else None for name, value in (("norm", solution.norm), ("gap", solution.gap))}
+    return {
+        "status": solution.status,
+        **finite,
+        "margin": solution.margin,
+        "violation": solution.violation if solution.violation < float("inf") else None,
+        "tol": solution.tol,
+        "slack": solution.slack,
+        "sequences": solution.margins.n,
+        "constraints": solution.margins.m,
+        "support_constraints": len(solution.support),
+        "certificate_residual": solution.farkas_residual() if solution.status == "infeasible" else None,
+        "solver": solution.solver,
+        "iterations": solution.iterations,
+        "selected": solution.margins.selected.tolist(),
+        "support": solution.support_tokens().tolist(),
+        "message": solution.message,
+    }

@@ -1,0 +1,79 @@
+"""How well each way of reading the tokens predicts the label, on the three parts of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.fitting import attend
+from attsvm.sklearn import AttentionSVC
+
+CONTROL_DRAWS = 20
+
+
+def accuracy_table(model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray], seed: int) -> list[dict[str, Any]]:
+    """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of them."""
+    soft, hard = model.weights_, model.selection_weights_
+    margin_tokens = attend.selected_tokens(data, model.solution_.W)
+    hard_tokens = attend.selected_tokens(data, hard.W)
+    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
+    values: list[tuple[str, str, str, FloatArray]] = [
+        (
+            "soft",
+            "soft attention",
+            "softmax attention with the weights that joint training had at its smallest validation loss",
+            attend.soft_values(data, soft.W, soft.head, soft.intercept),
+        ),
+        (
+            "soft_final",
+            "soft attention, end of training",
+            "softmax attention with the weights at the end of the selection stage",
+            attend.soft_values(data, hard.W, hard.head, hard.intercept),
+        ),
+        (
+            "hard",
+            "hard selection",
+            "the head applied to the one token with the largest trained attention logit",
+            attend.token_values(data, hard_tokens, hard.head, hard.intercept),
+        ),
+        (
+            "margin",
+            "max-margin selection",
+            "the head applied to the one token that the max-margin weights select",
+            attend.token_values(data, margin_tokens, hard.head, hard.intercept),
+        ),
+        (
+            "mean_pooling",
+            "mean-pooling logistic regression",
+            "no attention: logistic regression on the mean token, its penalty chosen on the validation part",
+            model.baseline_.decision(data),
+        ),
+        ("majority", "majority label", "always the more frequent label of the training part", np.full(data.n, majority)),
+    ]
+    table = [_entry(name, title, what, _right(data, value)[None], parts) for name, title, what, value in values]
+    generator = np.random.default_rng([seed, 1])
+    draws = np.stack(
+        [_right(data, attend.token_values(data, _random_tokens(data, generator), hard.head, hard.intercept)) for _ in range(CONTROL_DRAWS)]
+    )
+    what = f"control: the same head applied to a random token of the sequence, mean over {CONTROL_DRAWS} draws"
+    table.insert(-1, _entry("random_token", "random token", what, draws, parts))
+    return table
+
+
+def _right(data: AttentionData, values: FloatArray) -> FloatArray:
+    return np.asarray((values > 0) == (data.labels > 0), dtype=np.float64)
+
+
+def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
+    drawn: IntArray = np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
+    return drawn
+
+
+def _entry(name: str, title: str, what: str, right: FloatArray, parts: dict[str, IntArray]) -> dict[str, Any]:
+    """Accuracies from ``(draws, n)`` hits; ``std`` is over draws, on the test part."""
+    entry: dict[str, Any] = {"name": name, "title": title, "what": what}
+    entry |= {part: float(right[:, rows].mean()) for part, rows in parts.items()}
+    entry["std"] = float(right[:, parts["test"]].mean(axis=1).std()) if len(right) > 1 else None
+    return entry

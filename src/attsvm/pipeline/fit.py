@@ -1,0 +1,157 @@
+"""``attsvm fit``: split, train, select, solve, compare, evaluate, and write it all into one folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import attsvm
+from attsvm.data import AttentionData, IntArray
+from attsvm.datasets import Dataset, Encoded
+from attsvm.files import save_arrays
+from attsvm.fitting.preparation import check_selectable
+from attsvm.fitting.splitting import split
+from attsvm.fitting.stage import Progress
+from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.examples import choose_examples
+from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
+from attsvm.pipeline.verdict import claims, verdict
+from attsvm.runs import RunFolder, environment, finished_run, write_json
+from attsvm.runs.folder import FORMAT
+from attsvm.sklearn import AttentionSVC
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Everything about a fit that the user can choose; the defaults suit data of a few hundred to ten thousand sequences."""
+
+    seed: int = 0
+    test_size: float = 0.25
+    validation_size: float = 0.15
+    joint_steps: int = 300
+    joint_lr: float = 0.1
+    head_lr: float = 0.1
+    steps: int | None = None
+    lr: float = 4.0
+    records: int = 60
+    tol: float = 1e-9
+    slack: float = 1.0
+    saturation: float = 0.99
+    merge_duplicates: bool = False
+
+
+def fit_dataset(
+    dataset: Dataset,
+    settings: FitSettings,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    checkpoint_seconds: float = 5.0,
+    progress: Progress | None = None,
+    command_line: str | None = None,
+) -> dict[str, Any]:
+    """Run the main job on ``dataset`` and return the content of ``run.json``.
+
+    Nothing is written before the data has been read and checked. A folder that holds the same run, finished, is read back; one that
+    holds a part of it goes on from there.
+
+    Args:
+        dataset: labelled sequences.
+        settings: what the user chose.
+        folder: the run folder.
+        overwrite: throw away another run that lies in the folder.
+        checkpoint_seconds: time between two writes of unfinished work.
+        progress: called with stage, steps done, steps in all.
+        command_line: how the user asked for it, for the report.
+
+    Raises:
+        InputError: unusable data, or a folder that holds something else.
+    """
+    request = {"command": "fit", "attsvm": attsvm.__version__, "data": dataset.provenance, "parameters": asdict(settings)}
+    finished = finished_run(folder, request)
+    if finished is not None:
+        return finished
+    started = time.perf_counter()
+    rest, test = split(dataset.labels, settings.test_size, settings.seed, "test_size")
+    encoded = dataset.encode(rest)
+    if settings.merge_duplicates:
+        encoded = replace(encoded, data=encoded.data.without_duplicates())
+    check_selectable(encoded.data)
+    with RunFolder(folder, request, overwrite=overwrite) as run_folder:
+        timing = {"data": time.perf_counter() - started}
+        shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
+        model = AttentionSVC(**shared, random_state=settings.seed, checkpoint=run_folder.checkpoint, checkpoint_seconds=checkpoint_seconds)
+        started = time.perf_counter()
+        model.set_params(progress=progress).fit(encoded.data.take(rest))
+        timing["fit"] = time.perf_counter() - started
+        timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
+        timing["selection_training"] = float(model.trajectory_.seconds[-1])
+        parts = {"train": rest[model.train_indices_], "validation": rest[model.validation_indices_], "test": test}
+        started = time.perf_counter()
+        results = _evaluate(run_folder.path, encoded, model, settings, parts)
+        timing["evaluation"] = time.perf_counter() - started
+        stated = claims(results, len(test))
+        run = {
+            "format": FORMAT,
+            "attsvm": attsvm.__version__,
+            "command": "fit",
+            "command_line": command_line,
+            "dataset": _describe(dataset, encoded, parts),
+            "parameters": request["parameters"],
+            "environment": environment(),
+            "results": results,
+            "claims": stated,
+            "verdict": verdict(results, stated),
+            "timing": timing,
+        }
+        from attsvm.report import write
+
+        write(run_folder.path, run)
+        run_folder.finish(run)
+    return run
+
+
+_OURS = ("seed", "test_size", "saturation", "merge_duplicates")  # settings that the estimator does not take under these names
+
+
+def _evaluate(folder: Path, encoded: Encoded, model: AttentionSVC, settings: FitSettings, parts: dict[str, IntArray]) -> dict[str, Any]:
+    """Write arrays and examples into the folder; return ``results``."""
+    train = encoded.data.take(parts["train"])
+    direction, gaps = direction_results(model)
+    save_arrays(run_arrays(model, train, parts, gaps, settings.saturation), folder / "arrays.safetensors")
+    write_json(folder / "examples.json", choose_examples(model, encoded, parts, settings.seed))
+    return {
+        "selection": selection_results(model, train, settings.saturation),
+        "margin": margin_results(model),
+        "direction": direction,
+        "accuracy": accuracy_table(model, encoded.data, parts, settings.seed),
+        "training": {
+            "joint_steps": settings.joint_steps,
+            "best_joint_step": model.best_step_,
+            "steps": int(model.trajectory_.steps[-1]),
+            "baseline_C": model.baseline_.C,
+            "backend": model.trajectory_.backend,
+        },
+    }
+
+
+def _describe(dataset: Dataset, encoded: Encoded, parts: dict[str, Any]) -> dict[str, Any]:
+    data: AttentionData = encoded.data
+    lengths = data.lengths
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "kind": dataset.kind,
+        "source": str(dataset.provenance.get("source", dataset.name)),
+        "sha256": dataset.provenance.get("sha256"),
+        "class_names": list(dataset.class_names),
+        **{f"n_{part}": len(rows) for part, rows in parts.items()},
+        "tokens": {"min": int(lengths.min()), "median": float(np.median(lengths)), "max": int(lengths.max())},
+        "d_x": data.d_x,
+        "d_z": data.d_z,
+        "notes": [*dataset.notes, *encoded.notes],
+    }

@@ -1,0 +1,134 @@
+"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the original data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.dynamics import direction_gap
+from attsvm.geometry import Frobenius
+from attsvm.margins import Margins
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm.sklearn import AttentionSVC
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def sequence_margins(margins: Margins, W: FloatArray) -> FloatArray:
+    r"""``(n,)``: the smallest margin of each sequence at ``W / |W|``; ``inf`` for sequences without constraints."""
+    norm = float(Frobenius().value(W))
+    smallest = np.full(margins.n, np.inf)
+    np.minimum.at(smallest, margins.sequence, margins(W / norm if norm > 0 else W))
+    return smallest
+
+
+def selection_results(model: AttentionSVC, train: AttentionData, saturation: float) -> dict[str, Any]:
+    """How many sequences select one token, which of them the best one."""
+    several = train.lengths >= 2
+    probability = model.trajectory_.softmax_probability[-1]
+    selected = model.solution_.margins.selected
+    scores = token_scores(train, model.selection_weights_.head)
+    best = scores.max(axis=1, keepdims=True)
+    is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
+    local = locally_optimal(model.solution_, scores) if model.status_ == "optimal" and model.solution_.slack is None else None
+    return {
+        "sequences": int(several.sum()),
+        "single_token": int((~several).sum()),
+        "threshold": saturation,
+        "saturated": int((probability >= saturation)[several].sum()),
+        "mean_probability": float(probability[several].mean()),
+        "min_probability": float(probability[several].min()),
+        "optimal": int(is_optimal[several].sum()),
+        "optimal_ties": int(((scores == best).sum(axis=1) > 1)[several].sum()),
+        "locally_optimal": None if local is None else bool(local[several].all()),
+        "locally_optimal_sequences": None if local is None else int(local[several].sum()),
+    }
+
+
+def margin_results(model: AttentionSVC) -> dict[str, Any]:
+    """The certified programme, and how much of its margin the trained weights reach."""
+    solution, W = model.solution_, model.selection_weights_.W
+    trained = sequence_margins(solution.margins, W)
+    norm, smallest = float(Frobenius().value(W)), float(trained.min())
+    return {
+        "status": solution.status,
+        "hard": solution.slack is None,
+        "slack": solution.slack,
+        "norm": solution.norm,
+        "margin": solution.margin,
+        "gap": solution.gap,
+        "violation": solution.violation,
+        "tol": solution.tol,
+        "constraints": solution.margins.m,
+        "support_constraints": len(solution.support),
+        "support_sequences": len(np.unique(solution.margins.sequence[solution.support])),
+        "solver": solution.solver,
+        "iterations": solution.iterations,
+        "message": solution.message,
+        "trained_norm": norm,
+        "trained_min_margin": smallest * norm,
+        "trained_margin": smallest,
+        "trained_margin_ratio": smallest / solution.margin if solution.margin > 0 else 0.0,
+    }
+
+
+def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], FloatArray]:
+    """Angle between trained and max-margin weights, and the gap at every record ``(R,)``."""
+    gaps = _internal_gaps(model)
+    steps = model.trajectory_.steps
+    tenth = int(np.searchsorted(steps, steps[-1] / 10))
+    last = float(direction_gap(model.selection_weights_.W, model.solution_.W))
+    bound = model.solution_.angle_bound() if model.status_ == "optimal" and model.solution_.slack is None else None
+    return {
+        "cosine": 1.0 - last,
+        "gap": last,
+        "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
+        "certified_angle_degrees": None if bound is None else float(np.degrees(bound)),
+        "first_gap": float(gaps[tenth]),
+        "falling": bool(gaps[-1] < 0.9 * gaps[tenth]),
+    }, gaps
+
+
+def _internal_gaps(model: AttentionSVC) -> FloatArray:
+    # The trajectory is in internal units, which differ from the data's by one positive factor: directions are the same.
+    return model.trajectory_.direction_gap(model.solution_.W)
+
+
+def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntArray], gaps: FloatArray, saturation: float) -> Arrays:
+    """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
+    solution, soft, hard = model.solution_, model.weights_, model.selection_weights_
+    trajectory, joint = model.trajectory_, model.joint_trajectory_
+    optimal = optimal_tokens(train, hard.head, ties="first")
+    return {
+        "W": hard.W,
+        "head": hard.head,
+        "intercept": np.array(hard.intercept),
+        "W_soft": soft.W,
+        "head_soft": soft.head,
+        "intercept_soft": np.array(soft.intercept),
+        "W_margin": solution.W,
+        "dual": solution.dual,
+        "margin_values": solution.margins(solution.W),
+        "constraint_sequence": solution.margins.sequence,
+        "constraint_token": solution.margins.token,
+        "selected": solution.margins.selected,
+        "optimal": optimal,
+        "probability": trajectory.softmax_probability[-1],
+        "trained_margins": sequence_margins(solution.margins, hard.W),
+        "best_margins": sequence_margins(solution.margins, solution.W),
+        "support_tokens": solution.support_tokens(),
+        **parts,
+        "trajectory_step": trajectory.steps,
+        "trajectory_loss": trajectory.loss,
+        "trajectory_norm": trajectory.norm / model.unit_,
+        "trajectory_direction_gap": gaps,
+        "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
+        "trajectory_saturated": trajectory.saturated(saturation),
+        "trajectory_optimal": (trajectory.selected == optimal).mean(axis=-1),
+        "joint_step": joint.steps,
+        "joint_loss": joint.loss,
+        "joint_validation_loss": joint.observed["validation_loss"],
+        "joint_validation_accuracy": joint.observed["validation_accuracy"],
+    }

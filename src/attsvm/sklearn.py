@@ -1,0 +1,300 @@
+"""The scikit-learn face of attsvm: bags of tokens in, a classifier with its selected tokens and their margin out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.dynamics import Trajectory, direction_gap
+from attsvm.errors import InputError
+from attsvm.fitting import attend
+from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
+from attsvm.fitting.preparation import check_selectable, root_mean_square, selection_steps
+from attsvm.fitting.splitting import split
+from attsvm.fitting.stage import Progress, Weights, run_stage
+from attsvm.margins import selection_margins
+from attsvm.queries import bag_queries
+from attsvm.runs import Stages, fingerprint
+from attsvm.solvers import MarginSolution, max_margin
+
+Bags = AttentionData | Sequence[ArrayLike] | np.ndarray[Any, Any]
+
+
+class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""A softmax-attention classifier that says which token it selects, and how far it is from its max-margin solution.
+
+    The model is :math:`f(X, z) = v^\top X^\top\mathrm{softmax}(X W z) + b`. Fitting has four stages:
+
+    1. *pooling*: with :math:`W=0` attention is the mean of the tokens, so the head starts as mean-pooling logistic regression;
+    2. *joint training* of :math:`W` and head by normalised gradient descent, the step chosen by validation loss;
+       :meth:`predict` uses these weights;
+    3. *selection*: the head stays (scaled to unit norm, which changes no selection), :math:`W` goes on. Its softmax
+       probabilities go to 0 and 1: each sequence selects one token;
+    4. *margin*: the max-margin programme of these tokens is solved, with a certificate, and the direction of :math:`W` is compared to it.
+
+    Tokens and queries are divided by their root-mean-square norms inside, so step lengths do not depend on units; all fitted
+    weights are in the units of the data.
+
+    Args:
+        query: how to make the query of a bag: ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean token ``m``, ``constant`` is ``[1]``,
+            ``first`` is the first token. Not used for :class:`~attsvm.AttentionData`, which has its own.
+        joint_steps: steps of joint training.
+        joint_lr: length of a step of ``W`` in joint training.
+        head_lr: length of a step of the head in joint training.
+        steps: steps of the selection stage; ``None`` for 2000 to 20000, fewer the larger the data.
+        lr: length of a step of the selection stage.
+        validation_size: share of the sequences kept aside to choose the step of joint training.
+        slack: penalty C of the soft margin, used only when the hard margin is infeasible.
+        tol: relative duality gap asked of the max-margin solution.
+        records: records of each training stage, log-spaced.
+        merge_duplicates: mask repeated tokens of a sequence. Without it they are refused, because equal tokens can never be told apart.
+        prediction: what :meth:`predict` uses: ``soft`` attention after joint training, the ``hard`` selection of the trained ``W``,
+            or the hard selection of the ``margin`` solution.
+        random_state: seed of the validation split.
+        checkpoint: folder in which unfinished work is kept, so that the same call goes on after a kill and ends with the same bits.
+        checkpoint_seconds: time between two writes of unfinished work.
+        progress: called with stage name, steps done, steps in all.
+
+    Attributes:
+        classes_: the two labels, negative first.
+        n_features_in_: features of a token.
+        weights_, selection_weights_: :class:`~attsvm.fitting.stage.Weights` after joint training and after selection.
+        solution_: the :class:`~attsvm.MarginSolution` of the selected tokens.
+        status_, margin_: its status and margin.
+        selected_tokens_: ``(n,)``, position of the selected token of every sequence given to :meth:`fit`.
+        support_tokens_: ``(k, 2)``, sequence and token of every support constraint, by falling dual.
+        direction_gap_: one minus the cosine between ``selection_weights_.W`` and ``solution_.W``.
+        baseline_: the mean-pooling head.
+        joint_trajectory_, trajectory_: records of the two training stages; ``W`` in them is ``unit_`` times that of the data's units.
+        unit_: root-mean-square norm of the tokens times that of the queries.
+        best_step_: step of joint training that was kept.
+        train_indices_, validation_indices_: which sequences were trained on.
+    """
+
+    def __init__(
+        self,
+        *,
+        query: Literal["mean", "constant", "first"] = "mean",
+        joint_steps: int = 300,
+        joint_lr: float = 0.1,
+        head_lr: float = 0.1,
+        steps: int | None = None,
+        lr: float = 4.0,
+        validation_size: float = 0.15,
+        slack: float = 1.0,
+        tol: float = 1e-9,
+        records: int = 60,
+        merge_duplicates: bool = False,
+        prediction: Literal["soft", "hard", "margin"] = "soft",
+        random_state: int = 0,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 5.0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.query = query
+        self.joint_steps = joint_steps
+        self.joint_lr = joint_lr
+        self.head_lr = head_lr
+        self.steps = steps
+        self.lr = lr
+        self.validation_size = validation_size
+        self.slack = slack
+        self.tol = tol
+        self.records = records
+        self.merge_duplicates = merge_duplicates
+        self.prediction = prediction
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.progress = progress
+
+    def fit(self, X: Bags, y: ArrayLike | None = None) -> AttentionSVC:
+        """Fit to bags of tokens.
+
+        Args:
+            X: a list of ``(T_i, d_x)`` arrays, one ``(n, T, d_x)`` array, or :class:`~attsvm.AttentionData` (whose labels are used
+                when ``y`` is None).
+            y: ``(n,)`` labels of two classes.
+
+        Raises:
+            InputError: unusable tokens or labels, one class only, one token in every sequence, repeated tokens.
+        """
+        data = self._labelled(X, y)
+        self._check_parameters(data)
+        if self.merge_duplicates:
+            data = data.without_duplicates()
+        check_selectable(data)
+        self.n_features_in_ = data.d_x
+        self.train_indices_, self.validation_indices_ = split(data.labels, self.validation_size, self.random_state, "validation_size")
+        stages = Stages(None if self.checkpoint is None else Path(self.checkpoint), self._key(data))
+
+        tokens, queries = root_mean_square(data.tokens, data.mask), root_mean_square(data.queries)
+        scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / queries, data.mask)
+        train, validation = scaled.take(self.train_indices_), scaled.take(self.validation_indices_)
+
+        pooled = mean_pooling(train, validation)
+        start = Weights(np.zeros((data.d_x, data.d_z)), pooled.coef, pooled.intercept)
+        joint = self._joint(train, validation, start, stages)
+        soft = Weights(joint.W[self._best], joint.head[self._best], float(joint.intercept[self._best]))
+        length = float(np.linalg.norm(soft.head)) or 1.0
+        hard = self._select(train, Weights(soft.W, soft.head / length, soft.intercept / length), stages)
+
+        self.baseline_ = PooledHead(pooled.coef / tokens, pooled.intercept, pooled.C * tokens**2, pooled.validation_loss)
+        self.unit_ = tokens * queries
+        self.weights_, self.selection_weights_ = soft.rescaled(tokens, queries), hard.rescaled(tokens, queries)
+        self._certify(data)
+        return self
+
+    def _joint(self, train: AttentionData, validation: AttentionData, start: Weights, stages: Stages) -> Trajectory:
+        def observe(step: int, W: FloatArray, head: FloatArray, intercept: FloatArray) -> dict[str, Any]:
+            values = attend.soft_values(validation, W, head, float(intercept))
+            return {
+                "validation_loss": np.float64(logistic_loss(validation.labels, values)),
+                "validation_accuracy": np.float64(np.mean((values > 0) == (validation.labels > 0))),
+            }
+
+        joint = run_stage(
+            "joint",
+            train,
+            start,
+            steps=self.joint_steps,
+            lr=self.joint_lr,
+            head_lr=self.head_lr,
+            records=self.records,
+            stages=stages,
+            checkpoint_seconds=self.checkpoint_seconds,
+            progress=self.progress,
+            observe=observe,
+        )
+        self._best = int(np.argmin(joint.observed["validation_loss"]))
+        self.best_step_ = int(joint.steps[self._best])
+        self.joint_trajectory_ = joint
+        return joint
+
+    def _select(self, train: AttentionData, soft: Weights, stages: Stages) -> Weights:
+        self.trajectory_ = run_stage(
+            "selection",
+            train,
+            soft,
+            steps=selection_steps(train) if self.steps is None else self.steps,
+            lr=self.lr,
+            head_lr=None,
+            records=self.records,
+            stages=stages,
+            checkpoint_seconds=self.checkpoint_seconds,
+            progress=self.progress,
+        )
+        return Weights(self.trajectory_.W[-1], soft.head, soft.intercept)
+
+    def _certify(self, data: AttentionData) -> None:
+        W = self.selection_weights_.W
+        self.selected_tokens_: IntArray = attend.selected_tokens(data, W)
+        train = data.take(self.train_indices_)
+        if self.progress is not None:
+            self.progress("margin", 0, 1)
+        margins = selection_margins(train, self.selected_tokens_[self.train_indices_])
+        solution: MarginSolution = max_margin(margins, tol=self.tol)
+        if solution.status == "infeasible":
+            solution = max_margin(margins, tol=self.tol, slack=self.slack)
+        if self.progress is not None:
+            self.progress("margin", 1, 1)
+        self.solution_ = solution
+        self.status_, self.margin_ = solution.status, solution.margin
+        support = solution.support_tokens()
+        self.support_tokens_ = np.column_stack([self.train_indices_[support[:, 0]], support[:, 1]])
+        self.direction_gap_ = float(direction_gap(W, solution.W))
+
+    def decision_function(self, X: Bags) -> FloatArray:
+        """``(n,)`` values; positive means ``classes_[1]``. What they come from is the parameter ``prediction``."""
+        check_is_fitted(self)
+        data = self._unlabelled(X)
+        if self.prediction == "soft":
+            weights = self.weights_
+            return attend.soft_values(data, weights.W, weights.head, weights.intercept)
+        weights = self.selection_weights_
+        return attend.token_values(data, self._hard_tokens(data), weights.head, weights.intercept)
+
+    def predict(self, X: Bags) -> np.ndarray[Any, Any]:
+        """``(n,)`` labels out of ``classes_``."""
+        positive = self.decision_function(X) > 0
+        predicted: np.ndarray[Any, Any] = self.classes_[positive.astype(np.intp)]
+        return predicted
+
+    def select(self, X: Bags) -> IntArray:
+        """``(n,)`` positions of the tokens that the trained ``W`` (or, with ``prediction='margin'``, the max-margin one) selects."""
+        check_is_fitted(self)
+        return self._hard_tokens(self._unlabelled(X))
+
+    def _hard_tokens(self, data: AttentionData) -> IntArray:
+        return attend.selected_tokens(data, self.solution_.W if self.prediction == "margin" else self.selection_weights_.W)
+
+    def _check_parameters(self, data: AttentionData) -> None:
+        for name in ("joint_lr", "head_lr", "lr", "slack", "tol", "checkpoint_seconds"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise InputError(f"{name} is {value}; it must be a finite number above 0")
+        for name in ("joint_steps", "steps", "records"):
+            value = getattr(self, name)
+            if not (name == "steps" and value is None) and not (isinstance(value, (int, np.integer)) and value >= 1):
+                raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        if self.prediction not in ("soft", "hard", "margin"):
+            raise InputError(f"prediction is {self.prediction!r}; choose 'soft', 'hard' or 'margin'")
+        if data.batch_shape:
+            raise InputError(f"X has leading axes {data.batch_shape}; fit one instance at a time")
+
+    def _labelled(self, X: Bags, y: ArrayLike | None) -> AttentionData:
+        if y is None:
+            if not isinstance(X, AttentionData):
+                raise InputError("y is missing; give one label per bag")
+            y = X.labels
+        labels = np.asarray(y)
+        count = X.n if isinstance(X, AttentionData) else len(X)
+        if labels.shape != (count,):
+            raise InputError(f"y has shape {labels.shape}; it must be ({count},), one label per bag")
+        kind = type_of_target(labels, input_name="y")
+        if kind not in ("binary", "multiclass"):
+            raise InputError(f"y holds {kind} values; give labels of two classes")
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) != 2:
+            few = "one class only" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
+            raise InputError(f"y holds {few} ({', '.join(map(str, self.classes_[:4]))}); give sequences of exactly two classes")
+        return self._as_data(X, np.where(labels == self.classes_[1], 1.0, -1.0))
+
+    def _unlabelled(self, X: Bags) -> AttentionData:
+        data = self._as_data(X, np.ones(X.n if isinstance(X, AttentionData) else len(X)))
+        if data.d_x != self.n_features_in_:
+            raise InputError(f"X has {data.d_x} features per token; this {type(self).__name__} was fitted with {self.n_features_in_}")
+        return data
+
+    def _as_data(self, X: Bags, labels: FloatArray) -> AttentionData:
+        if isinstance(X, AttentionData):
+            return AttentionData(X.tokens, labels, X.queries, X.mask)
+        data = AttentionData.from_bags(list(X), labels)
+        return AttentionData(data.tokens, labels, bag_queries(data.tokens, data.mask, self.query), data.mask)
+
+    def _key(self, data: AttentionData) -> str:
+        digest = hashlib.sha256()
+        for array in (data.tokens, data.labels, data.queries, data.mask):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        parameters = {key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY}
+        return fingerprint({"data": digest.hexdigest(), "parameters": parameters})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+_NOT_IN_KEY = ("checkpoint", "checkpoint_seconds", "progress", "prediction")  # what does not change the fitted numbers

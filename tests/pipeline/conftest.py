@@ -1,0 +1,16 @@
+import json
+
+import pytest
+
+from attsvm.cli import main
+
+SMALL = ["fit", "digits", "--steps", "1500", "--joint-steps", "60", "--records", "25", "--quiet"]
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """A small finished fit of the digits: its folder, its run.json and its command."""
+    folder = tmp_path_factory.mktemp("fit") / "digits"
+    command = [*SMALL, "--out", str(folder)]
+    assert main(command) == 0
+    return folder, json.loads((folder / "run.json").read_text(encoding="utf-8")), command

@@ -1,0 +1,140 @@
+"""The main job on the digits: every number of run.json recomputed from the arrays and the data beside it."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from attsvm.cli import main
+from attsvm.datasets import load
+from attsvm.files import load_arrays
+
+
+@pytest.fixture(scope="module")
+def run(finished_run):
+    folder, record, _ = finished_run
+    arrays = load_arrays(folder / "arrays.safetensors")
+    data = load("digits").encode(np.union1d(arrays["train"], arrays["validation"])).data
+    return folder, record, arrays, data
+
+
+def test_the_folder_is_complete_and_holds_nothing_unfinished(run):
+    folder, record, _, _ = run
+    assert {"run.json", "arrays.safetensors", "examples.json", "report.html", "figures"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "checkpoint").exists()
+    assert not list(folder.rglob("*partial*"))
+    assert record["format"] == "attsvm-run/1"
+
+
+def test_the_parts_divide_the_data(run):
+    _, record, arrays, data = run
+    together = np.concatenate([arrays["train"], arrays["validation"], arrays["test"]])
+    assert np.array_equal(np.sort(together), np.arange(data.n))
+    assert [record["dataset"][f"n_{part}"] for part in ("train", "validation", "test")] == [
+        len(arrays[part]) for part in ("train", "validation", "test")
+    ]
+
+
+def test_the_max_margin_solution_is_optimal_for_the_selected_tokens(run):
+    """KKT conditions by explicit d x d constraint matrices, nothing of attsvm used."""
+    _, record, arrays, data = run
+    train, W, dual = arrays["train"], arrays["W_margin"], arrays["dual"]
+    i, t = arrays["constraint_sequence"], arrays["constraint_token"]
+    X, Z = data.tokens[train], data.queries[train]
+    differences = X[i, arrays["selected"][i]] - X[i, t]
+    margins = np.einsum("cd,de,ce->c", differences, W, Z[i])
+    assert len(i) == len(train) * 15
+    assert margins.min() >= 1 - 1e-9
+    assert dual.min() >= 0
+    np.testing.assert_allclose(np.einsum("c,cd,ce->de", dual, differences, Z[i]), W, atol=1e-6 * np.abs(W).max())
+    norm = np.linalg.norm(W)
+    assert dual.sum() / norm <= norm * (1 + 1e-12)
+    assert 1 - dual.sum() / norm**2 <= 1e-9
+    assert record["results"]["margin"]["margin"] == pytest.approx(1 / norm, rel=1e-12)
+    assert record["results"]["margin"]["support_constraints"] == (margins < 1 + 1e-5).sum()
+
+
+def test_the_selected_tokens_are_those_of_the_trained_weights(run):
+    _, record, arrays, data = run
+    train = arrays["train"]
+    logits = np.einsum("ntd,de,ne->nt", data.tokens[train], arrays["W"], data.queries[train])
+    assert np.array_equal(np.argmax(logits, axis=1), arrays["selected"])
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probability = shifted.max(axis=1) / shifted.sum(axis=1)
+    np.testing.assert_allclose(probability, arrays["probability"], rtol=1e-9)
+    assert record["results"]["selection"]["saturated"] == (probability >= 0.99).sum()
+    scores = data.labels[train][:, None] * (data.tokens[train] @ arrays["head"])
+    assert record["results"]["selection"]["optimal"] == (np.argmax(scores, axis=1) == arrays["selected"]).sum()
+
+
+def test_the_direction_gap_is_the_angle_between_the_two_weights(run):
+    _, record, arrays, _ = run
+    W, best = arrays["W"], arrays["W_margin"]
+    cosine = np.sum(W * best) / np.linalg.norm(W) / np.linalg.norm(best)
+    direction = record["results"]["direction"]
+    assert direction["cosine"] == pytest.approx(cosine, abs=1e-12)
+    assert direction["angle_degrees"] == pytest.approx(np.degrees(np.arccos(cosine)), rel=1e-6)
+    assert arrays["trajectory_norm"][-1] == pytest.approx(np.linalg.norm(W), rel=1e-12)
+    assert arrays["trajectory_direction_gap"][-1] == pytest.approx(1 - cosine, rel=1e-6)
+
+
+def test_accuracies_are_recomputed(run):
+    _, record, arrays, data = run
+    accuracy = {entry["name"]: entry for entry in record["results"]["accuracy"]}
+    y = data.labels
+    logits = np.einsum("ntd,de,ne->nt", data.tokens, arrays["W_soft"], data.queries)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    soft = np.einsum("nt,ntd,d->n", weights, data.tokens, arrays["head_soft"]) + arrays["intercept_soft"]
+    for part in ("train", "validation", "test"):
+        rows = arrays[part]
+        assert accuracy["soft"][part] == pytest.approx(np.mean((soft[rows] > 0) == (y[rows] > 0)), abs=1e-12)
+    pooled = data.tokens.mean(axis=1)
+    scale = np.sqrt(np.mean(np.sum(data.tokens[np.union1d(arrays["train"], arrays["validation"])] ** 2, axis=-1)))
+    C = record["results"]["training"]["baseline_C"]
+    baseline = LogisticRegression(C=C / scale**2, max_iter=1000).fit(pooled[arrays["train"]] / scale, y[arrays["train"]])
+    assert accuracy["mean_pooling"]["test"] == pytest.approx(baseline.score(pooled[arrays["test"]] / scale, y[arrays["test"]]), abs=0.012)
+    assert accuracy["random_token"]["std"] > 0
+    assert {"soft", "soft_final", "hard", "margin", "mean_pooling", "random_token", "majority"} == set(accuracy)
+
+
+def test_examples_show_what_they_say(run):
+    folder, _, arrays, data = run
+    examples = json.loads((folder / "examples.json").read_text(encoding="utf-8"))
+    assert {"support", "confident", "typical"} <= {example["group"] for example in examples}
+    for example in examples:
+        i = example["sequence"]
+        assert (i in arrays["test"]) == (example["part"] == "test")
+        value = data.tokens[i, example["selected"]] @ arrays["head"] + arrays["intercept"]
+        assert example["value"] == pytest.approx(value, rel=1e-9)
+        assert example["predicted"] == (1 if value > 0 else -1)
+        assert example["label"] == data.labels[i]
+        assert sum(example["probability"]) == pytest.approx(1.0)
+        assert len(example["probability"]) == len(example["view"]["boxes"]) == 16
+        assert np.array_equal(np.array(example["view"]["pixels"]).shape, (8, 8))
+        assert example["rival"] != example["selected"]
+        if example["group"] == "wrong":
+            assert example["predicted"] != example["label"]
+
+
+def test_doing_it_again_does_nothing_and_prints_the_same(finished_run, capsys):
+    folder, record, command = finished_run
+    before = (folder / "run.json").stat().st_mtime_ns
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == record
+    assert (folder / "run.json").stat().st_mtime_ns == before
+
+
+def test_another_seed_needs_another_folder(finished_run, capsys):
+    _, _, command = finished_run
+    assert main([*command, "--seed", "5"]) == 2
+    assert "seed was 0, now 5" in capsys.readouterr().err
+
+
+def test_every_claim_has_a_verdict_and_the_numbers_behind_it(run):
+    _, record, _, _ = run
+    assert [claim["id"] for claim in record["claims"]] == ["selection", "certificate", "direction", "approach", "accuracy", "control"]
+    for claim in record["claims"]:
+        assert claim["verdict"] in ("holds", "fails", "not applicable")
+        assert np.isfinite([claim["measured"], claim["threshold"]]).all()

@@ -1,0 +1,187 @@
+"""AttentionSVC: scikit-learn's own checks where they apply, and the theory's promises on bags."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.utils import estimator_checks
+
+from attsvm import AttentionData
+from attsvm.errors import InputError
+from attsvm.sklearn import AttentionSVC
+
+FAST = {"joint_steps": 60, "steps": 2000, "records": 20}
+
+
+def make_bags(n=60, seed=0, d=6):
+    """Bags of noise in which one token carries the label on its first feature and is marked by its second."""
+    generator = np.random.default_rng(seed)
+    labels = np.where(np.arange(n) % 2 == 0, "cat", "dog")
+    bags = []
+    for label in labels:
+        bag = generator.normal(size=(generator.integers(2, 7), d)) * 0.5
+        bag[generator.integers(len(bag)), :2] = (2.0 if label == "dog" else -2.0, 2.0)
+        bags.append(bag)
+    return bags, labels
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    bags, labels = make_bags()
+    return AttentionSVC(**FAST).fit(bags, labels), bags, labels
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_estimator_repr",
+        "check_no_attributes_set_in_init",
+        "check_estimator_cloneable",
+        "check_get_params_invariance",
+        "check_set_params",
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_parameters_default_constructible",
+        "check_estimator_tags_renamed",
+        "check_valid_tag_types",
+        "check_mixin_order",
+    ],
+)
+def test_scikit_learns_own_checks_that_need_no_flat_table(check):
+    # The other checks fit a two-dimensional table of features, which a bag of tokens is not.
+    getattr(estimator_checks, check)("AttentionSVC", AttentionSVC(**FAST))
+
+
+def test_fitted_attributes_describe_the_data_given(fitted):
+    model, bags, _ = fitted
+    assert list(model.classes_) == ["cat", "dog"]
+    assert model.n_features_in_ == 6
+    assert model.selected_tokens_.shape == (60,)
+    assert all(0 <= token < len(bag) for token, bag in zip(model.selected_tokens_, bags, strict=True))
+    assert np.array_equal(np.union1d(model.train_indices_, model.validation_indices_), np.arange(60))
+    assert set(model.support_tokens_[:, 0]) <= set(model.train_indices_.tolist())
+    sequence, token = model.support_tokens_[0]
+    assert token != model.selected_tokens_[sequence]
+
+
+def test_the_margin_is_certified_and_the_direction_approaches_it(fitted):
+    model, bags, _ = fitted
+    assert model.status_ == "optimal"
+    assert model.solution_.gap <= model.tol
+    W = model.solution_.W
+    smallest = np.inf
+    for i in model.train_indices_:
+        tokens = np.asarray(bags[i])
+        mean = tokens.mean(axis=0)
+        query = np.concatenate([[1.0], mean / np.linalg.norm(mean)]) / np.sqrt(2.0)
+        logits = tokens @ W @ query
+        others = np.delete(logits, model.selected_tokens_[i])
+        smallest = min(smallest, logits[model.selected_tokens_[i]] - others.max()) if len(others) else smallest
+    assert smallest == pytest.approx(1.0, abs=1e-9)
+    assert model.margin_ == pytest.approx(1.0 / np.linalg.norm(W), rel=1e-12)
+    gaps = model.trajectory_.direction_gap(W)
+    assert gaps[-1] == pytest.approx(model.direction_gap_, rel=1e-6)
+    assert gaps[-1] < 0.1 * gaps[1]
+
+
+def test_it_learns_the_marked_token(fitted):
+    model, _, _ = fitted
+    bags, labels = make_bags(seed=7)
+    for prediction in ("soft", "hard", "margin"):
+        assert clone(model).get_params()["steps"] == FAST["steps"]
+        model.set_params(prediction=prediction)
+        assert model.score(bags, labels) >= 0.95
+    marked = np.array([np.argmax(bag[:, 1]) for bag in bags])
+    assert np.mean(model.select(bags) == marked) >= 0.95
+    model.set_params(prediction="soft")
+
+
+def test_the_unit_of_the_tokens_does_not_matter(fitted):
+    model, bags, labels = fitted
+    other = AttentionSVC(**FAST).fit([1024.0 * bag for bag in bags], labels)  # a power of two: exactly the same computation
+    assert np.array_equal(other.selected_tokens_, model.selected_tokens_)
+    assert other.margin_ == pytest.approx(1024.0 * model.margin_, rel=1e-9)
+    np.testing.assert_allclose(other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0)
+
+
+def test_equal_seeds_give_equal_bits_and_bags_padding_does_not_matter(fitted):
+    model, bags, labels = fitted
+    again = AttentionSVC(**FAST).fit(bags, labels)
+    assert again.selection_weights_.W.tobytes() == model.selection_weights_.W.tobytes()
+    values = model.decision_function(bags)
+    np.testing.assert_allclose(np.concatenate([model.decision_function([bag]) for bag in bags]), values, rtol=1e-12, atol=1e-12)
+
+
+def test_pickle_and_clone(fitted):
+    model, bags, _ = fitted
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(bags), model.predict(bags))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(bags)
+
+
+def test_cross_validation_works_on_lists_of_bags():
+    bags, labels = make_bags(n=40)
+    assert cross_val_score(AttentionSVC(joint_steps=40, steps=50, records=8), bags, labels, cv=2).mean() >= 0.8
+
+
+def test_attention_data_brings_its_own_queries():
+    bags, labels = make_bags(n=30)
+    signs = np.where(labels == "dog", 1.0, -1.0)
+    data = AttentionData.from_bags(bags, signs, queries=np.ones((30, 1)))
+    model = AttentionSVC(**FAST).fit(data)
+    assert model.weights_.W.shape == (6, 1)
+    assert set(model.predict(data)) <= {-1.0, 1.0}
+
+
+def test_a_checkpoint_folder_gives_the_same_bits(tmp_path, fitted):
+    model, bags, labels = fitted
+    first = AttentionSVC(**FAST, checkpoint=tmp_path, checkpoint_seconds=1e-6).fit(bags, labels)
+    again = AttentionSVC(**FAST, checkpoint=tmp_path).fit(bags, labels)
+    for other in (first, again):
+        assert other.selection_weights_.W.tobytes() == model.selection_weights_.W.tobytes()
+    with pytest.raises(InputError, match="checkpoint of another computation"):
+        AttentionSVC(**{**FAST, "steps": 2001}, checkpoint=tmp_path).fit(bags, labels)
+
+
+def _bags(change):
+    bags, labels = make_bags(n=12)
+    return change(bags, labels)
+
+
+@pytest.mark.parametrize(
+    ("bags", "labels", "parameters", "sentence"),
+    [
+        (*_bags(lambda b, y: (b, ["cat"] * 12)), {}, r"y holds one class only \(cat\)"),
+        (*_bags(lambda b, y: (b, np.arange(12) % 3)), {}, r"y holds 3 classes \(0, 1, 2\)"),
+        (*_bags(lambda b, y: (b, np.linspace(0, 1, 12))), {}, "y holds continuous values"),
+        (*_bags(lambda b, y: (b, y[:-1])), {}, r"y has shape \(11,\); it must be \(12,\)"),
+        (*_bags(lambda b, y: (b, None)), {}, "y is missing"),
+        (*_bags(lambda b, y: ([bag[:1] for bag in b], y)), {}, "each of the 12 sequences has a single token"),
+        (*_bags(lambda b, y: ([*b[:-1], np.vstack([b[0], b[0][:1]])], y)), {}, "sequence 11 holds the same token at positions 0 and"),
+        (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, r"bags\[11\] has no tokens"),
+        (*_bags(lambda b, y: (b, y)), {"lr": -1.0}, r"lr is -1\.0; it must be a finite number above 0"),
+        (*_bags(lambda b, y: (b, y)), {"steps": 0}, "steps is 0; it must be a whole number"),
+        (*_bags(lambda b, y: (b, y)), {"query": "magic"}, "query is 'magic'"),
+        (*_bags(lambda b, y: (b, y)), {"prediction": "both"}, "prediction is 'both'"),
+        (*_bags(lambda b, y: (b, y)), {"validation_size": 1.0}, r"validation_size is 1\.0; it must lie between 0 and 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
+    with pytest.raises(InputError, match=sentence):
+        AttentionSVC(**{**FAST, **parameters}).fit(bags, labels)
+
+
+def test_merging_duplicates_masks_the_copies():
+    bags, labels = make_bags(n=20)
+    doubled = [np.vstack([bag, bag[:1]]) for bag in bags]
+    model = AttentionSVC(**FAST, merge_duplicates=True).fit(doubled, labels)
+    assert model.status_ == "optimal"
+    assert all(token < len(bag) for token, bag in zip(model.selected_tokens_, bags, strict=True))
+
+
+def test_new_bags_of_another_width_are_refused(fitted):
+    model, _, _ = fitted
+    with pytest.raises(InputError, match="X has 5 features per token; this AttentionSVC was fitted with 6"):
+        model.predict([np.zeros((2, 5))])
