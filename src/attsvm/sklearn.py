@@ -88,7 +88,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         joint_lr: float = 0.1,
         head_lr: float = 0.1,
         steps: int | None = None,
-        lr: float = 4.0,
+        lr: float = 16.0,
         validation_size: float = 0.15,
         slack: float = 1.0,
         tol: float = 1e-9,

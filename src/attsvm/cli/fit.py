@@ -18,7 +18,7 @@ _NUMBERS = {
     "joint_lr": (positive_float, 0.1, "length of a step of W in joint training"),
     "head_lr": (positive_float, 0.1, "length of a step of the head in joint training"),
     "steps": (positive_int, None, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
-    "lr": (positive_float, 4.0, "length of a step of the selection stage"),
+    "lr": (positive_float, 16.0, "length of a step of the selection stage"),
     "records": (positive_int, 60, "log-spaced records of each stage"),
     "tol": (positive_float, 1e-9, "relative duality gap asked of the max-margin solution"),
     "slack": (positive_float, 1.0, "penalty C of the soft margin, used when the hard margin is infeasible"),

@@ -10,8 +10,8 @@ from attsvm.geometry import Frobenius
 
 
 def selection_steps(data: AttentionData) -> int:
-    """Steps for about 4e10 multiplications of a token with a vector, between 2000 and 20000: minutes at most, and no clock involved."""
-    return int(np.clip(4e10 / (float(data.lengths.sum()) * data.d_x), 2_000, 20_000))
+    """Steps for about 1e11 token features, between 2000 and 20000: minutes at most, and no clock decides the result."""
+    return int(np.clip(1e11 / (float(data.lengths.sum()) * data.d_x), 2_000, 20_000))
 
 
 def root_mean_square(array: FloatArray, mask: BoolArray | None = None) -> float:

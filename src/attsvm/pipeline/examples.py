@@ -13,6 +13,7 @@ from attsvm.geometry import Frobenius
 from attsvm.sklearn import AttentionSVC
 
 PER_GROUP = 8
+SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches
 
 
 def choose_examples(model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int) -> list[dict[str, Any]]:
@@ -21,8 +22,8 @@ def choose_examples(model: AttentionSVC, encoded: Encoded, parts: dict[str, IntA
     tokens = attend.selected_tokens(data, hard.W)
     values = attend.token_values(data, tokens, hard.head, hard.intercept)
     right = (values > 0) == (data.labels > 0)
-    holding = dict.fromkeys(model.solution_.support_tokens()[:, 0].tolist())  # numbered within the training part
-    support = parts["train"][list(holding)[:PER_GROUP]]
+    holding = dict.fromkeys(model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())  # numbered within the training part
+    support = parts["train"][list(holding)]
     by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
     confident = _both_labels(by_confidence[right[by_confidence]], data)
     wrong = by_confidence[~right[by_confidence]][:PER_GROUP]

@@ -36,7 +36,7 @@ class FitSettings:
     joint_lr: float = 0.1
     head_lr: float = 0.1
     steps: int | None = None
-    lr: float = 4.0
+    lr: float = 16.0
     records: int = 60
     tol: float = 1e-9
     slack: float = 1.0

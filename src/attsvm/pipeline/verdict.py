@@ -96,7 +96,7 @@ def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, 
 def _margin_sentence(margin: dict[str, Any]) -> str:
     return (
         f"The best possible margin for these selections is {margin['margin']:.4g}; the trained weights reach "
-        f"{max(margin['trained_margin_ratio'], 0.0):.1%} of it. "
+        f"{100 * max(margin['trained_margin_ratio'], 0.0):.3g} % of it. "
         f"{margin['support_constraints']} of {margin['constraints']} constraints hold it up, in {margin['support_sequences']} sequences."
     )
 
