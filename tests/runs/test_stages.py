@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from attsvm.errors import InputError
+from attsvm.runs import Stages
+
+
+def test_a_stage_goes_from_absent_to_partial_to_done(tmp_path):
+    stages = Stages(tmp_path, "key")
+    assert stages.load("joint") == (None, False)
+    stages.save("joint", {"step": np.array(3)}, done=False)
+    arrays, done = stages.load("joint")
+    assert arrays is not None
+    assert int(arrays["step"]) == 3
+    assert not done
+    stages.save("joint", {"step": np.array(9)}, done=True)
+    arrays, done = Stages(tmp_path, "key").load("joint")
+    assert arrays is not None
+    assert int(arrays["step"]) == 9
+    assert done
+    assert not list(tmp_path.glob("*partial*"))
+
+
+def test_arrays_come_back_bit_for_bit(tmp_path):
+    array = np.random.default_rng(0).normal(size=(3, 4)) * 1e-300
+    Stages(tmp_path, "key").save("s", {"W": array}, done=False)
+    arrays, _ = Stages(tmp_path, "key").load("s")
+    assert arrays is not None
+    assert arrays["W"].tobytes() == array.tobytes()
+
+
+def test_the_checkpoint_of_another_computation_is_refused(tmp_path):
+    Stages(tmp_path, "key")
+    with pytest.raises(InputError, match="holds the checkpoint of another computation"):
+        Stages(tmp_path, "other")
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path):
+    stages = Stages(None, "key")
+    stages.save("s", {"W": np.zeros(2)}, done=True)
+    assert stages.load("s") == (None, False)
+    assert list(tmp_path.iterdir()) == []
