@@ -185,3 +185,24 @@ def test_new_bags_of_another_width_are_refused(fitted):
     model, _, _ = fitted
     with pytest.raises(InputError, match="X has 5 features per token; this AttentionSVC was fitted with 6"):
         model.predict([np.zeros((2, 5))])
+
+
+def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
+    from attsvm.fitting import attend
+
+    generator = np.random.default_rng(0)
+    bags = [generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1)) for _ in range(40)]
+    labels = np.arange(40) % 2
+    # Training itself can only end on selections that some weights make; the first token of each bag is not one of them.
+    monkeypatch.setattr(attend, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
+    model = AttentionSVC(query="constant", slack=0.5, **FAST).fit(bags, labels)
+    assert model.status_ == "optimal"
+    assert model.solution_.slack == 0.5
+    margins = model.solution_.margins
+    values = margins(model.solution_.W)
+    np.testing.assert_allclose(model.solution_.slacks, np.maximum(1.0 - values, 0.0), atol=1e-9)
+    # One unknown: the soft-margin optimum of a scalar is where the subgradient of W^2/2 + C sum (1 - a W)_+ changes sign.
+    a = margins.differences[:, 0]
+    objective = [0.5 * w**2 + 0.5 * np.maximum(1.0 - a * w, 0.0).sum() for w in np.linspace(-3, 3, 6001)]
+    W = float(model.solution_.W[0, 0])
+    assert 0.5 * W**2 + 0.5 * np.maximum(1.0 - a * W, 0.0).sum() <= min(objective) + 1e-9

@@ -55,6 +55,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_size: share of the sequences kept aside to choose the step of joint training.
         slack: penalty C of the soft margin, used only when the hard margin is infeasible.
         tol: relative duality gap asked of the max-margin solution.
+        solve_seconds: time after which the solver hands over the best certified weights it has, as ``inaccurate`` (the one place where
+            a result may depend on the clock).
         records: records of each training stage, log-spaced.
         merge_duplicates: mask repeated tokens of a sequence. Without it they are refused, because equal tokens can never be told apart.
         prediction: what :meth:`predict` uses: ``soft`` attention after joint training, the ``hard`` selection of the trained ``W``,
@@ -92,6 +94,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_size: float = 0.15,
         slack: float = 1.0,
         tol: float = 1e-9,
+        solve_seconds: float = 600.0,
         records: int = 60,
         merge_duplicates: bool = False,
         prediction: Literal["soft", "hard", "margin"] = "soft",
@@ -109,6 +112,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation_size = validation_size
         self.slack = slack
         self.tol = tol
+        self.solve_seconds = solve_seconds
         self.records = records
         self.merge_duplicates = merge_duplicates
         self.prediction = prediction
@@ -202,9 +206,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.progress is not None:
             self.progress("margin", 0, 1)
         margins = selection_margins(train, self.selected_tokens_[self.train_indices_])
-        solution: MarginSolution = max_margin(margins, tol=self.tol)
+        solution: MarginSolution = max_margin(margins, tol=self.tol, max_seconds=self.solve_seconds)
         if solution.status == "infeasible":
-            solution = max_margin(margins, tol=self.tol, slack=self.slack)
+            solution = max_margin(margins, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds)
         if self.progress is not None:
             self.progress("margin", 1, 1)
         self.solution_ = solution
@@ -238,7 +242,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return attend.selected_tokens(data, self.solution_.W if self.prediction == "margin" else self.selection_weights_.W)
 
     def _check_parameters(self, data: AttentionData) -> None:
-        for name in ("joint_lr", "head_lr", "lr", "slack", "tol", "checkpoint_seconds"):
+        for name in ("joint_lr", "head_lr", "lr", "slack", "tol", "solve_seconds", "checkpoint_seconds"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}; it must be a finite number above 0")

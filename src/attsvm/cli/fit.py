@@ -22,6 +22,7 @@ _NUMBERS = {
     "records": (positive_int, 60, "log-spaced records of each stage"),
     "tol": (positive_float, 1e-9, "relative duality gap asked of the max-margin solution"),
     "slack": (positive_float, 1.0, "penalty C of the soft margin, used when the hard margin is infeasible"),
+    "solve_seconds": (positive_float, 600.0, "time after which the solver hands over what it has, uncertified"),
     "saturation": (share, 0.99, "softmax probability from which a token counts as selected"),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Progress:
-    """One bar per stage; silent when ``quiet`` or when standard error is not a terminal and nothing would be seen."""
+    """One bar per stage, or a line for a stage of a single step; nothing when ``quiet``."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -20,12 +20,17 @@ class Progress:
             return
         if stage != self._stage:
             self.close()
+            self._stage = stage
+            if total == 1:
+                print(f"{stage:>9}: solving", file=sys.stderr)
+                return
             from tqdm import tqdm
 
-            self._stage = stage
             self._bar = tqdm(
                 total=total, initial=done, desc=f"{stage:>9}", unit=" steps", file=sys.stderr, mininterval=0.5, dynamic_ncols=True
             )
+        if self._bar is None:
+            return
         self._bar.n = done
         self._bar.refresh() if done == total else self._bar.update(0)
 

@@ -33,6 +33,9 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+_SUPPORT_SHOWN = 5
+
+
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
     from attsvm.geometry import parse_norm
@@ -59,10 +62,12 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(summary, indent=1))
     else:
         print(solution.message)
-        width = max(map(len, summary))
-        for name, value in summary.items():
-            if name not in ("message", "selected", "support"):
-                print(f"  {name:<{width}}  {value}")
+        shown = {name: value for name, value in summary.items() if value is not None and name not in ("message", "selected", "support")}
+        width = max(map(len, shown))
+        for name, value in shown.items():
+            print(f"  {name:<{width}}  {value}")
+        for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
+            print(f"  sequence {sequence}: token {margins.selected[sequence]} must beat token {token}")
     return 3 if solution.status == "inaccurate" else 0
 
 

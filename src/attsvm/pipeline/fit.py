@@ -40,6 +40,7 @@ class FitSettings:
     records: int = 60
     tol: float = 1e-9
     slack: float = 1.0
+    solve_seconds: float = 600.0
     saturation: float = 0.99
     merge_duplicates: bool = False
 

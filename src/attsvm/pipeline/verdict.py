@@ -94,6 +94,11 @@ def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, 
 
 
 def _margin_sentence(margin: dict[str, Any]) -> str:
+    if margin["status"] != "optimal":
+        return (
+            f"The solver stopped at weights of margin {margin['margin']:.4g}, a relative gap of {margin['gap']:.2g} from its proved bound; "
+            "more time (--solve-seconds) or a looser tolerance (--tol) would let it finish."
+        )
     return (
         f"The best possible margin for these selections is {margin['margin']:.4g}; the trained weights reach "
         f"{100 * max(margin['trained_margin_ratio'], 0.0):.3g} % of it. "
@@ -102,6 +107,8 @@ def _margin_sentence(margin: dict[str, Any]) -> str:
 
 
 def _direction_sentence(direction: dict[str, Any], holds: dict[str, bool]) -> str:
+    if not holds["certificate"]:
+        return "Without a certified solution there is no direction to compare with."
     trend = "still falling" if holds["approach"] else "no longer falling"
     return f"The cosine between trained and max-margin weights is {direction['cosine']:.6f}; its gap is {direction['gap']:.2g}, {trend}."
 

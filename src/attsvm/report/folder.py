@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays
-from attsvm.runs.folder import FORMAT
+from attsvm.runs import read_json, read_run
 
 
 @dataclass(frozen=True)
@@ -70,26 +69,11 @@ def read(folder: Path, record: Any = None) -> Run:
     Raises:
         InputError: no such folder, no ``run.json``, another format, or a file that cannot be read.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote")
-    if record is None and not (folder / "run.json").is_file():
-        raise InputError(f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out {folder} first")
-    record = _json(folder / "run.json") if record is None else record
-    found = record.get("format") if isinstance(record, dict) else None
-    if found != FORMAT:
-        what = "no format" if found is None else f"format {found!r}"
-        raise InputError(f"{folder / 'run.json'} has {what}; this version reads {FORMAT!r}, so run attsvm fit again")
-    examples = _json(folder / "examples.json") if (folder / "examples.json").is_file() else []
+    record = read_run(folder) if record is None else record
+    examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
         raise InputError(f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it anew")
     return Run(folder, record, _arrays(folder / "arrays.safetensors"), examples)
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read ({error}); run attsvm fit again to write it anew") from None
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -69,7 +69,7 @@ class RunFolder:
             leftover.unlink()
         request = self.path / "request.json"
         if request.exists():
-            found = json.loads(request.read_text(encoding="utf-8"))
+            found = read_json(request)
             if fingerprint(found) == self.key:
                 return
             if not self._overwrite:
@@ -100,7 +100,7 @@ def finished_run(path: Path, request: dict[str, Any]) -> dict[str, Any] | None:
     """
     if not ((path / "run.json").exists() and (path / "request.json").exists()):
         return None
-    found = json.loads((path / "request.json").read_text(encoding="utf-8"))
+    found = read_json(path / "request.json")
     if fingerprint(found) != fingerprint(request):
         return None
     shutil.rmtree(path / "checkpoint", ignore_errors=True)
@@ -117,15 +117,31 @@ def read_run(folder: Path) -> dict[str, Any]:
     """``run.json`` of a finished run.
 
     Raises:
-        InputError: there is none, or it is of another format.
+        InputError: no such folder, no ``run.json``, one that cannot be read or is of another format.
     """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote")
     path = folder / "run.json"
-    if not path.exists():
-        raise InputError(f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out {folder}")
-    run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if run.get("format") != FORMAT:
-        raise InputError(f"{path} has format {run.get('format')!r}, this version reads {FORMAT!r}; fit again with --overwrite")
+    if not path.is_file():
+        raise InputError(f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out {folder} first")
+    run = read_json(path)
+    found = run.get("format") if isinstance(run, dict) else None
+    if not isinstance(run, dict) or found != FORMAT:
+        what = "no format" if found is None else f"format {found!r}"
+        raise InputError(f"{path} has {what}, this version reads {FORMAT!r}; fit again with --overwrite")
     return run
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file of a run folder.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error}); fit again with --overwrite") from None
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -1,0 +1,99 @@
+"""Claims and verdict from numbers: what holds, what fails, what cannot be said."""
+
+import copy
+
+import pytest
+
+from attsvm.cli import main
+from attsvm.pipeline.verdict import claims, verdict
+
+
+def accuracy(**test):
+    return [{"name": name, "test": value} for name, value in test.items()]
+
+
+RESULTS = {
+    "selection": {"sequences": 100, "saturated": 98, "threshold": 0.99},
+    "margin": {
+        "status": "optimal",
+        "hard": True,
+        "gap": 1e-14,
+        "violation": 0.0,
+        "tol": 1e-9,
+        "margin": 0.1,
+        "trained_margin_ratio": 0.9,
+        "constraints": 1500,
+        "support_constraints": 70,
+        "support_sequences": 40,
+    },
+    "direction": {"gap": 1e-3, "cosine": 0.999, "angle_degrees": 2.56, "first_gap": 1e-2, "falling": True},
+    "accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.85, random_token=0.6),
+}
+
+
+def changed(**parts):
+    results = copy.deepcopy(RESULTS)
+    for part, change in parts.items():
+        results[part] = change if isinstance(change, list) else {**results[part], **change}
+    return results
+
+
+def verdicts(results):
+    return {claim["id"]: claim["verdict"] for claim in claims(results, 100)}
+
+
+def test_all_claims_hold():
+    assert set(verdicts(RESULTS).values()) == {"holds"}
+    said = verdict(RESULTS, claims(RESULTS, 100))
+    assert said["holds"]
+    assert (
+        said["headline"]
+        == "Yes: 98 of 100 sequences select one token, and the trained direction is 2.6° from the certified max-margin solution."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "claim"),
+    [
+        ({"selection": {"saturated": 94}}, "selection"),
+        ({"direction": {"gap": 0.011}}, "direction"),
+        ({"direction": {"falling": False}}, "approach"),
+        ({"accuracy": accuracy(soft=0.88, mean_pooling=0.9, hard=0.85, random_token=0.6)}, "accuracy"),
+        ({"accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.6, random_token=0.6)}, "control"),
+    ],
+)
+def test_each_claim_can_fail_alone(change, claim):
+    found = verdicts(changed(**change))
+    assert found[claim] == "fails"
+    assert [name for name, said in found.items() if said != "holds"] == [claim]
+
+
+def test_one_point_of_accuracy_is_counted_in_sequences():
+    one_less = changed(accuracy=accuracy(soft=0.89, mean_pooling=0.9, hard=0.85, random_token=0.6))
+    assert verdicts(one_less)["accuracy"] == "holds"
+
+
+def test_without_a_certificate_nothing_is_said_of_directions():
+    results = changed(margin={"status": "inaccurate", "gap": 0.3})
+    found = verdicts(results)
+    assert found["certificate"] == "fails"
+    assert found["direction"] == found["approach"] == "not applicable"
+    said = verdict(results, claims(results, 100))
+    assert not said["holds"]
+    assert said["headline"].startswith("Undecided: ")
+    assert "stopped" in said["sentences"][0]
+
+
+def test_the_soft_margin_is_called_so():
+    results = changed(margin={"hard": False}, direction={"gap": 0.5, "angle_degrees": 60.0})
+    said = verdict(results, claims(results, 100))
+    assert said["headline"].startswith("Not yet: ")
+    assert "soft-margin" in said["headline"]
+    assert "hard margin infeasible" in said["sentences"][-1]
+
+
+def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
+    words = ["fit", "digits", "--steps", "100", "--joint-steps", "20", "--solve-seconds", "1e-9", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(words) == 3
+    assert "Undecided" in capsys.readouterr().out
+    assert (tmp_path / "run" / "report.html").exists()
