@@ -119,6 +119,7 @@ def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntAr
         "trained_margins": sequence_margins(solution.margins, hard.W),
         "best_margins": sequence_margins(solution.margins, solution.W),
         "support_tokens": solution.support_tokens(),
+        "attention_mean": np.stack([(train.queries[train.labels == label] @ hard.W.T).mean(axis=0) for label in (-1.0, 1.0)]),
         **parts,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,

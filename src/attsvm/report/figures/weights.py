@@ -10,8 +10,17 @@ from attsvm.report.style import Picture, canvas, render
 
 
 def token_shape(run: Run) -> tuple[int, int] | None:
-    """``(height, width)`` of a token in pixels when every token is a patch of one size and has one feature per pixel."""
+    """``(height, width)`` when a token has one feature per pixel, of the whole image or of patches of one size; else None."""
     head = run.arrays.get("head")
+    sizes = {
+        np.asarray(view.get("pixels", [])).shape
+        for example in run.examples
+        if isinstance(view := example.get("view"), dict) and view.get("kind") == "image"
+    }
+    if head is not None and len(sizes) == 1:
+        size = sizes.pop()
+        if len(size) == 2 and head.shape == (size[0] * size[1],) and min(size) > 1:
+            return size[0], size[1]
     boxes = {
         (int(box[2]), int(box[3]))
         for example in run.examples
@@ -34,17 +43,31 @@ def leading(W: NDArray[np.float64], like: NDArray[np.float64] | None = None) -> 
     return -vector if sign < 0 else vector
 
 
+def shortened(name: str) -> str:
+    """A class name that fits above a picture."""
+    return name if len(name) <= 14 else f"{name[:13]}…"
+
+
 def weights(run: Run) -> Picture | None:
-    """The head, and the leading token pattern of the trained and of the max-margin weights."""
+    """The head, and what attention looks for: per class where ``attention_mean`` tells, else the leading pattern of the weights."""
     shape = token_shape(run)
     trained, best = run.arrays.get("W"), run.arrays.get("W_margin")
     if shape is None or trained is None or trained.ndim != 2 or trained.shape[0] != shape[0] * shape[1]:
         return None
     patterns = [("head", np.asarray(run.arrays["head"], dtype=np.float64))]
-    favoured = leading(trained)
-    patterns.append(("attention,\ntrained", favoured))
-    if best is not None and best.shape == trained.shape and np.any(best):
-        patterns.append(("attention,\nmax-margin", leading(best, like=favoured)))
+    by_class = run.arrays.get("attention_mean")
+    if by_class is not None and by_class.shape == (2, trained.shape[0]):
+        patterns += [(f"attention,\nclass {shortened(name)}", row) for name, row in zip(run.class_names, by_class, strict=True)]
+        meaning = (
+            "Attention: the mean of W z over the training sequences of a class. A token's logit is its inner product with such a picture, "
+            "so purple pixels draw attention where they are inked and orange ones where they are not."
+        )
+    else:
+        favoured = leading(trained)
+        patterns.append(("attention,\ntrained", favoured))
+        if best is not None and best.shape == trained.shape and np.any(best):
+            patterns.append(("attention,\nmax-margin", leading(best, like=favoured)))
+        meaning = "Attention: leading left singular vector of W, the pattern that draws attention, or repels it for the opposite query."
     if not all(np.isfinite(pattern).all() for _, pattern in patterns):
         return None
     with canvas(1.95, columns=len(patterns)) as (figure, panels):
@@ -56,9 +79,8 @@ def weights(run: Run) -> Picture | None:
             axes.set_yticks([])
             axes.spines[:].set_visible(False)
         caption = (
-            "A token has one feature per pixel, so weights are pictures of a patch. Head: purple pixels speak for the positive class, "
-            "orange ones for the negative. Attention: leading left singular vector of W, the patch pattern that draws "
-            "attention, or repels it when the query points the other way."
+            "A token has one feature per pixel, so weights are pictures. Head: inked purple pixels speak for the positive class, "
+            f"orange ones for the negative. {meaning}"
         )
         alt = f"Head and leading attention patterns as images of {shape[0]} by {shape[1]} pixels."
         return render(figure, "weights", "What the weights look for", caption, alt)
