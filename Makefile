@@ -37,7 +37,8 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/attsvm bench
+	$(BIN)/python benchmarks/solve.py
+	$(BIN)/python benchmarks/train.py
 
 clean:
 	rm -rf $(VENV) docs/_build build dist
