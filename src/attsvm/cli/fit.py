@@ -60,10 +60,14 @@ def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
     from attsvm.cli.progress import Progress
     from attsvm.datasets import load
-    from attsvm.geometry import parse_norm
+    from attsvm.errors import InputError
+    from attsvm.geometry import Frobenius, parse_norm
     from attsvm.pipeline import FitSettings, fit_dataset
 
-    parse_norm(options.norm)
+    if parse_norm(options.norm) != Frobenius():
+        raise InputError(
+            f"fit trains by descent in the Frobenius norm and cannot yet train for {options.norm}; use attsvm solve --norm for it"
+        )
     folder: Path = options.out or default_folder(options.data)
     dataset = load(options.data, **data_options(options))
     settings = FitSettings(merge_duplicates=options.merge_duplicates, **{name: getattr(options, name) for name in _NUMBERS})
