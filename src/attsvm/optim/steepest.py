@@ -74,7 +74,7 @@ class SteepestDescent(Optimizer):
 
 
 def _direction(gradient: Tensor, norm: Norm, normalize: bool) -> Tensor:
-    if gradient.numel() == 0 or (not normalize and isinstance(norm, Frobenius)):
+    if gradient.numel() == 0 or (not normalize and norm == Frobenius()):
         return gradient
     matrix = gradient if gradient.ndim >= 2 else gradient.reshape(-1, 1)
     direction: Tensor = norm.steepest(matrix)

@@ -1,0 +1,12 @@
+"""Norms of weight matrices and the potentials of mirror descent: one geometry, read by optimisers and by solvers."""
+
+from __future__ import annotations
+
+from attsvm.geometry.entrywise import Lp
+from attsvm.geometry.frobenius import Frobenius
+from attsvm.geometry.names import norm_names, parse_norm
+from attsvm.geometry.norm import Norm
+from attsvm.geometry.potential import PowerPotential
+from attsvm.geometry.schatten import Nuclear, Schatten, Spectral
+
+__all__ = ["Frobenius", "Lp", "Norm", "Nuclear", "PowerPotential", "Schatten", "Spectral", "norm_names", "parse_norm"]

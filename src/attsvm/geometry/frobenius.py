@@ -1,0 +1,53 @@
+"""The Frobenius norm: what gradient descent on the attention weights minimises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from attsvm.geometry.norm import Norm, floating, per_run
+
+Array = Any
+
+
+class Frobenius(Norm):
+    r"""The Frobenius norm :math:`\|W\|_F=(\sum_{ij} W_{ij}^2)^{1/2}`, its own dual.
+
+    Gradient descent on ``W`` converges in direction to the max-margin solution in this norm
+    (Tarzanagh et al., *Transformers as Support Vector Machines*).
+    Squares are taken after division by the largest entry, so no scale overflows or underflows.
+    """
+
+    p = 2.0
+    name = "fro"
+
+    @property
+    def dual(self) -> Norm:
+        """The norm is its own dual."""
+        return self
+
+    def value(self, W: Array) -> Array:
+        """See :meth:`Norm.value`."""
+        xp = array_namespace(W)
+        scale = xp.max(xp.abs(W), axis=(-2, -1))
+        safe = xp.where(scale > 0, scale, xp.ones_like(scale))
+        scaled = W / safe[..., None, None]
+        return scale * xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
+
+    def steepest(self, G: Array) -> Array:
+        """``G / |G|``."""
+        xp = array_namespace(G)
+        scale = xp.max(xp.abs(G), axis=(-2, -1))
+        safe = xp.where(scale > 0, scale, xp.ones_like(scale))
+        scaled = G / safe[..., None, None]
+        norm = xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
+        return scaled / xp.where(norm > 0, norm, xp.ones_like(norm))[..., None, None]
+
+    def project(self, W: Array, radius: Any = 1.0) -> Array:
+        """``W``, shortened to ``radius`` where it is longer."""
+        xp, W = array_namespace(W), floating(W)
+        length = self.value(W)[..., None, None]
+        radius = per_run(radius, W)
+        radius = radius[..., None] if radius.ndim else radius
+        return xp.where(length > radius, radius * self.steepest(W), W)

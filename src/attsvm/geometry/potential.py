@@ -1,0 +1,132 @@
+r"""Power potentials :math:`\psi(W)=\frac1p\|W\|_p^p`: the mirror maps of :math:`\ell_p` mirror descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from attsvm.errors import InputError
+from attsvm.geometry.norm import conjugate_exponent, floating, non_negative
+from attsvm.geometry.roots import power, reciprocal_power, shrink
+
+Array = Any
+
+
+class PowerPotential:
+    r"""The potential :math:`\psi(W)=\frac1p\sum_{ij}|W_{ij}|^p`, :math:`1<p<\infty`, of matrices on the last two axes.
+
+    Its mirror map is the signed power :math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`, :math:`\mathrm{sp}(x,r)=\mathrm{sign}(x)|x|^r`, with
+    inverse :math:`\mathrm{sp}(Y,\frac1{p-1})=\nabla\psi^*(Y)`, :math:`\psi^*(Y)=\frac1q\|Y\|_q^q`, :math:`\frac1p+\frac1q=1`
+    (Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*).
+
+    Args:
+        p: the exponent.
+
+    Raises:
+        InputError: ``p`` is not a number with :math:`1<p<\infty`.
+    """
+
+    def __init__(self, p: float) -> None:
+        try:
+            number = float(p)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not 1.0 < number < float("inf"):
+            raise InputError(f"PowerPotential({p!r}) has no mirror map: the exponent p must be a number with 1 < p < inf")
+        self.p = number
+
+    def value(self, W: Array) -> Array:
+        r""":math:`\psi(W)=\frac1p\|W\|_p^p`, over the last two axes; ``inf`` or 0 where that is out of range."""
+        return _power_sum(W, self.p) / self.p
+
+    def conjugate(self, Y: Array) -> Array:
+        r""":math:`\psi^*(Y)=\frac1q\|Y\|_q^q`, over the last two axes."""
+        q = conjugate_exponent(self.p)
+        return _power_sum(Y, q) / q
+
+    def mirror(self, W: Array) -> Array:
+        r""":math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`."""
+        return _signed_power(W, self.p - 1.0)
+
+    def inverse_mirror(self, Y: Array) -> Array:
+        r""":math:`\nabla\psi^*(Y)=\mathrm{sp}(Y,\frac1{p-1})`."""
+        return _signed_power(Y, reciprocal_power(self.p))
+
+    def bregman(self, V: Array, W: Array) -> Array:
+        r""":math:`D_\psi(V,W)=\frac1p\|V\|_p^p+\frac{p-1}p\|W\|_p^p-\langle\mathrm{sp}(W,p-1),V\rangle\ge0`, over the last two axes.
+
+        Entry by entry, relative to the larger of the two: nothing cancels, however close ``V`` and ``W`` are
+        and however close ``p`` is to 1.
+        """
+        xp = array_namespace(V, W)
+        larger = xp.maximum(xp.abs(V), xp.abs(W))
+        scale = xp.max(larger, axis=(-2, -1))
+        safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
+        with np.errstate(all="ignore"):
+            parts = (larger / safe) ** self.p * _unit_divergence(V, W, larger, self.p)
+            return scale**self.p * xp.sum(parts, axis=(-2, -1)) / self.p
+
+    def prox(self, W: Array, t: Any) -> Array:
+        r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry: :math:`v+t\,\mathrm{sp}(v,p-1)=w`.
+
+        Args:
+            W: any shape.
+            t: :math:`t\ge0`, broadcasts against ``W`` entry by entry.
+        """
+        xp, W = array_namespace(W), floating(W)
+        return xp.sign(W) * shrink(xp.abs(W), non_negative(t, W), self.p)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PowerPotential) and self.p == other.p
+
+    def __hash__(self) -> int:
+        return hash(("power potential", self.p))
+
+    def __repr__(self) -> str:
+        return f"PowerPotential({self.p:.17g})"
+
+
+def _signed_power(x: Array, r: float) -> Array:
+    r""":math:`\mathrm{sp}(x,r)=\mathrm{sign}(x)|x|^r`."""
+    xp = array_namespace(x)
+    with np.errstate(over="ignore", under="ignore"):
+        return xp.copysign(power(xp.abs(x), r), x)
+
+
+def _power_sum(W: Array, p: float) -> Array:
+    r""":math:`\sum_{ij}|W_{ij}|^p`, right whenever it can be represented."""
+    xp = array_namespace(W)
+    size = xp.abs(W)
+    scale = xp.max(size, axis=(-2, -1))
+    safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
+    with np.errstate(over="ignore", under="ignore"):
+        return scale**p * xp.sum((size / safe) ** p, axis=(-2, -1))
+
+
+def _unit_divergence(V: Array, W: Array, larger: Array, p: float) -> Array:
+    r""":math:`p\,D(v,w)/\max(|v|,|w|)^p`, entry by entry, each region by the form that does not cancel there."""
+    xp = array_namespace(V, W)
+    one = xp.ones_like(larger)
+    grown = xp.abs(V) > xp.abs(W)
+    ratio = xp.where(grown, W, V) / xp.where(larger > 0, larger, one)
+    ratio = xp.where(xp.where(grown, V, W) < 0, -ratio, ratio)  # in [-1, 1], negative where the signs differ
+    size = xp.abs(ratio)
+    below = (larger - xp.minimum(xp.abs(V), xp.abs(W))) / xp.where(larger > 0, larger, one)
+    logarithm = xp.where(below < 0.5, xp.log1p(-below), xp.log(size))
+    less = xp.expm1((p - 1.0) * logarithm)  # size^(p-1) - 1
+    same = xp.where(grown, -less - (p - 1.0) * below * (1 + less), size * less + (p - 1.0) * below)
+    opposite = xp.where(grown, 1 + (p - 1.0) * size * (1 + less) + p * (1 + less), size * (1 + less) + (p - 1.0) + p * size)
+    divergence = xp.where(ratio < 0, opposite, same)
+
+    change = (V - W) / xp.where(W != 0, W, one)
+    close = (xp.abs(change) * max(1.0, p) <= 0.25) & (W != 0)
+    change = xp.where(close, change, 0 * one)
+    series = one
+    for k in range(30, 2, -1):
+        series = 1 + series * change * ((p - k + 1.0) / k)
+    near = p * (p - 1.0) / 2 * change * change * series
+    near = near * xp.where(grown, xp.exp(p * logarithm), one)
+    divergence = xp.where(close, near, divergence)
+    return xp.where(larger > 0, xp.where(divergence > 0, divergence, 0 * one), 0 * one)

@@ -1,0 +1,62 @@
+"""Names lead to norms and back."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral, norm_names, parse_norm
+
+
+@pytest.mark.parametrize(
+    ("text", "norm", "name"),
+    [
+        ("fro", Frobenius(), "fro"),
+        (" FRO ", Frobenius(), "fro"),
+        ("nuc", Nuclear(), "nuc"),
+        ("spec", Spectral(), "spec"),
+        ("l1", Lp(1), "lp:1"),
+        ("linf", Lp(inf), "lp:inf"),
+        ("lp:1.75", Lp(1.75), "lp:1.75"),
+        ("lp:2", Frobenius(), "fro"),
+        ("lp:INF", Lp(inf), "lp:inf"),
+        ("schatten:1", Nuclear(), "nuc"),
+        ("schatten:3", Schatten(3), "schatten:3"),
+        ("schatten:inf", Spectral(), "spec"),
+        ("lp:1.0000000000000002", Lp(1.0000000000000002), "lp:1.0000000000000002"),
+    ],
+)
+def test_names_lead_to_the_norm_and_back(text: str, norm: Norm, name: str) -> None:
+    assert parse_norm(text) == norm
+    assert hash(parse_norm(text)) == hash(norm)
+    assert parse_norm(text).name == name
+    assert parse_norm(name) == norm
+
+
+def test_every_listed_name_parses() -> None:
+    for name, line in norm_names().items():
+        assert isinstance(parse_norm(name.replace("P", "1.5")), Norm)
+        assert line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("manhattan", r"unknown norm 'manhattan'; known norms: fro, .*lp:P"),
+        ("fro:2", r"unknown norm 'fro:2'"),
+        ("lp", r"norm 'lp' needs an exponent after lp:, such as lp:1.75"),
+        ("schatten:big", r"norm 'schatten:big' needs an exponent"),
+        ("lp:0.5", r"Lp\(0.5\) is not a norm"),
+        ("lp:nan", r"Lp\(nan\) is not a norm"),
+    ],
+)
+def test_names_that_lead_nowhere(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_norm(text)
+
+
+def test_repr_reads_back() -> None:
+    for norm in (Frobenius(), Nuclear(), Spectral(), Lp(1.75), Lp(inf), Schatten(3), Schatten(1.1)):
+        assert eval(repr(norm), {**globals(), "inf": inf}) == norm

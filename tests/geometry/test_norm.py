@@ -1,0 +1,198 @@
+"""What every norm promises: axioms, duality, Moreau, the same numbers on NumPy and torch, no scale that breaks it."""
+
+from __future__ import annotations
+
+import pickle
+from math import inf
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+
+EXPONENTS = [1, 1.0001, 1.1, 1.5, 1.75, 2, 3, 200, inf]
+NORMS: list[Norm] = [Frobenius(), Nuclear(), Spectral(), *map(Lp, EXPONENTS), *map(Schatten, [1.0001, 1.3, 2, 4, 200])]
+finite = st.floats(-1e3, 1e3).map(lambda x: 0.0 if abs(x) < 1e-100 else x)
+matrices = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)), elements=finite)
+every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
+
+
+def inner(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    return np.sum(A * B, axis=(-2, -1))
+
+
+def gaussian(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@every_norm
+@given(G=matrices, seed=st.integers(0, 1000))
+def test_hoelder_with_equality_at_the_steepest_direction(norm: Norm, G: np.ndarray, seed: int) -> None:
+    W = gaussian(*G.shape, seed=seed)
+    bound = norm.value(W) * norm.dual_value(G)
+    assert (np.abs(inner(W, G)) <= bound * (1 + 1e-12) + 1e-12).all()
+    D = norm.steepest(G)
+    np.testing.assert_allclose(inner(D, G), norm.dual_value(G), rtol=1e-12)
+    np.testing.assert_allclose(norm.value(D), np.where(norm.dual_value(G) > 0, 1.0, 0.0), rtol=1e-12)
+
+
+@every_norm
+@given(W=matrices, V=matrices, t=st.floats(-10, 10))
+def test_homogeneous_and_subadditive(norm: Norm, W: np.ndarray, V: np.ndarray, t: float) -> None:
+    for value in (norm.value, norm.dual_value):
+        np.testing.assert_allclose(value(t * W), abs(t) * value(W), rtol=1e-12, atol=1e-200)
+        if V.shape == W.shape:
+            assert (value(W + V) <= (value(W) + value(V)) * (1 + 1e-12)).all()
+
+
+@every_norm
+@given(W=matrices, seed=st.integers(0, 1000))
+def test_subgradient_supports_the_norm_from_below(norm: Norm, W: np.ndarray, seed: int) -> None:
+    g = norm.subgradient(W)
+    assert (norm.dual_value(g) <= 1 + 1e-12).all()
+    np.testing.assert_allclose(inner(g, W), norm.value(W), rtol=1e-12)
+    V = W + gaussian(*W.shape, seed=seed)
+    assert (norm.value(V) >= norm.value(W) + inner(g, V - W) - 1e-12 * (1 + norm.value(W))).all()
+
+
+@every_norm
+@given(W=matrices, radius=st.floats(1e-3, 1e3))
+def test_projection_meets_its_variational_inequality(norm: Norm, W: np.ndarray, radius: float) -> None:
+    P = norm.project(W, radius)
+    assert (norm.value(P) <= radius * (1 + 4e-15)).all()
+    # max over the ball of <W - P, V - P> is radius ||W - P||_* - <W - P, P>, and the projection makes it zero
+    slack = radius * norm.dual_value(W - P) - inner(W - P, P)
+    assert (np.abs(slack) <= 1e-13 * norm.dual_value(W) * radius).all()
+    inside = norm.value(W) <= radius * (1 - 1e-14)
+    np.testing.assert_array_equal(P[inside], W[inside])
+
+
+@every_norm
+@given(W=matrices, t=st.floats(1e-3, 1e3))
+def test_moreau(norm: Norm, W: np.ndarray, t: float) -> None:
+    scale = 1 + np.abs(W).max()
+    np.testing.assert_allclose(norm.prox(W, t) + t * norm.dual.project(W / t), W, atol=1e-13 * scale)
+    # the residual of the prox is t times a subgradient at the prox
+    V = norm.prox(W, t)
+    g = (W - V) / t
+    assert (norm.dual_value(g) <= 1 + 1e-14 * scale * (1 + 1 / t)).all()
+    np.testing.assert_allclose(inner(g, V), norm.value(V), atol=1e-11 * scale * max(1.0, scale / t))
+
+
+@every_norm
+def test_prox_is_the_minimiser(norm: Norm) -> None:
+    rng = np.random.default_rng(3)
+    W, t = rng.standard_normal((4, 3)), 0.4
+
+    def objective(V: np.ndarray) -> np.ndarray:
+        return t * norm.value(V) + 0.5 * inner(V - W, V - W)
+
+    best = norm.prox(W, t)
+    for size in (1.0, 1e-2, 1e-4):
+        others = best + size * rng.standard_normal((200, 4, 3))
+        # strong convexity: away from the minimiser the objective grows at least by half the squared distance
+        assert (objective(others) >= objective(best) + 0.5 * inner(others - best, others - best) - 1e-14).all()
+
+
+@every_norm
+def test_numpy_and_torch_agree_and_batches_equal_singles(norm: Norm) -> None:
+    G = gaussian(5, 4, 3)
+    radius = np.linspace(0.1, 3.0, 5)
+    for name in ("value", "dual_value", "steepest", "subgradient", "project", "prox"):
+        function = getattr(norm, name)
+        arguments = (radius,) if name in ("project", "prox") else ()
+        batch = function(G, *arguments)
+        tensor = function(torch.from_numpy(G), *map(torch.from_numpy, arguments))
+        assert isinstance(tensor, torch.Tensor)
+        assert tensor.dtype == torch.float64
+        np.testing.assert_allclose(tensor.numpy(), batch, rtol=1e-13, atol=1e-14)
+        for i in range(5):
+            single = function(G[i], *(a[i] for a in arguments))
+            np.testing.assert_allclose(single, batch[i], rtol=1e-13, atol=1e-14)
+
+
+@every_norm
+def test_torch_gradient_of_the_dual_norm_is_the_steepest_direction(norm: Norm) -> None:
+    G = torch.from_numpy(gaussian(4, 3, seed=1)).requires_grad_()
+    (gradient,) = torch.autograd.grad(norm.dual_value(G), G)
+    np.testing.assert_allclose(gradient.numpy(), norm.steepest(G.detach()).numpy(), atol=1e-12)
+
+
+@every_norm
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
+def test_no_scale_overflows_or_vanishes(norm: Norm, scale: float) -> None:
+    G = gaussian(3, 4, seed=2)
+    np.testing.assert_allclose(norm.value(G * scale) / scale, norm.value(G), rtol=1e-14)
+    np.testing.assert_allclose(norm.steepest(G * scale), norm.steepest(G), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(norm.subgradient(G * scale), norm.subgradient(G), rtol=1e-10, atol=1e-14)
+    if 1e-150 <= scale <= 1e150:
+        radius = 0.3 * float(norm.value(G))
+        np.testing.assert_allclose(norm.project(G * scale, radius * scale) / scale, norm.project(G, radius), rtol=1e-9, atol=1e-14)
+
+
+@every_norm
+def test_zero_and_smallest(norm: Norm) -> None:
+    Z = np.zeros((3, 2, 4))
+    for function in (norm.value, norm.dual_value, norm.steepest, norm.subgradient, norm.project, lambda W: norm.prox(W, 1.0)):
+        assert (function(Z) == 0).all()
+    assert (norm.project(Z + 1, 0.0) == 0).all()
+    np.testing.assert_array_equal(norm.prox(Z + 1, 0.0), Z + 1)
+    smallest = np.full((1, 1), 5e-324)
+    assert norm.value(smallest) == 5e-324
+    np.testing.assert_allclose(norm.steepest(smallest), 1.0, rtol=1e-15)
+
+
+@every_norm
+@pytest.mark.parametrize("number", [-1.0, float("nan"), [1.0, -1e-9]])
+def test_negative_radius_and_weight_are_refused(norm: Norm, number: object) -> None:
+    W = gaussian(2, 3, 4)
+    for function in (norm.project, norm.prox):
+        with pytest.raises(InputError, match=r"^the radius of a ball and the weight of a proximal map must be numbers >= 0"):
+            function(W, number)
+
+
+@every_norm
+def test_integers_and_short_floats_are_read(norm: Norm) -> None:
+    G = np.array([[3, -4], [0, 1]])
+    np.testing.assert_allclose(norm.value(G), norm.value(G.astype(float)), rtol=1e-15)
+    np.testing.assert_allclose(norm.project(G, 0.5), norm.project(G.astype(float), 0.5), atol=1e-15)
+    H = torch.tensor(G, dtype=torch.bfloat16)
+    assert norm.steepest(H).dtype == torch.bfloat16
+    np.testing.assert_allclose(norm.steepest(H).float().numpy(), norm.steepest(G), atol=0.02)
+
+
+@every_norm
+def test_inputs_may_be_read_only_and_strided(norm: Norm) -> None:
+    G = gaussian(6, 8)
+    view = G[::2, ::-2].T
+    view.flags.writeable = False
+    for function in (norm.value, norm.steepest, norm.project):
+        np.testing.assert_array_equal(function(view), function(np.ascontiguousarray(view)))
+
+
+@every_norm
+def test_dual_of_the_dual(norm: Norm) -> None:
+    assert norm.dual.dual == norm
+    assert norm.dual.dual.p == norm.p
+    assert 1 / norm.p + 1 / norm.dual.p == pytest.approx(1, abs=1e-15)
+    assert pickle.loads(pickle.dumps(norm)) == norm
+    assert hash(pickle.loads(pickle.dumps(norm))) == hash(norm)
+
+
+def test_equal_means_the_same_function_of_a_matrix() -> None:
+    assert Lp(2) == Schatten(2) == Frobenius()
+    assert Schatten(1) == Nuclear()
+    assert Schatten(inf) == Spectral()
+    assert len({Lp(2), Schatten(2), Frobenius(), Nuclear(), Schatten(1), Spectral(), Lp(1), Lp(inf)}) == 5
+    assert Lp(1) != Nuclear()
+    assert Lp(1.5) != Schatten(1.5)
+    G = gaussian(7, 4, 5)
+    for two in (Lp(2), Schatten(2)):
+        np.testing.assert_allclose(two.value(G), Frobenius().value(G), rtol=1e-15)
+        np.testing.assert_allclose(two.steepest(G), Frobenius().steepest(G), rtol=1e-15)
+        np.testing.assert_allclose(two.prox(G, 0.7), Frobenius().prox(G, 0.7), rtol=1e-14)

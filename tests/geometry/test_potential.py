@@ -1,0 +1,138 @@
+"""Power potentials against extended precision: mirror maps, divergence, proximal map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from attsvm.errors import InputError
+from attsvm.geometry import PowerPotential
+
+EXPONENTS = [1.0001, 1.1, 4 / 3, 1.5, 1.75, 2, 2.5, 3, 4, 200]
+ULP = 2.0**-52
+
+
+@pytest.fixture(autouse=True)
+def _digits() -> Iterator[None]:
+    with mpmath.workdps(60):
+        yield
+
+
+def exact(p: float) -> mpmath.mpf:
+    return mpmath.mpf(4) / 3 if p == 4 / 3 else mpmath.mpf(p)
+
+
+def exact_prox(v: float, t: float, p: mpmath.mpf) -> mpmath.mpf:
+    """The root of x + t x^(p-1) = v by safeguarded Newton in log x."""
+    high = min(mpmath.log(v), mpmath.log(mpmath.mpf(v) / t) / (p - 1))
+    low = min(mpmath.log(mpmath.mpf(v) / 2), mpmath.log(mpmath.mpf(v) / 2 / t) / (p - 1))
+    x = high
+    for _ in range(500):
+        linear, pull = mpmath.exp(x), t * mpmath.exp(x * (p - 1))
+        low, high = (low, x) if linear + pull > v else (x, high)
+        new = x - (linear + pull - v) / (linear + (p - 1) * pull)
+        new = new if low <= new <= high else (low + high) / 2
+        if abs(new - x) < mpmath.mpf(10) ** -45 * (1 + abs(x)):
+            break
+        x = new
+    return mpmath.exp(new)
+
+
+@pytest.mark.parametrize("p", [1 + 1e-9, *EXPONENTS, 1e4 + 1])
+@pytest.mark.parametrize("decades", [1, 4, 150])
+def test_prox_is_right_to_the_last_places(p: float, decades: int) -> None:
+    rng = np.random.default_rng(decades)
+    v, t = 10 ** rng.uniform(-decades, decades, (2, 20))
+    x = PowerPotential(p).prox(np.copysign(v, rng.standard_normal(20)), t)
+    for a, b, c in zip(v, t, np.abs(x), strict=True):
+        root = exact_prox(a, b, exact(p))
+        if root < 1e-305:
+            assert c < 1e-304
+            continue
+        condition = max(mpmath.mpf(1), a / (root + (exact(p) - 1) * (a - root)))
+        assert abs(c - root) <= 3 * ULP * condition * root
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_prox_keeps_signs_zeros_and_order(p: float) -> None:
+    potential = PowerPotential(p)
+    w = np.linspace(-3, 3, 601)
+    x = potential.prox(w, 0.8)
+    assert (np.diff(x) >= 0).all()
+    np.testing.assert_array_equal(x, -potential.prox(-w, 0.8))
+    assert x[300] == 0
+    np.testing.assert_array_equal(potential.prox(w, 0.0), w)
+    np.testing.assert_allclose(potential.prox(torch.from_numpy(w), 0.8).numpy(), x, rtol=1e-12)
+    single = potential.prox(w.astype(np.float32), 0.8)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, x, rtol=1e-5 / (p - 1) ** 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_mirror_map_is_the_gradient_and_the_inverse_undoes_it(p: float) -> None:
+    potential = PowerPotential(p)
+    W = np.random.default_rng(0).standard_normal((3, 4))
+    Y = potential.mirror(W)
+    np.testing.assert_allclose(potential.inverse_mirror(Y), W, rtol=1e-14 * max(1, 1 / (p - 1)))
+    np.testing.assert_allclose(Y, np.sign(W) * np.abs(W) ** (p - 1), rtol=1e-14)
+    tensor = torch.from_numpy(W).requires_grad_()
+    (gradient,) = torch.autograd.grad(potential.value(tensor), tensor)
+    np.testing.assert_allclose(gradient.numpy(), Y, rtol=1e-12, atol=1e-300)
+    # Fenchel with equality, exactly at the mirror image
+    np.testing.assert_allclose(potential.value(W) + potential.conjugate(Y), np.sum(W * Y), rtol=1e-12)
+    assert potential.value(W) + potential.conjugate(Y + 0.1) >= np.sum(W * (Y + 0.1)) * (1 - 1e-12)
+
+
+def exact_divergence(v: float, w: float, p: float) -> mpmath.mpf:
+    v, w, p = mpmath.mpf(v), mpmath.mpf(w), mpmath.mpf(p)
+    return abs(v) ** p / p + (p - 1) / p * abs(w) ** p - mpmath.sign(w) * abs(w) ** (p - 1) * v
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_divergence_does_not_cancel(p: float) -> None:
+    rng = np.random.default_rng(4)
+    w = rng.standard_normal(200)
+    near = w * (1 + rng.choice([-1, 1], 200) * 10 ** rng.uniform(-15, 0, 200))
+    far = w * rng.choice([-1, 1], 200) * 10 ** rng.uniform(-6, 6, 200)
+    v = np.where(rng.random(200) < 0.6, near, far)
+    v[:5], w[3:8], v[8] = 0.0, 0.0, w[8]
+    measured = PowerPotential(p).bregman(v[:, None, None], w[:, None, None])
+    assert (measured >= 0).all()
+    for a, b, c in zip(v, w, measured, strict=True):
+        expected = exact_divergence(a, b, p)
+        if expected < 1e-50 * abs(b) ** p:  # equal: what is left is the rounding of the reference
+            assert c <= 1e-50 * abs(b) ** p
+        elif 1e-290 < expected < 1e290:
+            assert abs(c - expected) <= 64 * ULP * expected
+    assert (PowerPotential(p).bregman(w[:, None, None], w[:, None, None]) == 0).all()
+
+
+def test_divergence_adds_up_over_a_matrix_at_any_scale() -> None:
+    rng = np.random.default_rng(5)
+    V, W = rng.standard_normal((2, 3, 4, 5))
+    for p in (1.5, 1.75):
+        potential = PowerPotential(p)
+        pairing = np.sum(potential.mirror(W) * V, axis=(-2, -1))
+        expected = potential.value(V) + (p - 1) * potential.value(W) - pairing
+        np.testing.assert_allclose(potential.bregman(V, W), expected, rtol=1e-13)
+        for scale in (1e-150, 1e150):
+            np.testing.assert_allclose(potential.bregman(scale * V, scale * W), expected * scale**p, rtol=1e-12)
+            np.testing.assert_allclose(potential.value(scale * V), potential.value(V) * scale**p, rtol=1e-12)
+    tensors = torch.from_numpy(V), torch.from_numpy(W)
+    np.testing.assert_allclose(potential.bregman(*tensors).numpy(), potential.bregman(V, W), rtol=1e-13)
+
+
+@pytest.mark.parametrize("p", [1, 0.5, float("inf"), float("nan"), "x"])
+def test_exponents_without_a_mirror_map(p: object) -> None:
+    with pytest.raises(InputError, match=r"has no mirror map: the exponent p must be a number with 1 < p < inf$"):
+        PowerPotential(p)  # type: ignore[arg-type]
+
+
+def test_equality_and_text() -> None:
+    assert PowerPotential(1.75) == PowerPotential(1.75) != PowerPotential(2)
+    assert hash(PowerPotential(3)) == hash(PowerPotential(3.0))
+    assert repr(PowerPotential(1.75)) == "PowerPotential(1.75)"
