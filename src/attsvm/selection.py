@@ -70,7 +70,8 @@ def optimal_tokens(data: AttentionData, head: ArrayLike, ties: Literal["error", 
 def neighbours(solution: MarginSolution) -> list[IntArray]:
     r"""For each sequence the tokens :math:`\mathcal T_i=\{t\ne\alpha_i:\langle A_{it},W\rangle=1\}`, rivals that stand right at the margin.
 
-    Rivals with a zero multiplier count too. The tolerance is that of :attr:`MarginSolution.support`.
+    Rivals with a zero multiplier count too; tokens that an equality ties to the selected one do not. The tolerance is that of
+    :attr:`MarginSolution.support`.
 
     Raises:
         InputError: the solution is infeasible or of the soft margin, for which neighbours are not defined.
@@ -79,8 +80,9 @@ def neighbours(solution: MarginSolution) -> list[IntArray]:
         kind = "infeasible" if solution.status == "infeasible" else "soft-margin"
         raise InputError(f"neighbours need a hard-margin solution, this one is {kind}; check its status and slack first")
     margins = solution.margins
-    ends = np.searchsorted(solution.support, margins.offsets)
-    return [margins.token[solution.support[ends[i] : ends[i + 1]]] for i in range(margins.n)]
+    support = solution.support[~margins.equalities[solution.support]]
+    ends = np.searchsorted(support, margins.offsets)
+    return [margins.token[support[ends[i] : ends[i + 1]]] for i in range(margins.n)]
 
 
 def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:

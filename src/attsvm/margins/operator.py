@@ -6,6 +6,7 @@ Every max-margin programme of the theory asks for a small matrix :math:`W` with
 
 where :math:`\delta_c` is a difference of tokens and :math:`z_{i(c)}` the query of the sequence that constraint
 :math:`c` belongs to. :class:`Margins` keeps the :math:`\delta_c` and the :math:`z_i` and never forms an :math:`A_c`.
+Some programmes also ask for equalities :math:`\langle A_c, W\rangle = b_c`: rows like the others, marked in one array.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.data import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class Margins:
         rhs: ``(m,)``, :math:`b_c`.
         token: ``(m,)``, the position of the token that constraint ``c`` asks the selected one to beat.
         selected: ``(n,)``, the position of the selected token of each sequence.
+        equality: ``(m,)`` booleans, True where the row asks for :math:`m_c(W) = b_c` (with :math:`b_c` of any sign) instead of
+            :math:`m_c(W)\ge b_c`; ``None`` when no row does.
     """
 
     differences: FloatArray
@@ -42,6 +44,7 @@ class Margins:
     rhs: FloatArray
     token: IntArray
     selected: IntArray
+    equality: BoolArray | None = None
 
     @property
     def m(self) -> int:
@@ -62,6 +65,11 @@ class Margins:
     def sequence(self) -> IntArray:
         """``(m,)``: the sequence that each constraint belongs to."""
         return np.repeat(np.arange(self.n), np.diff(self.offsets))
+
+    @cached_property
+    def equalities(self) -> BoolArray:
+        """``(m,)``: :attr:`equality` written out, all False when there is none."""
+        return np.zeros(self.m, dtype=np.bool_) if self.equality is None else np.asarray(self.equality, dtype=np.bool_)
 
     @cached_property
     def _uniform(self) -> int:
@@ -111,44 +119,8 @@ class Margins:
         index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else np.unique(chosen)
         counts = np.bincount(self.sequence[index], minlength=self.n)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        return Margins(self.differences[index], self.queries, offsets, self.rhs[index], self.token[index], self.selected)
+        equality = None if self.equality is None else self.equality[index]
+        return Margins(self.differences[index], self.queries, offsets, self.rhs[index], self.token[index], self.selected, equality)
 
 
 _CHUNK = 1 << 15  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
-
-
-def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
-    r"""The margins of a selection: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all visible :math:`t\ne\alpha_i`.
-
-    The programme Att-SVM of *Transformers as Support Vector Machines*; with one-dimensional queries equal to one it is the
-    prompt programme of *Max-Margin Token Selection in Attention Mechanism*.
-
-    Args:
-        data: one instance (no leading axes).
-        tokens: ``(n,)`` integers, the selected token :math:`\alpha_i` of each sequence.
-
-    Raises:
-        InputError: leading axes, wrong shape, a position that is out of range or masked.
-    """
-    if data.batch_shape:
-        raise InputError(f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)")
-    selected = np.asarray(tokens)
-    if selected.shape != (data.n,):
-        raise InputError(f"tokens has shape {selected.shape}; it must be ({data.n},), one selected token per sequence")
-    if selected.dtype.kind not in "iu":
-        raise InputError(f"tokens has dtype {selected.dtype}; give integer positions")
-    selected = selected.astype(np.int64)
-    outside = (selected < 0) | (selected >= data.T)
-    if outside.any():
-        i = int(np.flatnonzero(outside)[0])
-        raise InputError(f"tokens[{i}] is {selected[i]}; sequence {i} has positions 0 to {data.T - 1}")
-    rows = np.arange(data.n)
-    if not data.mask[rows, selected].all():
-        i = int(np.flatnonzero(~data.mask[rows, selected])[0])
-        raise InputError(f"tokens[{i}] is {selected[i]}, which the mask of sequence {i} hides; select a visible token")
-    others = data.mask.copy()
-    others[rows, selected] = False
-    sequence, token = np.nonzero(others)
-    differences = data.tokens[sequence, selected[sequence]] - data.tokens[sequence, token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(differences, np.array(data.queries), offsets, np.ones(len(token)), token, selected)

@@ -1,0 +1,36 @@
+"""The constraint operator and its constructors: one function per max-margin programme of the theory."""
+
+from __future__ import annotations
+
+from attsvm.margins.decoder import decoder_margins
+from attsvm.margins.finite import LeastNorm, Recombination, finite_component, least_norm, recombine, split
+from attsvm.margins.graph import graph_margins, strong_components
+from attsvm.margins.next_token import order_arcs, order_margins, output_margins
+from attsvm.margins.operator import Margins
+from attsvm.margins.selection import prompt_margins, relax, relaxed_margins, selection_margins
+from attsvm.margins.sequence import query_positions, sequence_margins
+from attsvm.margins.sets import multi_token_margins, ratio_margins
+
+__all__ = [
+    "LeastNorm",
+    "Margins",
+    "Recombination",
+    "decoder_margins",
+    "finite_component",
+    "graph_margins",
+    "least_norm",
+    "multi_token_margins",
+    "order_arcs",
+    "order_margins",
+    "output_margins",
+    "prompt_margins",
+    "query_positions",
+    "ratio_margins",
+    "recombine",
+    "relax",
+    "relaxed_margins",
+    "selection_margins",
+    "sequence_margins",
+    "split",
+    "strong_components",
+]

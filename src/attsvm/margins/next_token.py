@@ -1,0 +1,150 @@
+r"""Next-token prediction: the output matrix, and attention that learns one partial order per query.
+
+A sentence is a list of token numbers, its query is its last token, and ``embeddings`` ``(K, d)`` holds a row per token of the vocabulary.
+Programmes of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for Next-token Prediction* (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.margins.checks import integers, reals
+from attsvm.margins.operator import Margins
+
+
+def output_margins(embeddings: ArrayLike, following: ArrayLike, classes: int | None = None) -> Margins:
+    r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1` for all :math:`v\ne n(x)`.
+
+    The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as ``following`` it is the multiclass margin of
+    Crammer and Singer. A "sequence" is one row of ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
+
+    Args:
+        embeddings: ``(n, d)``, row ``x`` is :math:`e_x`.
+        following: ``(n,)`` integers, the token :math:`n(x)` that follows ``x`` on its own; -1 where none is known (no margins).
+        classes: K; the number of rows of ``embeddings`` (a vocabulary that predicts itself) when left out.
+
+    Raises:
+        InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a class that is out of range.
+    """
+    E = _embeddings(embeddings)
+    n = integers("following", following)
+    if n.shape != (len(E),):
+        raise InputError(f"following has shape {n.shape}; it must be ({len(E)},), one following token per row of embeddings")
+    K = len(E) if classes is None else int(classes)
+    wrong = (n < -1) | (n >= K)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"following[{first}] is {n[first]}; classes are 0 to {K - 1}, or -1 where none is known")
+    rivals = np.ones((len(E), K), dtype=np.bool_)
+    rivals[n < 0] = False
+    rivals[np.flatnonzero(n >= 0), n[n >= 0]] = False
+    x, v = np.nonzero(rivals)
+    differences = np.zeros((len(v), K))
+    differences[np.arange(len(v)), n[x]] = 1.0
+    differences[np.arange(len(v)), v] = -1.0
+    offsets = np.concatenate([[0], np.cumsum(rivals.sum(axis=1))])
+    return Margins(differences, E, offsets, np.ones(len(v)), v, np.maximum(n, 0))
+
+
+def order_arcs(
+    sentences: Sequence[ArrayLike], labels: ArrayLike, following: ArrayLike | None = None, missing: Literal["error", "drop"] = "error"
+) -> IntArray:
+    r"""The arcs ``(query, winner, loser)`` that sentences with their labels imply, each once and sorted, ``(k, 3)``.
+
+    The winner of a sentence is its token :math:`x_\star` with :math:`n(x_\star)=y`, or, without ``following``, the label itself (the
+    token-priority graphs of Li et al., *Mechanics of Next Token Prediction with Self-Attention*, 2024). Every other token of the
+    sentence, the query included, loses to it. Repeated tokens and sentences of one token add nothing.
+
+    Args:
+        sentences: lists of token numbers, of any lengths; the last one is the query.
+        labels: ``(N,)`` integers.
+        following: ``(K,)`` integers, :math:`n(x)`, -1 where it is unknown.
+        missing: what to do with a sentence whose label no token realises: an error, or ``"drop"`` its arcs.
+
+    Raises:
+        InputError: an empty sentence, a token that is not a number from 0 on (below K with ``following``), a label count that differs
+            from the number of sentences, a label that no token of its sentence realises, or one that two do.
+    """
+    if missing not in ("error", "drop"):
+        raise InputError(f"missing is {missing!r}; use 'error' or 'drop'")
+    y = integers("labels", labels)
+    if y.shape != (len(sentences),):
+        raise InputError(f"labels has shape {y.shape}; it must be ({len(sentences)},), one label per sentence")
+    n = None if following is None else integers("following", following)
+    arcs: set[tuple[int, int, int]] = set()
+    for k, sentence in enumerate(sentences):
+        tokens = integers(f"sentences[{k}]", sentence)
+        if tokens.ndim != 1 or len(tokens) == 0:
+            raise InputError(f"sentences[{k}] has shape {tokens.shape}; it must be a list of at least one token")
+        if (tokens < 0).any() or (n is not None and (tokens >= len(n)).any()):
+            raise InputError(
+                f"sentences[{k}] holds a token outside 0 to {'K - 1' if n is None else len(n) - 1}; use numbers of the vocabulary"
+            )
+        distinct = np.unique(tokens)
+        winners = distinct[distinct == y[k]] if n is None else distinct[n[distinct] == y[k]]
+        if len(winners) > 1:
+            raise InputError(
+                f"tokens {winners[0]} and {winners[1]} of sentences[{k}] are both followed by {y[k]}; make the map injective there"
+            )
+        if len(winners) == 0:
+            if missing == "drop":
+                continue
+            raise InputError(f"no token of sentences[{k}] realises its label {y[k]}; correct it or pass missing='drop'")
+        arcs.update((int(tokens[-1]), int(winners[0]), int(loser)) for loser in distinct if loser != winners[0])
+    return np.array(sorted(arcs), dtype=np.int64).reshape(-1, 3)
+
+
+def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins:
+    r"""The margins of query-dependent partial orders: :math:`(e_i - e_j)^\top W e_q \ge 1` for every arc :math:`i >_q j`.
+
+    A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the vocabulary. An order with a cycle gives
+    margins that no weights meet, and the certificate of the solver is that cycle; see :func:`~attsvm.margins.graph_margins` for
+    the programme that turns cycles into equalities.
+
+    Args:
+        embeddings: ``(K, d)``, one row per token.
+        arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``; see :func:`order_arcs`. Repeated rows count once.
+
+    Raises:
+        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself.
+    """
+    E = _embeddings(embeddings)
+    distinct = vocabulary_arcs(arcs, len(E))
+    return arc_margins(E, distinct, np.zeros(len(distinct), dtype=np.bool_))
+
+
+def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:
+    """``arcs`` checked against a vocabulary of ``size`` tokens, without repeats, sorted."""
+    array = integers("arcs", arcs)
+    if array.size == 0:
+        return np.zeros((0, 3), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise InputError(f"arcs has shape {array.shape}; it must be (k, 3), rows of query, winner and loser")
+    wrong = ((array < 0) | (array >= size)).any(axis=1)
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"arcs[{k}] is {array[k].tolist()}; tokens are numbered 0 to {size - 1}")
+    loops = array[:, 1] == array[:, 2]
+    if loops.any():
+        k = int(np.flatnonzero(loops)[0])
+        raise InputError(f"arcs[{k}] is {array[k].tolist()}; a token cannot come before itself")
+    return np.unique(array, axis=0)
+
+
+def arc_margins(E: FloatArray, arcs: IntArray, equality: BoolArray) -> Margins:
+    """Margins of arcs sorted by query and winner: 1 for an inequality, 0 for an equality."""
+    heads, counts = np.unique(arcs[:, :2], axis=0, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    rhs = np.where(equality, 0.0, 1.0)
+    marked = equality if equality.any() else None
+    return Margins(E[arcs[:, 1]] - E[arcs[:, 2]], E[heads[:, 0]], offsets, rhs, arcs[:, 2].copy(), heads[:, 1].copy(), marked)
+
+
+def _embeddings(embeddings: ArrayLike) -> FloatArray:
+    return reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")

@@ -1,0 +1,96 @@
+"""One selected token per sequence: for a matrix, for a prompt vector, and relaxed for joint training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import AttentionData
+from attsvm.errors import InputError
+from attsvm.margins.checks import chosen_sequences, reals, selected_tokens
+from attsvm.margins.operator import Margins
+
+
+def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
+    r"""The margins of a selection: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all visible :math:`t\ne\alpha_i`.
+
+    The programme Att-SVM of *Transformers as Support Vector Machines*; with one-dimensional queries equal to one it is the
+    prompt programme of *Max-Margin Token Selection in Attention Mechanism*.
+
+    Args:
+        data: one instance (no leading axes).
+        tokens: ``(n,)`` integers, the selected token :math:`\alpha_i` of each sequence.
+
+    Raises:
+        InputError: leading axes, wrong shape, a position that is out of range or masked.
+    """
+    selected = selected_tokens(data, tokens)
+    others = data.mask.copy()
+    others[np.arange(data.n), selected] = False
+    sequence, token = np.nonzero(others)
+    differences = data.tokens[sequence, selected[sequence]] - data.tokens[sequence, token]
+    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
+    return Margins(differences, np.array(data.queries), offsets, np.ones(len(token)), token, selected)
+
+
+def prompt_margins(data: AttentionData, tokens: ArrayLike, keys: ArrayLike | None = None) -> Margins:
+    r"""The margins of a prompt vector: :math:`(k_{i\alpha_i} - k_{it})^\top p \ge 1` for all visible :math:`t\ne\alpha_i`.
+
+    The keys are :math:`k_{it} = K x_{it}`. The weights are ``(d_k, 1)``: the vector is ``solution.W[:, 0]``. The queries of
+    ``data`` play no part. Programme ATT-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
+
+    Args:
+        data: one instance (no leading axes).
+        tokens: ``(n,)`` integers, the selected token :math:`\alpha_i` of each sequence.
+        keys: the map :math:`K`, ``(d_k, d_x)``; the identity when left out.
+
+    Raises:
+        InputError: what :func:`selection_margins` refuses, or ``keys`` of another shape or with values that are not finite.
+    """
+    margins = selection_margins(data, tokens)
+    differences = margins.differences
+    if keys is not None:
+        K = reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x}), a map of tokens to keys")
+        differences = differences @ K.T  # mapped after subtracting: near-equal tokens lose nothing
+    return replace(margins, differences=differences, queries=np.ones((data.n, 1)))
+
+
+def relax(margins: Margins, support: ArrayLike) -> Margins:
+    r"""The same margins with right-hand side 0 for every sequence outside ``support``.
+
+    Args:
+        margins: inequalities only.
+        support: ``(n,)`` booleans, or positions of sequences (``solution.support`` of :func:`~attsvm.margins.decoder_margins`).
+
+    Raises:
+        InputError: a support of another shape or out of range, or margins that hold equalities.
+    """
+    if margins.equalities.any():
+        raise InputError("relax takes inequalities only, and these margins hold equalities")
+    kept = chosen_sequences("support", support, margins.n)
+    return replace(margins, rhs=np.where(kept[margins.sequence], margins.rhs, 0.0))
+
+
+def relaxed_margins(data: AttentionData, tokens: ArrayLike, support: ArrayLike, keys: ArrayLike | None = None) -> Margins:
+    r"""The margins of a prompt trained together with its decoder.
+
+    .. math:: (k_{i\alpha_i} - k_{it})^\top p \ge 1 \quad (i\in\mathcal S), \qquad
+              (k_{i\alpha_i} - k_{it})^\top p \ge 0 \quad (i\notin\mathcal S),
+
+    where :math:`\mathcal S` holds the sequences that support the decoder: the others need not attend to their token alone.
+    Relaxed ATT-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023). For a matrix of weights,
+    apply :func:`relax` to :func:`selection_margins`.
+
+    Args:
+        data: one instance (no leading axes).
+        tokens: ``(n,)`` integers, the selected token :math:`\alpha_i` of each sequence.
+        support: :math:`\mathcal S` as ``(n,)`` booleans or as positions, for instance
+            ``max_margin(decoder_margins(data, tokens)).support``.
+        keys: see :func:`prompt_margins`.
+
+    Raises:
+        InputError: what :func:`prompt_margins` and :func:`relax` refuse.
+    """
+    return relax(prompt_margins(data, tokens, keys), support)

@@ -1,0 +1,94 @@
+r"""Equalities for solvers that know inequalities only.
+
+An equality :math:`\langle A_c,W\rangle=0` is the pair :math:`\langle A_c,W\rangle\ge0`, :math:`\langle -A_c,W\rangle\ge0`,
+and its multiplier of any sign is the difference of theirs. So any solver takes homogeneous equalities: it is handed the pairs,
+and its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs, which bound the same programme.
+A programme of equalities alone, with any right-hand sides, is a least-norm problem with a closed solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.margins import Margins, least_norm
+from attsvm.solvers.certificates import Certificate, lower_bound
+from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
+
+if TYPE_CHECKING:
+    from attsvm.solvers.front import Solver
+
+_PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
+
+TAKES_EQUALITIES: set[type[Norm]] = {Frobenius, Lp, Schatten, Nuclear, Spectral}
+"""Norms whose solvers were tested on pairs of opposite rows."""
+
+
+def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
+    """The solution of a programme with equalities.
+
+    Raises:
+        InputError: a norm whose solver does not take equalities, a soft margin, or an equality whose right-hand side is not zero
+            next to inequalities.
+    """
+    equal = margins.equalities
+    if type(norm) not in TAKES_EQUALITIES:
+        raise InputError(f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm")
+    if request.slack is not None:
+        raise InputError("the soft margin takes no equalities; leave out slack, or penalise fewer constraints")
+    if (margins.rhs[equal] != 0).any():
+        if equal.all() and type(norm) is Frobenius:
+            return _least_norm(margins, norm, request)
+        c = int(np.flatnonzero(equal & (margins.rhs != 0))[0])
+        raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; next to inequalities the right-hand sides of equalities must be zero")
+    pairs, source, sign = opposite_pairs(margins)
+    opposite = np.full(pairs.m, -1)
+    opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
+    opposite[partner] = np.flatnonzero(sign < 0)
+    start = None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
+    return _folded(margins, solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)), source, sign)
+
+
+def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
+    """The programme with every equality as two opposite inequalities, and row and sign that each of its rows comes from."""
+    equal = np.flatnonzero(margins.equalities)
+    source = np.concatenate([np.arange(margins.m), equal])
+    sign = np.concatenate([np.ones(margins.m), -np.ones(len(equal))])
+    order = np.argsort(margins.sequence[source], kind="stable")
+    source, sign = source[order], sign[order]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))])
+    differences = sign[:, None] * margins.differences[source]
+    pairs = Margins(differences, margins.queries, offsets, sign * margins.rhs[source] + 0.0, margins.token[source], margins.selected)
+    return pairs, source, sign
+
+
+def _folded(margins: Margins, found: MarginSolution, source: IntArray, sign: FloatArray) -> MarginSolution:
+    dual = np.zeros(margins.m)
+    np.add.at(dual, source, sign * found.dual)
+    if found.status == "infeasible":
+        dual = dual / np.abs(dual).max()
+        support = np.flatnonzero(dual)
+    else:
+        support = np.unique(source[found.support])
+        support = np.union1d(support, np.flatnonzero(margins.equalities))
+    message = found.message.replace(
+        f"({len(found.support)} of {found.margins.m} constraints support it)",
+        f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of them equalities)",
+    )
+    return replace(found, margins=margins, dual=dual, support=support, slacks=np.zeros(margins.m), message=message)
+
+
+def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+    found = least_norm(margins, request.tol)
+    if not found.consistent and found.distance <= _PROVED:
+        return infeasible_solution(margins, found.dual, request, "least norm", 0)
+    size = float(norm.value(found.W))
+    lower = lower_bound(margins, norm, found.dual) if found.consistent else 0.0
+    gap = max(0.0, 1.0 - lower / size) if size > 0 else 1.0
+    values = margins(found.W)
+    return solved(margins, Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0), request, "least norm", 1)
