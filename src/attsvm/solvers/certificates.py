@@ -91,13 +91,13 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     .. math:: \frac{b_{\max}\,\|A^\top\lambda\|_F}{b^\top\lambda\;\max_c\|A_c\|_F}, \qquad\text{maxima over the rows with }\lambda_c>0.
 
     A value of :math:`r` proves that weights that meet the margins have :math:`\|W\|_F\max_c\|A_c\|_F\ge b_{\max}/r`.
-    It is ``inf`` when ``dual`` proves nothing: no positive :math:`b^\top\lambda`, or a negative entry.
+    It is ``inf`` when ``dual`` proves nothing: no positive :math:`b^\top\lambda`, or a negative entry outside the equalities.
     """
     rows = np.flatnonzero(dual)
-    if len(rows) == 0 or dual.min() < 0.0:
+    if len(rows) == 0 or (dual[~margins.equalities] < 0.0).any():
         return float("inf")
     part = margins.restricted(rows)
-    lam = dual[rows] / dual[rows].max()
+    lam = dual[rows] / np.abs(dual[rows]).max()
     top = float(part.rhs @ lam)
     if not top > 0.0:
         return float("inf")
@@ -109,7 +109,7 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     size = float((np.linalg.norm(D, axis=1) * np.linalg.norm(Z, axis=1)[part.sequence]).max())
     if size == 0.0:
         return 0.0
-    return float(np.linalg.norm(scaled.adjoint(lam))) * float(part.rhs.max()) / (top * size)
+    return float(np.linalg.norm(scaled.adjoint(lam))) * float(np.abs(part.rhs).max()) / (top * size)
 
 
 def _violation(margins: Margins, values: FloatArray) -> float:

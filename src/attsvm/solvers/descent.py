@@ -54,10 +54,7 @@ class BlockAscent:
         p = self.programme
         met: list[float] = []
         while len(met) < epochs:
-            if self._diagonal is None:
-                worst = kernels.sweep_blocks(p.D, p.Z, p.offsets, p.b, p.cap, self._grams, self._starts, self.dual, self.W, _INNER_SWEEPS)
-            else:
-                worst = kernels.sweep_rows(p.D, p.Z, p.offsets, p.b, p.cap, self._diagonal, self._size, self.dual, self.W, _INNER_SWEEPS)
+            worst = self.sweep(self.dual, self.W, _INNER_SWEEPS)
             met.append(worst)
             self.epochs += 1
             if self.epochs % _REFRESH == 0:
@@ -68,6 +65,13 @@ class BlockAscent:
         middle = len(met) // 2
         if 0 < middle < len(met) - 1 and met[middle] > 0:
             self.rate = float((met[-1] / met[middle]) ** (1.0 / (len(met) - 1 - middle)))
+
+    def sweep(self, dual: FloatArray, W: FloatArray, inner: int) -> float:
+        """One epoch on ``dual`` and ``W``, in place, for any ``W`` that moves with ``adjoint(dual)``; largest projected gradient met."""
+        p = self.programme
+        if self._diagonal is None:
+            return kernels.sweep_blocks(p.D, p.Z, p.offsets, p.b, p.cap, self._grams, self._starts, dual, W, inner)
+        return kernels.sweep_rows(p.D, p.Z, p.offsets, p.b, p.cap, self._diagonal, self._size, dual, W, inner)
 
     @property
     def epoch_cost(self) -> float:

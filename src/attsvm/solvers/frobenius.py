@@ -60,7 +60,7 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.programme = equilibrate(margins, request.slack)
+        self.programme = equilibrate(margins, request.slack, request.opposite)
         self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
         self.best: Certificate | None = None
         self.solver = ""
@@ -110,6 +110,7 @@ class _Search:
 
     def _free(self, dual: FloatArray) -> int:
         """Number of multipliers strictly inside their box."""
+        dual = self.programme.cancelled(dual)
         return int(((dual > 0.0) & (dual < self.programme.cap)).sum())
 
     def _factorisation(self, ascent: BlockAscent) -> float:
@@ -138,7 +139,7 @@ class _Search:
         self._consider(ascent.dual, "block ascent")
         # With a box, multipliers can move by C at most: a weight far above C would make the inner problem all corners.
         sigma = _FIRST_SIGMA if p.hard else min(_FIRST_SIGMA, 10.0 * float(np.median(p.cap)))
-        state = ProximalMultipliers(p, ascent.dual.copy(), sigma)
+        state = ProximalMultipliers(p, p.cancelled(ascent.dual).copy(), sigma)
         outer = enough = 0
         while state.newton_steps < _MOST_NEWTON_STEPS and enough < 4:
             outcome = state.advance(_INEXACT if outer < 3 else 1e-12, _INNER_STEPS, self.deadline)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins
 from attsvm.solvers.solution import MarginSolution, Request
 
@@ -24,7 +24,13 @@ class Solver(Protocol):
         """The solution in ``norm``, certified from ``margins``."""
 
 
-SOLVERS: dict[type[Norm], str] = {Frobenius: "attsvm.solvers.frobenius"}
+SOLVERS: dict[type[Norm], str] = {
+    Frobenius: "attsvm.solvers.frobenius",
+    Lp: "attsvm.solvers.entrywise",
+    Schatten: "attsvm.solvers.schatten",
+    Nuclear: "attsvm.solvers.schatten",
+    Spectral: "attsvm.solvers.schatten",
+}
 """The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
 
 
@@ -34,7 +40,7 @@ def max_margin(
     norm: Norm | None = ...,
     *,
     slack: float | None = ...,
-    tol: float = ...,
+    tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
 ) -> MarginSolution: ...
@@ -46,7 +52,7 @@ def max_margin(
     norm: Norm | None = ...,
     *,
     slack: float | None = ...,
-    tol: float = ...,
+    tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
 ) -> list[MarginSolution]: ...
@@ -57,7 +63,7 @@ def max_margin(
     norm: Norm | None = None,
     *,
     slack: float | None = None,
-    tol: float = 1e-9,
+    tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
 ) -> MarginSolution | list[MarginSolution]:
@@ -67,12 +73,15 @@ def max_margin(
        \qquad\text{or, with slack } C,\qquad
        \min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+ .
 
+    Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
+
     Args:
         margins: one programme, or several that are solved one by one (a list of solutions comes back).
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin always has a solution,
             and its ``W`` is not rescaled.
-        tol: largest gap and violation of a solution that is called ``optimal``. The default is usually surpassed by four digits.
+        tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6 for the nuclear
+            and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
         warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
 
@@ -81,7 +90,8 @@ def max_margin(
 
     Raises:
         InputError: a norm without a solver, a penalty, tolerance or time limit that is not positive, a warm start of another size
-            or with invalid values, a negative or non-finite right-hand side, data whose scale leaves float64.
+            or with invalid values, a negative or non-finite right-hand side, data whose scale leaves float64, equalities where the
+            solver takes none.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
@@ -101,9 +111,19 @@ def max_margin(
             raise InputError(f"{name} is {value}; it must be positive and finite")
     _check_finite(margins)
     start = None if warm_start is None else _multipliers(margins, warm_start)
+    tol = _default_tolerance(norm) if tol is None else tol
     request = Request(tol=tol, slack=slack, warm_start=start, max_seconds=max_seconds)
     solver: Solver = importlib.import_module(module).solve
+    if margins.equalities.any():
+        from attsvm.solvers import equalities
+
+        return equalities.solve(margins, norm, request, solver)
     return solver(margins, norm, request)
+
+
+def _default_tolerance(norm: Norm) -> float:
+    """What the best first-order peers reach for the norms that need a semidefinite programme, and rounding's neighbourhood elsewhere."""
+    return 1e-6 if isinstance(norm, Schatten) and (norm.p == 1.0 or math.isinf(norm.p)) else 1e-9
 
 
 def _check_finite(margins: Margins) -> None:
@@ -112,8 +132,9 @@ def _check_finite(margins: Margins) -> None:
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise InputError(f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite")
-    if (margins.rhs < 0).any():
-        c = int(np.flatnonzero(margins.rhs < 0)[0])
+    negative = (margins.rhs < 0) & ~margins.equalities
+    if negative.any():
+        c = int(np.flatnonzero(negative)[0])
         raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive")
 
 
@@ -121,7 +142,8 @@ def _multipliers(margins: Margins, start: MarginSolution | ArrayLike) -> FloatAr
     dual = np.asarray(start.dual if isinstance(start, MarginSolution) else start, dtype=np.float64)
     if dual.shape != (margins.m,):
         raise InputError(f"warm_start has shape {dual.shape}; the programme has {margins.m} constraints, so it must be ({margins.m},)")
-    if not np.isfinite(dual).all() or (dual < 0).any():
-        c = int(np.flatnonzero(~(dual >= 0) | np.isinf(dual))[0])
+    wrong = ~np.isfinite(dual) | ((dual < 0) & ~margins.equalities)
+    if wrong.any():
+        c = int(np.flatnonzero(wrong)[0])
         raise InputError(f"warm_start[{c}] is {dual[c]}; multipliers must be finite and not negative")
     return dual

@@ -42,9 +42,17 @@ class PivotResult:
 def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) -> PivotResult:
     """Exchange rows from the split that ``dual`` suggests until all signs are right or ``rounds`` systems are solved."""
     p = programme
+    dual = p.cancelled(dual)
     upper = (dual >= p.cap) if not p.hard else np.zeros(p.m, dtype=np.bool_)
     free = (dual > 0.0) & ~upper
     usable = p.diagonal > 0.0
+    signed = np.zeros(p.m, dtype=np.bool_)
+    if p.opposite is not None:
+        # Of two opposite rows the one with the larger multiplier stands for both: always free, of any sign.
+        other = dual[p.opposite]
+        signed = (p.opposite >= 0) & usable & ((dual > other) | ((dual == other) & (np.arange(p.m) < p.opposite)))
+        usable &= (p.opposite < 0) | signed
+        free = (free & usable) | signed
     fewest, patience = p.m + 1, _PATIENCE
     current, W = dual, p.adjoint(dual)
     for count in range(1, rounds + 1):
@@ -54,9 +62,10 @@ def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) 
         if solved is None:
             return PivotResult(current, W, False, count)
         trial, slope, noise, refined = solved
-        current = np.clip(trial, 0.0, p.cap)
+        current = np.where(signed, trial, np.clip(trial, 0.0, p.cap))
         W = refined if np.array_equal(current, trial) else p.adjoint(current)
-        low, high = free & (trial < 0.0), free & (trial > p.cap)
+        current = _unsigned(p, current)
+        low, high = free & (trial < 0.0) & ~signed, free & (trial > p.cap)
         enter_low, enter_high = ~free & ~upper & usable & (slope < -noise), upper & (slope > noise)
         wrong = np.flatnonzero(low | high | enter_low | enter_high)
         if len(wrong) == 0:
@@ -73,6 +82,15 @@ def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) 
         moving[wrong] = True
         free, upper = (free & ~moving) | ((enter_low | enter_high) & moving), (upper & ~moving) | (high & moving)
     return PivotResult(current, W, False, count)
+
+
+def _unsigned(p: Programme, dual: FloatArray) -> FloatArray:
+    """Negative multipliers moved to the opposite rows."""
+    negative = np.flatnonzero(dual < 0.0)
+    if p.opposite is not None and len(negative):
+        dual[p.opposite[negative]] = -dual[negative]
+        dual[negative] = 0.0
+    return dual
 
 
 def _solve_free(p: Programme, free: BoolArray, upper: BoolArray) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:

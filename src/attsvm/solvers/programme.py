@@ -34,6 +34,7 @@ class Programme:
         cap: ``(m,)`` upper bounds of the multipliers, ``inf`` for the hard margin.
         weight_exponent: ``W = 2**weight_exponent * W_hat``.
         dual_exponent: ``(m,)``, ``dual = 2**dual_exponent * dual_hat``.
+        opposite: ``(m,)`` the row :math:`-\hat a_c` with which row ``c`` makes an equality, -1 for none; ``None`` without equalities.
     """
 
     D: FloatArray
@@ -44,6 +45,7 @@ class Programme:
     cap: FloatArray
     weight_exponent: int
     dual_exponent: IntArray
+    opposite: IntArray | None = None
 
     @property
     def m(self) -> int:
@@ -90,6 +92,12 @@ class Programme:
         clipped: FloatArray = np.clip(np.ldexp(dual, -self.dual_exponent), 0.0, self.cap)
         return clipped
 
+    def cancelled(self, dual: FloatArray) -> FloatArray:
+        """The same ``adjoint`` with at most one of two opposite multipliers positive."""
+        if self.opposite is None:
+            return dual
+        return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
+
 
 def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:
     """``(k, dof)``: the rows written out, for systems small enough to hold them."""
@@ -105,7 +113,7 @@ def empty_rows(margins: Margins) -> BoolArray:
     return equal | silent[margins.sequence]
 
 
-def equilibrate(margins: Margins, slack: float | None) -> Programme:
+def equilibrate(margins: Margins, slack: float | None, opposite: IntArray | None = None) -> Programme:
     """The programme with rows of one size.
 
     Raises:
@@ -128,12 +136,13 @@ def equilibrate(margins: Margins, slack: float | None) -> Programme:
     b = np.where(positive, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
     cap = np.full(margins.m, np.inf) if slack is None else np.ldexp(np.full(margins.m, slack), -dual_exponent)
     offsets = np.ascontiguousarray(margins.offsets, dtype=np.int64)
-    return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent)
+    return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
 
 
 def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Rows divided by the power of two above their norm, and the exponents."""
-    peak, relative = kernels.row_norms(np.ascontiguousarray(rows, dtype=np.float64))
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    peak, relative = kernels.row_norms(rows)
     exponent = np.frexp(peak)[1].astype(np.int64) + np.frexp(relative)[1]
     if (np.abs(exponent) < 1000).all():
         return rows * np.ldexp(1.0, -exponent)[:, None], exponent

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Norm
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.solvers.certificates import Certificate, farkas_residual
+from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
@@ -30,12 +30,15 @@ class Request:
         slack: penalty C of the soft margin, ``None`` for the hard one.
         warm_start: ``(m,)`` multipliers to start from, or ``None``.
         max_seconds: wall-clock limit, or ``None``.
+        opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
+            without one. A solver may use it; the programme means the same without.
     """
 
     tol: float
     slack: float | None
     warm_start: FloatArray | None
     max_seconds: float | None
+    opposite: IntArray | None = None
 
 
 class Residuals(NamedTuple):
@@ -66,7 +69,8 @@ class MarginSolution:
             (also when the margins of such large weights drown in rounding, whatever the numbers show).
         W: ``(d_x, d_z)``, scaled so that the smallest margin meets its right-hand side; zeros when infeasible.
         norm: :math:`\|W\|` in the norm of the programme; ``inf`` when infeasible.
-        dual: ``(m,)``, :math:`\lambda\ge 0`. For the Frobenius norm :math:`W=\sum_c\lambda_c A_c` at the optimum.
+        dual: ``(m,)``, :math:`\lambda\ge 0`, of any sign on equalities. For the Frobenius norm
+            :math:`W=\sum_c\lambda_c A_c` at the optimum.
         gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data; 1 proves nothing.
             Hard margin: ``1 - lower / ||W||`` with the lower bound of :func:`attsvm.solvers.certificates.lower_bound`.
             Soft margin: ``(primal - dual) / primal`` of the objective.
@@ -79,6 +83,10 @@ class MarginSolution:
         solver: which algorithm produced it.
         iterations: epochs or iterations it took.
         message: one sentence for a person.
+        rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only, else ``None``).
+        rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
+            :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
+        unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
     """
 
     margins: Margins
@@ -95,6 +103,9 @@ class MarginSolution:
     solver: str
     iterations: int
     message: str
+    rank: int | None = None
+    rank_bound: int | None = None
+    unique: bool | None = None
 
     @property
     def margin(self) -> float:
@@ -103,7 +114,7 @@ class MarginSolution:
 
     def support_tokens(self) -> IntArray:
         """``(k, 2)``: sequence and token of each constraint in :attr:`support`, by falling multiplier."""
-        order = self.support[np.argsort(-self.dual[self.support], kind="stable")]
+        order = self.support[np.argsort(-np.abs(self.dual[self.support]), kind="stable")]
         return np.stack([self.margins.sequence[order], self.margins.token[order]], axis=1).astype(np.int64)
 
     def angle_bound(self) -> float:
@@ -111,8 +122,9 @@ class MarginSolution:
 
         Hard margin: :math:`W^\star` is the point of least norm of a convex set that holds :math:`W` (or, when a margin falls short
         by rounding, a multiple of it), so :math:`\langle W^\star, W-W^\star\rangle\ge0` and
-        :math:`\cos\angle\ge\|W^\star\|/\|W\|\ge\text{lower}/\|W\|=1-\text{gap}`; with :math:`1-\cos\theta=2\sin^2(\theta/2)` the angle is
-        at most :math:`2\arcsin\sqrt{\text{gap}/2}`. Soft margin: the objective is 1-strongly convex, so
+        :math:`\cos\angle\ge\|W^\star\|/\|W\|\ge\text{lower}/\|W\|=1-\text{gap}` (all in the Frobenius norm, whatever
+        norm was minimised); with :math:`1-\cos\theta=2\sin^2(\theta/2)` the angle is at most :math:`2\arcsin\sqrt{\text{gap}/2}`.
+        Soft margin: the objective is 1-strongly convex, so
         :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at most that over :math:`\|W\|`.
         The gap is taken no smaller than the rounding of its own evaluation, so the bound never falls below about 1e-7.
         Right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
@@ -128,7 +140,9 @@ class MarginSolution:
         ratio = float((self.margins(self.W)[positive] / self.margins.rhs[positive]).min())
         if not ratio > 0.0:
             return math.pi
-        gap = 1.0 - (1.0 - self.gap) * min(ratio, 1.0)
+        # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.
+        lower = lower_bound(self.margins, Frobenius(), self.dual) / float(Frobenius().value(self.W))
+        gap = 1.0 - lower * min(ratio, 1.0)
         return 2.0 * math.asin(math.sqrt(min(max(gap, rounding), 2.0) / 2.0))
 
     def kkt(self) -> Residuals:
@@ -137,9 +151,11 @@ class MarginSolution:
             return Residuals(np.inf, np.inf, np.inf, np.inf)
         cap = np.inf if self.slack is None else self.slack
         room = self.margins(self.W) - self.margins.rhs + self.slacks
-        top = float(self.dual.max(initial=0.0))
-        outside = max(float(-self.dual.min(initial=0.0)), float((self.dual - cap).max(initial=0.0)))
-        products = float((self.dual * np.abs(room)).max(initial=0.0))
+        equal = self.margins.equalities
+        room[equal] = -np.abs(room[equal])
+        top = float(np.abs(self.dual).max(initial=0.0))
+        outside = max(float(-self.dual[~equal].min(initial=0.0)), float((self.dual - cap).max(initial=0.0)))
+        products = float((np.abs(self.dual) * np.abs(room)).max(initial=0.0))
         if self.slack is not None:
             products = max(products, float(((self.slack - self.dual) * self.slacks).max(initial=0.0)))
         total = float(self.margins.rhs @ self.dual)
@@ -164,7 +180,7 @@ class MarginSolution:
             return np.zeros((0, 3), dtype=np.int64)
         dual = _few_rows(self.margins, self.dual)
         rows = np.flatnonzero(dual)
-        rows = rows[np.argsort(-dual[rows], kind="stable")]
+        rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
         return np.stack([sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1).astype(np.int64)
 
@@ -173,7 +189,7 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
     """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance, else ``inaccurate``."""
     short = np.maximum(margins.rhs - found.values, 0.0)
     slacks = short if request.slack is not None else np.zeros(margins.m)
-    close = found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
+    close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
     blurred = found.rounding > max(request.tol, _BLUR)
     status: Status = "optimal" if found.error <= request.tol and not blurred else "inaccurate"
     figures = f"norm {found.norm:.6g}, gap {found.gap:.1e}, violation {found.violation:.1e}"
@@ -230,7 +246,7 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
 
 def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one)."""
-    dual = dual / dual.max()
+    dual = dual / np.abs(dual).max()
     if np.count_nonzero(dual) <= _CHEAP_REDUCTION:
         dual = _few_rows(margins, dual)
     return MarginSolution(
@@ -240,7 +256,7 @@ def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, so
         norm=float("inf"),
         dual=dual,
         gap=1.0,
-        violation=float(margins.rhs.max()),
+        violation=float(np.abs(margins.rhs).max()),
         support=np.flatnonzero(dual),
         tol=request.tol,
         slack=request.slack,
@@ -253,7 +269,7 @@ def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, so
 
 def _few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     """The certificate on as few rows as Carathéodory's theorem allows."""
-    if np.count_nonzero(dual) <= 2:
+    if np.count_nonzero(dual) <= 2 or margins.equalities.any():
         return dual
     from attsvm.solvers.infeasibility import reduced
     from attsvm.solvers.programme import equilibrate
@@ -271,6 +287,8 @@ def _contradiction(margins: Margins, dual: FloatArray) -> str:
         i, rival = int(margins.sequence[c]), int(margins.token[c])
         if not margins.queries[i].any():
             return f"the query of sequence {i} is zero, so no weights can prefer its token {int(margins.selected[i])}"
+        if rival == int(margins.selected[i]):
+            return f"token {rival} of sequence {i} is zero, so no weights can give it a margin"
         return f"token {rival} of sequence {i} equals its selected token {int(margins.selected[i])}, so no weights can tell them apart"
     sequences = np.unique(margins.sequence[rows]).tolist()
     named = [f"token {int(margins.selected[i])} of sequence {i}" for i in sequences[:_NAMED]]

@@ -1,0 +1,176 @@
+r"""The max-margin programme in a norm of singular values: nuclear, spectral and every Schatten norm.
+
+.. math:: \min_W \|W\|_{S_p} \ \text{ s.t. }\ \langle A_c,W\rangle\ge b_c,
+   \qquad\text{dual}\qquad \max_{\lambda\ge0}\ b^\top\lambda\ \text{ s.t. }\ \|A^\top\lambda\|_{S_q}\le1,\quad \tfrac1p+\tfrac1q=1 .
+
+For :math:`p=1` it is Att-SVM of the factorised parameterisation :math:`W=KQ^\top` in Tarzanagh et al., *Transformers as Support Vector
+Machines* (2023). The programme is reduced to the spans of differences and queries; the Frobenius solver decides feasibility, which does
+not depend on the norm, and gives the start; alternating directions do most of the work, and an augmented Lagrangian with semismooth
+Newton steps finishes where they crawl. The best certified answer met on the way is what is returned.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.margins import Margins
+from attsvm.solvers import frobenius, rank
+from attsvm.solvers.augmented import AugmentedLagrangian
+from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.programme import equilibrate
+from attsvm.solvers.reduction import reduce
+from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
+from attsvm.solvers.spectra import gauge, singular_values
+from attsvm.solvers.splitting import Splitting
+
+_AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
+_SHARP = 1e-15
+_FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
+_ITERATIONS = (150, 500, 2000, 6000)  # of alternating directions before each attempt of Newton steps
+_CHECK_EVERY = 5
+_OUTER_STEPS, _NEWTON_STEPS = 20, 60
+_INNER_TOLERANCE = 1e-13
+_CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
+_GROWTH, _RETREAT, _LARGEST_SIGMA = 10.0, 5.0, 1e7
+_MOST_WORSE = 4  # outer steps without progress
+
+
+def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`.
+
+    Raises:
+        InputError: a soft margin in a Schatten norm other than the Frobenius norm.
+    """
+    assert isinstance(norm, Schatten)
+    if norm.p == 2.0:
+        found = frobenius.solve(margins, norm, request)
+        known = found.status == "optimal" and found.norm > 0.0
+        return replace(found, rank=rank.numerical_rank(found.W), unique=True) if known else found
+    if request.slack is not None:
+        raise InputError(f"the soft margin is not solved in the norm {norm!r}; leave slack out, or use the Frobenius norm")
+    if not (margins.rhs > 0).any():
+        return frobenius.solve(margins, norm, request)
+    return _Search(margins, norm, request).run()
+
+
+class _Search:
+    """One solve: the reduced programme at the scale of its solution, the stages, the best certificate and the clock."""
+
+    def __init__(self, margins: Margins, norm: Schatten, request: Request) -> None:
+        self.margins, self.norm, self.request = margins, norm, request
+        self.gauge = gauge(norm.p)
+        self.full = equilibrate(margins, None, request.opposite)
+        self.reduction = reduce(self.full)
+        self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        self.aim = min(request.tol / 2.0, _AIM)
+        self.best: Certificate | None = None
+        self.solver = "Frobenius start"
+
+    def run(self) -> MarginSolution:
+        q = self.reduction.programme
+        coordinates = Margins(q.D, q.Z, q.offsets, q.b, self.margins.token, self.margins.selected)
+        start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None))
+        if start.status == "infeasible":
+            return self._infeasible(start)
+        W, dual = start.W, start.dual
+        if not np.abs(W).max() > 0.0:
+            return solved(self.margins, self._certificate(W, dual), self.request, self.solver, 0)
+        self._rescale(W)
+        self._consider(W / self.scale, dual, self.solver)
+        if self.request.warm_start is not None:
+            dual = self.full.scaled_dual(self.request.warm_start)
+        if _CURVED < self.norm.p < math.inf:
+            W, dual = self._flat(W, dual)
+        iterations = 0
+        for most in _ITERATIONS:
+            if not np.abs(W).max() > 0.0:
+                W, dual = start.W, start.dual
+            self._rescale(W)
+            state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5))
+            state.run(most, self.aim, _CHECK_EVERY, self.deadline)
+            iterations += state.iterations
+            self._consider(state.V, state.dual, "alternating directions")
+            if self._done():
+                break
+            W, dual = self._newton(state)
+            if self._done() or (self.best is not None and self.best.error <= self.request.tol):
+                break
+        assert self.best is not None
+        solution = solved(self.margins, self.best, self.request, self.solver, iterations)
+        if solution.status != "optimal":
+            return solution
+        known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
+        if self.norm.p == 1.0 and known.rank != known.rank_bound and not self._late():
+            self.aim = _SHARP  # a singular value near the threshold of the rank asks for more digits
+            self._newton(state)
+            solution = solved(self.margins, self.best, self.request, self.solver, iterations)
+            known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
+        return replace(solution, rank=known.rank, rank_bound=known.rank_bound, unique=known.unique)
+
+    def _rescale(self, W: FloatArray) -> None:
+        """Right-hand sides for which weights like ``W`` have norm one, where every power of a singular value is a moderate number."""
+        self.scale = self.gauge.norm(singular_values(W))
+        q = self.reduction.programme
+        self.programme = replace(q, b=q.b / self.scale)
+
+    def _flat(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """A start from the spectral norm: a large exponent blows up any error in the scale of the weights."""
+        state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
+        state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
+        values = self.programme.values(state.V)
+        positive = self.programme.b > 0
+        ratio = float((values[positive] / self.programme.b[positive]).min())
+        return (state.V * (self.scale / ratio), state.dual) if 0.5 < ratio < 2.0 else (W, dual)
+
+    def _newton(self, state: Splitting) -> tuple[FloatArray, FloatArray]:
+        """Outer steps with growing weight while they help; weights and multipliers to go on from."""
+        newton = AugmentedLagrangian(self.programme, self.gauge, state.V, state.dual / state.t, state.t)
+        W, dual, worse, before = state.V, state.dual, 0, math.inf
+        for _ in range(_OUTER_STEPS):
+            error = math.inf
+            if newton.advance(_INNER_TOLERANCE, _NEWTON_STEPS, self.deadline):
+                error = self._consider(newton.W, newton.dual, "alternating directions + semismooth Newton")
+            if error < before:
+                W, dual, worse, before = newton.W, newton.dual, 0, error
+                newton.sigma = min(_GROWTH * newton.sigma, _LARGEST_SIGMA)
+            else:
+                worse += 1
+                newton.sigma /= _RETREAT
+            if self._done() or worse == _MOST_WORSE:
+                break
+        return W * self.scale, dual
+
+    def _infeasible(self, start: MarginSolution) -> MarginSolution:
+        """The certificate of the reduced programme holds for the whole one; where rounding disturbs it, the whole one is asked again."""
+        dual = self.full.restored(np.zeros((1, 1)), start.dual)[1]
+        found = infeasible_solution(self.margins, dual, self.request, start.solver, start.iterations)
+        if found.farkas_residual() <= 1e-12:
+            return found
+        return frobenius.solve(self.margins, Frobenius(), self.request)
+
+    def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
+        lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
+        return certify_hard(self.margins, self.norm, lifted, lam)
+
+    def _consider(self, W: FloatArray, dual: FloatArray, solver: str) -> float:
+        """Keep weights and multipliers if they are better certified than what is there; their certified error."""
+        if not (np.isfinite(W).all() and np.isfinite(dual).all()):
+            return math.inf
+        found = self._certificate(W * self.scale, dual)
+        if self.best is None or found.error < self.best.error:
+            self.best, self.solver = found, solver
+        return found.error
+
+    def _done(self) -> bool:
+        assert self.best is not None
+        return self.best.error <= self.aim or self._late()
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline

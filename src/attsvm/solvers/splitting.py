@@ -1,0 +1,99 @@
+r"""Alternating directions for norms of singular values.
+
+.. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{ for all } c.
+
+One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly by two warm epochs of block dual
+coordinate ascent (state :math:`W=V-U+A^\top\lambda`), shrinks the singular values of :math:`W+U`, and adds what is left to
+:math:`U`. At the fixed point :math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda` certifies the norm of :math:`V` by itself
+(Boyd et al., *Distributed optimization and statistical learning via the alternating direction method of multipliers*, 2011, with
+over-relaxation and residual balancing as there). The iterates :math:`V` have exact low rank for the nuclear norm.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.solvers.descent import BlockAscent
+from attsvm.solvers.programme import Programme
+from attsvm.solvers.spectra import Gauge, singular_values
+
+_RELAXATION = 1.6
+_EPOCHS, _SWEEPS = 2, 3
+_REFRESH = 20  # iterations between recomputations of W from the multipliers
+_BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
+_BALANCING_UNTIL = 400  # later changes of t would undo convergence
+
+
+class Splitting:
+    r"""Weights and multipliers; :meth:`run` improves them in place.
+
+    Attributes:
+        V: weights after the proximal map: low rank (nuclear) or capped (spectral), margins met only in the limit.
+        dual: ``(m,)`` multipliers, non-negative.
+        t: step of the proximal map; :math:`A^\top\lambda/t` tends to a subgradient of :math:`f` at ``V``.
+        iterations: iterations so far.
+        error: larger of the relative gap and the relative violation (rows with right-hand side 0 keep one) at the last check.
+    """
+
+    def __init__(self, programme: Programme, gauge: Gauge, weights: FloatArray, dual: FloatArray, t: float) -> None:
+        self.programme, self.gauge = programme, gauge
+        self._ascent = BlockAscent(programme, dual.copy())
+        self.V = weights
+        self.dual = self._ascent.dual
+        self._U = self._ascent.W.copy()
+        self._W = self.V.copy()
+        self.t = t
+        self.iterations = 0
+        self.error = np.inf
+        self._rescale(t * gauge.multiplier_scale(gauge.dual(singular_values(self._U)), gauge.norm(singular_values(weights))))
+
+    def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
+        """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most ``target``, or at ``deadline``."""
+        p = self.programme
+        for _ in range(iterations):
+            X = self.V - self._U
+            W = X + p.adjoint(self.dual)
+            for _ in range(_EPOCHS):
+                self._ascent.sweep(self.dual, W, _SWEEPS)
+            mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
+            left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
+            values = self.gauge.prox(s, self.t).values
+            before, self.V = self.V, (left * values) @ right
+            self._U = self._U + mixed - self.V
+            self.iterations += 1
+            if self.iterations % every == 0:
+                self.error = self._measure()
+                if self.error <= target or time.monotonic() > deadline:
+                    return
+            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _BALANCING_UNTIL:
+                self._balance(_relative(W - self.V, self.V), _relative(self.V - before, self._U))
+
+    def _measure(self) -> float:
+        p = self.programme
+        positive, values = p.b > 0, p.values(self.V)
+        ratio = float((values[positive] / p.b[positive]).min())
+        bottom = self.gauge.dual(singular_values(p.adjoint(self.dual)))
+        if not (ratio > 0.0 and bottom > 0.0):
+            return np.inf
+        gap = 1.0 - float(p.b @ self.dual) * ratio / (bottom * self.gauge.norm(singular_values(self.V)))
+        return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
+
+    def _balance(self, primal: float, dual: float) -> None:
+        if primal > 0.0 and dual > 0.0 and not 1.0 / _BALANCE < primal / dual < _BALANCE:
+            # A large primal residual asks for a smaller t, which lets the weights keep closer to the margins.
+            self._rescale(float(np.clip(np.sqrt(dual / primal), 1.0 / _MOST_BALANCE, _MOST_BALANCE)), True)
+
+    def _rescale(self, factor: float, step: bool = False) -> None:
+        self.dual *= factor
+        self._U *= factor
+        if step:
+            self.t *= factor
+
+
+def _relative(change: FloatArray, size: FloatArray) -> float:
+    """Ratio of norms; 0 where there is nothing to compare with."""
+    whole = float(np.linalg.norm(size))
+    return float(np.linalg.norm(change)) / whole if whole > 0.0 else 0.0
