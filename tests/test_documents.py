@@ -18,3 +18,10 @@ def test_python_blocks_run(page, capsys):
     gap = scope["trajectory"].direction_gap(scope["solution"])  # type: ignore[attr-defined]
     assert gap[-1] < 1e-3
     assert scope["solution"].status == "optimal"  # type: ignore[attr-defined]
+
+
+def test_the_norms_page_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/norms.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "docs/norms.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 3

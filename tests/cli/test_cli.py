@@ -77,6 +77,43 @@ def test_solve_prints_only_data_with_json(toy_file, capsys):
     assert summary["gap"] <= 1e-12
 
 
+@pytest.mark.parametrize("norm", ["fro", "nuc", "spec", "lp:1.75", "l1", "linf", "schatten:3"])
+def test_solve_in_every_norm_is_between_its_bounds(norm, toy_file, capsys):
+    assert main(["solve", str(toy_file), "--tokens", "1,1", "--norm", norm, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["status"] == "optimal"
+    # The data of the file: A_1 = [[1, 0], [-1, 0]], A_2 = [[0, 1], [0, 1]]. W = [[1/2, 1/2], [-1/2, 1/2]] meets both with equality and is
+    # half a rotation, so its entries and singular values are known; it is optimal in every norm that averaging over symmetries lowers.
+    expected = {
+        "fro": 1.0,
+        "nuc": 2**0.5,
+        "spec": 2**-0.5,
+        "lp:1.75": 4 ** (1 / 1.75) / 2,
+        "l1": 2.0,
+        "linf": 0.5,
+        "schatten:3": 2 ** (1 / 3) * 2**-0.5,
+    }
+    assert summary["norm"] == pytest.approx(expected[norm], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("programme", "tokens", "shape"),
+    [("prompt", "1,1", (2, 1)), ("decoder", "0,1", (2, 1)), ("sequence", "chosen", (2, 2)), ("causal", "chosen", (2, 2))],
+)
+def test_solve_other_programmes(programme, tokens, shape, tmp_path, capsys):
+    path, out = tmp_path / "toy.npz", tmp_path / "solution.npz"
+    X = np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.3, -0.2], [1.0, 1.0]]])
+    np.savez(path, X=X, y=np.array([1.0, -1.0]), chosen=np.array([[0, 1], [0, 1]]))
+    words = ["solve", str(path), "--programme", programme, "--tokens", tokens, "--out", str(out), "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "optimal"
+    from attsvm.files import load_arrays
+
+    arrays = load_arrays(out)
+    assert arrays["W"].shape == shape
+    assert arrays["margins"].min() == pytest.approx(1.0, abs=1e-9)
+
+
 def test_solve_writes_arrays_on_request(toy_file, tmp_path, capsys):
     out = tmp_path / "solution.safetensors"
     assert main(["solve", str(toy_file), "--tokens", "first", "--out", str(out)]) == 0

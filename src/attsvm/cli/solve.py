@@ -15,9 +15,16 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "solve",
         help="solve the max-margin programme of a token selection, with its certificate",
-        description="Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every other token t.",
+        description="Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every other token t, in any norm.",
     )
     add_data(parser)
+    parser.add_argument(
+        "--programme",
+        choices=_PROGRAMMES,
+        default="selection",
+        help="selection: W with the queries of the data; prompt: a vector p instead of W z; decoder: labels on the selected tokens; "
+        "sequence, causal: every position is a query (tokens: an (n, T) array of the file) (default selection)",
+    )
     parser.add_argument(
         "--tokens",
         default="optimal",
@@ -27,24 +34,24 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--norm", default="fro", help="see `attsvm list` (default fro)")
     parser.add_argument("--slack", type=positive_float, metavar="C", help="soft margin with penalty C")
-    parser.add_argument("--tol", type=positive_float, default=1e-9, help="relative duality gap asked for (default 1e-9)")
+    parser.add_argument("--tol", type=positive_float, help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write W, dual and margins to this .npz or .safetensors")
     add_output(parser)
     parser.set_defaults(run=run)
 
 
+_PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
 
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
     from attsvm.geometry import parse_norm
-    from attsvm.margins import selection_margins
     from attsvm.solvers import max_margin
 
     norm = parse_norm(options.norm)
     data, extras = _read(options)
-    margins = selection_margins(data, _tokens(options.tokens, data, extras))
+    margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
     solution = max_margin(margins, norm, slack=options.slack, tol=options.tol)
     if options.out is not None:
         from attsvm.files import save_arrays
@@ -66,8 +73,9 @@ def run(options: argparse.Namespace) -> int:
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"  {name:<{width}}  {value}")
-        for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
-            print(f"  sequence {sequence}: token {margins.selected[sequence]} must beat token {token}")
+        if options.programme in ("selection", "prompt"):
+            for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
+                print(f"  sequence {sequence}: token {margins.selected[sequence]} must beat token {token}")
     return 3 if solution.status == "inaccurate" else 0
 
 
@@ -85,6 +93,14 @@ def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         return data, {"v": head}
     dataset = load(options.data, **data_options(options))
     return dataset.encode(range(len(dataset))).data, {}
+
+
+def _programme(name: str, data: Any, tokens: Any) -> Any:
+    from attsvm.margins import decoder_margins, prompt_margins, selection_margins, sequence_margins
+
+    if name in ("sequence", "causal"):
+        return sequence_margins(data, tokens, causal=name == "causal")
+    return {"selection": selection_margins, "prompt": prompt_margins, "decoder": decoder_margins}[name](data, tokens)
 
 
 def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
@@ -122,6 +138,9 @@ def _summary(solution: Any) -> dict[str, Any]:
         "sequences": solution.margins.n,
         "constraints": solution.margins.m,
         "support_constraints": len(solution.support),
+        "rank": solution.rank,
+        "rank_bound": solution.rank_bound,
+        "unique": solution.unique,
         "certificate_residual": solution.farkas_residual() if solution.status == "infeasible" else None,
         "solver": solution.solver,
         "iterations": solution.iterations,
