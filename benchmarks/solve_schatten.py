@@ -21,34 +21,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
+from solve import SIZES, Found, instance  # sets one thread before NumPy is imported
 
-import numpy as np  # noqa: E402
+import numpy as np  # isort: skip
 
-from attsvm.data import AttentionData  # noqa: E402
-from attsvm.geometry import Nuclear, Schatten, Spectral  # noqa: E402
-from attsvm.margins import Margins, selection_margins  # noqa: E402
-from attsvm.solvers import max_margin  # noqa: E402
-from attsvm.solvers.certificates import certify_hard  # noqa: E402
+from attsvm.geometry import Nuclear, Schatten, Spectral
+from attsvm.margins import Margins
+from attsvm.solvers import max_margin
+from attsvm.solvers.certificates import certify_hard
 
-SIZES = {"S": (6, 8, 10), "M": (20, 16, 32), "L": (50, 32, 64), "XL": (200, 64, 128)}
 PEERS = {"SCS": ("S", "M", "L"), "CLARABEL": ("S", "M")}
 NORMS: dict[str, Schatten] = {"nuclear": Nuclear(), "spectral": Spectral(), "schatten:3": Schatten(3.0)}
-Found = tuple[np.ndarray, np.ndarray]
-
-
-def instance(n: int, T: int, d: int, seed: int) -> Margins:
-    """Random unit tokens and queries; the best token under a random signed head is selected."""
-    rng = np.random.default_rng(seed)
-
-    def unit(*shape: int) -> np.ndarray:
-        a = rng.standard_normal(shape)
-        return a / np.linalg.norm(a, axis=-1, keepdims=True)
-
-    v, Y = unit(d), np.where(rng.standard_normal(n) > 0, 1.0, -1.0)
-    X, Z = unit(n, T, d), unit(n, d)
-    return selection_margins(AttentionData(X, Y, Z), (Y[:, None] * (X @ v)).argmax(axis=1))
 
 
 def peer(margins: Margins, norm: Schatten, solver: str) -> Found:

@@ -153,7 +153,8 @@ def logarithmic(axis: Axis, values: NDArray[Any]) -> None:
 
     positive = values[np.isfinite(values) & (values > 0)]
     span = float(positive.max() / positive.min()) if len(positive) else 1.0
-    axis._set_axes_scale("log")  # type: ignore[attr-defined]
+    set_scale = axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale
+    set_scale("log")
     axis.set_major_locator(LogLocator(subs=(1.0,) if span >= 50 else (1.0, 2.0, 5.0), numticks=7 if span >= 50 else 12))
     axis.set_major_formatter(FuncFormatter(tick))
     axis.set_minor_formatter(NullFormatter())
