@@ -218,10 +218,10 @@ class AttentionData:
         duplicate = np.zeros(self.mask.shape, dtype=np.bool_)
         flat_tokens = self.tokens.reshape(-1, self.T, self.d_x) + 0.0  # -0.0 and 0.0 are the same token
         flat_mask, flat_out = self.mask.reshape(-1, self.T), duplicate.reshape(-1, self.T)
-        for tokens, mask, out in zip(flat_tokens, flat_mask, flat_out, strict=True):
-            visible = np.flatnonzero(mask)
-            _, first, inverse = np.unique(tokens[visible], axis=0, return_index=True, return_inverse=True)
-            out[visible] = first[inverse.reshape(-1)] != np.arange(len(visible))
+        for i in np.flatnonzero(_may_repeat(flat_tokens, flat_mask)):
+            visible = np.flatnonzero(flat_mask[i])
+            _, first, inverse = np.unique(flat_tokens[i, visible], axis=0, return_index=True, return_inverse=True)
+            flat_out[i, visible] = first[inverse.reshape(-1)] != np.arange(len(visible))
         return duplicate
 
     def without_duplicates(self) -> AttentionData:
@@ -258,6 +258,16 @@ class AttentionData:
         except InputError as error:
             name, _, rest = str(error).partition(" ")
             raise InputError(f"{path}: {_KEYS.get(name, name)} {rest}") from None
+
+
+def _may_repeat(tokens: FloatArray, mask: BoolArray) -> BoolArray:
+    """``(k,)``: False only for sequences without equal tokens, which one number per token shows: equal rows have equal projections."""
+    direction = np.cos(np.arange(1.0, tokens.shape[-1] + 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        keys = np.where(mask, np.einsum("ktd,d->kt", tokens, direction), np.nan)
+    ordered = np.sort(keys, axis=1)
+    repeated: BoolArray = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (mask & ~np.isfinite(keys)).any(axis=1)
+    return repeated
 
 
 _KEYS = {"tokens": "X", "labels": "y", "queries": "Z", "mask": "mask"}

@@ -139,7 +139,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_selectable(data)
         self.n_features_in_ = data.d_x
         self.train_indices_, self.validation_indices_ = split(data.labels, self.validation_size, self.random_state, "validation_size")
-        stages = Stages(None if self.checkpoint is None else Path(self.checkpoint), self._key(data))
+        stages = Stages(None, "") if self.checkpoint is None else Stages(Path(self.checkpoint), self._key(data))
 
         tokens, queries = root_mean_square(data.tokens, data.mask), root_mean_square(data.queries)
         scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / queries, data.mask)

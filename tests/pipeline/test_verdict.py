@@ -97,3 +97,15 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
     assert main(words) == 3
     assert "Undecided" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_defaults_of_the_command_line_and_of_the_estimator_are_one():
+    from dataclasses import asdict
+
+    from attsvm.pipeline.settings import FitSettings
+    from attsvm.sklearn import AttentionSVC
+
+    ours, theirs = asdict(FitSettings()), AttentionSVC().get_params()
+    shared = set(ours) & set(theirs)
+    assert {"lr", "steps", "tol", "joint_lr", "head_lr", "validation_size"} <= shared
+    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten
 from attsvm.margins import (
     Margins,
     finite_component,
@@ -227,3 +227,21 @@ def test_refusals() -> None:
         max_margin(replace(margins, rhs=rhs))
     with pytest.raises(InputError, match="right-hand sides must be zero or positive"):
         max_margin(replace(margins, rhs=-np.ones(margins.m)))
+
+
+def test_equalities_alone_are_solved_under_every_name_of_the_frobenius_norm():
+    margins = Margins(
+        differences=np.array([[1.0, 0.0], [1.0, 1.0]]),
+        queries=np.array([[1.0]]),
+        offsets=np.array([0, 2]),
+        rhs=np.array([2.0, -1.0]),
+        token=np.array([0, 1]),
+        selected=np.array([2]),
+        equality=np.array([True, True]),
+    )
+    for norm in (Frobenius(), Lp(2.0), Schatten(2.0)):
+        solution = max_margin(margins, norm)
+        assert solution.status == "optimal"
+        np.testing.assert_allclose(solution.W[:, 0], [2.0, -3.0], atol=1e-12)
+    with pytest.raises(InputError, match="other norms than the Frobenius norm"):
+        max_margin(margins, Nuclear())

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, default_folder, positive_float, positive_int, share
+from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
-    # option: (type, default, help)
-    "seed": (int, 0, "decides the split and every random draw"),
-    "test_size": (share, 0.25, "share of the sequences held out for evaluation"),
-    "validation_size": (share, 0.15, "share of the rest that chooses the step of joint training"),
-    "joint_steps": (positive_int, 300, "steps of joint training of W and head"),
-    "joint_lr": (positive_float, 0.1, "length of a step of W in joint training"),
-    "head_lr": (positive_float, 0.1, "length of a step of the head in joint training"),
-    "steps": (positive_int, None, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
-    "lr": (positive_float, 16.0, "length of a step of the selection stage"),
-    "records": (positive_int, 60, "log-spaced records of each stage"),
-    "tol": (positive_float, 1e-9, "relative duality gap asked of the max-margin solution"),
-    "slack": (positive_float, 1.0, "penalty C of the soft margin, used when the hard margin is infeasible"),
-    "solve_seconds": (positive_float, 600.0, "time after which the solver hands over what it has, uncertified"),
-    "saturation": (share, 0.99, "softmax probability from which a token counts as selected"),
+    # option: (type, help); defaults are those of FitSettings
+    "seed": (int, "decides the split and every random draw"),
+    "test_size": (share, "share of the sequences held out for evaluation"),
+    "validation_size": (share, "share of the rest that chooses the step of joint training"),
+    "joint_steps": (positive_int, "steps of joint training of W and head"),
+    "joint_lr": (positive_float, "length of a step of W in joint training"),
+    "head_lr": (positive_float, "length of a step of the head in joint training"),
+    "steps": (positive_int, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
+    "lr": (positive_float, "length of a step of the selection stage"),
+    "records": (positive_int, "log-spaced records of each stage"),
+    "tol": (positive_float, "relative duality gap asked of the max-margin solution"),
+    "slack": (positive_float, "penalty C of the soft margin, used when the hard margin is infeasible"),
+    "solve_seconds": (positive_float, "time after which the solver hands over what it has, uncertified"),
+    "saturation": (share, "softmax probability from which a token counts as selected"),
 }
 
 
@@ -37,7 +38,9 @@ def add_parser(commands: Any) -> None:
     )
     add_data(parser)
     group = parser.add_argument_group("training")
-    for name, (kind, default, text) in _NUMBERS.items():
+    defaults = FitSettings()
+    for name, (kind, text) in _NUMBERS.items():
+        default = getattr(defaults, name)
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="X", help=_help(text, default))
     group.add_argument("--norm", default="fro", help="norm of the max-margin programme (see `attsvm list`)")
     group.add_argument("--merge-duplicates", action="store_true", help="mask repeated tokens of a sequence instead of refusing them")
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.datasets import load
     from attsvm.errors import InputError
     from attsvm.geometry import Frobenius, parse_norm
-    from attsvm.pipeline import FitSettings, fit_dataset
+    from attsvm.pipeline.fit import fit_dataset
 
     if parse_norm(options.norm) != Frobenius():
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,12 @@ from attsvm.fitting.stage import Progress
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.examples import choose_examples
 from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
+from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
+from attsvm.report import write as write_report
 from attsvm.runs import RunFolder, environment, finished_run, write_json
 from attsvm.runs.folder import FORMAT
 from attsvm.sklearn import AttentionSVC
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """Everything about a fit that the user can choose; the defaults suit data of a few hundred to ten thousand sequences."""
-
-    seed: int = 0
-    test_size: float = 0.25
-    validation_size: float = 0.15
-    joint_steps: int = 300
-    joint_lr: float = 0.1
-    head_lr: float = 0.1
-    steps: int | None = None
-    lr: float = 16.0
-    records: int = 60
-    tol: float = 1e-9
-    slack: float = 1.0
-    solve_seconds: float = 600.0
-    saturation: float = 0.99
-    merge_duplicates: bool = False
 
 
 def fit_dataset(
@@ -109,9 +91,7 @@ def fit_dataset(
             "verdict": verdict(results, stated),
             "timing": timing,
         }
-        from attsvm.report import write
-
-        write(run_folder.path, run)
+        write_report(run_folder.path, run)
         run_folder.finish(run)
     return run
 

@@ -42,10 +42,13 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
     if request.slack is not None:
         raise InputError("the soft margin takes no equalities; leave out slack, or penalise fewer constraints")
     if (margins.rhs[equal] != 0).any():
-        if equal.all() and type(norm) is Frobenius:
+        if equal.all() and norm == Frobenius():
             return _least_norm(margins, norm, request)
         c = int(np.flatnonzero(equal & (margins.rhs != 0))[0])
-        raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; next to inequalities the right-hand sides of equalities must be zero")
+        raise InputError(
+            f"margins.rhs[{c}] is {margins.rhs[c]:g}; next to inequalities the right-hand sides of equalities must be zero, "
+            "and so they must in other norms than the Frobenius norm"
+        )
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])

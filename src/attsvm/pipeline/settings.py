@@ -1,0 +1,28 @@
+"""What the user of a fit can choose, without anything heavy: the command line shows these defaults in its help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Everything about a fit that the user can choose; the defaults suit data of a few hundred to ten thousand sequences.
+
+    Those that :class:`attsvm.sklearn.AttentionSVC` has too mean the same there and have the same defaults.
+    """
+
+    seed: int = 0
+    test_size: float = 0.25
+    validation_size: float = 0.15
+    joint_steps: int = 300
+    joint_lr: float = 0.1
+    head_lr: float = 0.1
+    steps: int | None = None
+    lr: float = 16.0
+    records: int = 60
+    tol: float = 1e-9
+    slack: float = 1.0
+    solve_seconds: float = 600.0
+    saturation: float = 0.99
+    merge_duplicates: bool = False
