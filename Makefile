@@ -37,8 +37,9 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/solve.py
-	$(BIN)/python benchmarks/train.py
+	$(BIN)/attsvm bench solve
+	$(BIN)/attsvm bench step --parameters 10M
+	$(BIN)/attsvm bench train
 
 clean:
 	rm -rf $(VENV) docs/_build build dist

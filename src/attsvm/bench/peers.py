@@ -1,0 +1,115 @@
+"""Who takes part in the solver benchmark, in which norms, and what must be installed for it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from attsvm.bench import conic, quadratic
+from attsvm.bench.quadratic import Answer
+from attsvm.errors import InputError
+from attsvm.geometry import Norm
+from attsvm.margins import Margins
+
+Solve = Callable[[Margins, Norm, float], Answer]
+Batch = Callable[[Sequence[Margins], Norm, float], list[Answer]]
+
+OURS = "attsvm"
+
+
+def kind(norm: Norm) -> str:
+    """``fro``, ``l1``, ``linf``, ``nuc``, ``spec``, or the family ``lp`` or ``schatten`` of exponents strictly between 1 and infinity."""
+    return {"lp:1": "l1", "lp:inf": "linf"}.get(norm.name, norm.name.partition(":")[0])
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A solver under a name.
+
+    Attributes:
+        solve: ``(margins, norm, accuracy)`` to weights and multipliers; ``None`` for the multipliers of a solver that reports none.
+        norms: kinds of norms that it takes, see :func:`kind`.
+        packages: modules that it imports.
+        tolerance: False for a solver without tolerances, which is asked once instead of once per accuracy.
+        batch: how it solves many programmes at once, where the benchmark of many small ones includes it.
+    """
+
+    solve: Solve
+    norms: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    tolerance: bool = True
+    batch: Batch | None = None
+
+    def takes(self, norm: Norm) -> bool:
+        """Whether the norm is one of its own."""
+        return kind(norm) in self.norms
+
+    def missing(self) -> list[str]:
+        """Packages that are not installed."""
+        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+
+
+def _ours(margins: Margins, norm: Norm, accuracy: float) -> Answer:
+    from attsvm.solvers import max_margin
+
+    solution = max_margin(margins, norm, tol=accuracy)
+    return solution.W, solution.dual
+
+
+def _our_batch(many: Sequence[Margins], norm: Norm, accuracy: float) -> list[Answer]:
+    from attsvm.solvers import max_margin
+
+    return [(solution.W, solution.dual) for solution in max_margin(many, norm, tol=accuracy)]
+
+
+def _one_by_one(many: Sequence[Margins], norm: Norm, accuracy: float, *, solve: Solve) -> list[Answer]:
+    return [solve(margins, norm, accuracy) for margins in many]
+
+
+_CVXPY = {"OSQP": ("cvxpy", "osqp"), "CLARABEL": ("cvxpy", "clarabel"), "SCS": ("cvxpy", "scs"), "HIGHS": ("cvxpy", "highspy")}
+
+
+def _cvxpy(solver: str, *norms: str, power_cones: bool = False) -> Peer:
+    return Peer(partial(conic.through_cvxpy, solver=solver, power_cones=power_cones), norms, _CVXPY[solver])
+
+
+def _reduced(solver: str) -> Peer:
+    return Peer(partial(conic.reduced_through_cvxpy, solver=solver), ("nuc", "spec"), _CVXPY[solver])
+
+
+PEERS: dict[str, Peer] = {
+    OURS: Peer(_ours, ("fro", "l1", "linf", "nuc", "spec", "lp", "schatten"), batch=_our_batch),
+    "daqp": Peer(quadratic.daqp, ("fro",), ("daqp",), batch=partial(_one_by_one, solve=quadratic.daqp)),
+    "piqp": Peer(quadratic.piqp, ("fro",), ("piqp",), batch=partial(_one_by_one, solve=quadratic.piqp)),
+    "quadprog": Peer(quadratic.quadprog, ("fro",), ("quadprog",), tolerance=False),
+    "nnls": Peer(quadratic.nnls, ("fro",), tolerance=False),
+    "clarabel": Peer(quadratic.clarabel, ("fro",), ("clarabel",)),
+    "linearsvc": Peer(quadratic.linear_svc, ("fro",)),
+    "svc": Peer(quadratic.svc, ("fro",)),
+    "highs": Peer(conic.highs, ("l1", "linf")),
+    "cvxpy-osqp": _cvxpy("OSQP", "fro"),
+    "cvxpy-highs": _cvxpy("HIGHS", "l1", "linf"),
+    "cvxpy-clarabel": _cvxpy("CLARABEL", "fro", "lp", "l1", "linf", "nuc", "spec"),
+    "cvxpy-clarabel-power": _cvxpy("CLARABEL", "lp", power_cones=True),
+    "cvxpy-clarabel-qr": _reduced("CLARABEL"),
+    "cvxpy-scs": _cvxpy("SCS", "nuc", "spec"),
+    "cvxpy-scs-qr": _reduced("SCS"),
+}
+"""Every contestant by name, ours first. A new peer is a new line here."""
+
+
+def choose(names: str) -> list[str]:
+    """Ours and the peers that ``names`` lists: ``all``, ``none``, or names separated by commas.
+
+    Raises:
+        InputError: a name is not in the registry.
+    """
+    if names in ("all", "none"):
+        return list(PEERS) if names == "all" else [OURS]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in PEERS:
+            raise InputError(f"unknown peer {name!r}; known peers: {', '.join(name for name in PEERS if name != OURS)}")
+    return [name for name in PEERS if name == OURS or name in wanted]

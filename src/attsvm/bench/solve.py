@@ -1,0 +1,200 @@
+"""The solver benchmark: which solver reaches which certified accuracy, how often, and in how much CPU time.
+
+A cell is one solver asked for one accuracy on one instance. A solver that meets its own tolerance but not the certificate has not
+reached the accuracy, and one that surpasses it counts for every accuracy that it reached: the table shows the quickest run that did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.bench.certify import certified_gap
+from attsvm.bench.instances import SIZES, RefusedError, random_instance
+from attsvm.bench.machine import load
+from attsvm.bench.peers import OURS, PEERS, Peer
+from attsvm.bench.quadratic import Answer
+from attsvm.bench.record import Cells
+from attsvm.bench.worker import OVER, Worker, cpu_limit
+from attsvm.data import FloatArray
+from attsvm.errors import InputError
+from attsvm.geometry import Norm, parse_norm
+from attsvm.margins import Margins
+
+Progress = Callable[[str, int, int], None]
+
+FINISHED, REFUSED, MISSING, NOT_TRIED = "finished", "refused", "not installed", "not tried"
+MANY = "many"
+"""The size name of the batch of small programmes."""
+
+_WARM_UP = (2, 3, 4)
+_REPEAT_BELOW = 0.1  # a solve shorter than this many CPU seconds is repeated, and its median counts
+_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        norms: as on the command line.
+        sizes: names of ``SIZES``.
+        accuracies: certified gaps asked for, each in (0, 1).
+        seeds: instances per size; ``None`` for three of size S and one of each larger size.
+        seconds: CPU limit of one solve.
+        peers: names of contestants.
+        batch: programmes of size S in the benchmark of many small ones; 0 leaves it out.
+        threads: of every solver.
+    """
+
+    norms: tuple[str, ...]
+    sizes: tuple[str, ...]
+    accuracies: tuple[float, ...]
+    seeds: int | None
+    seconds: float
+    peers: tuple[str, ...]
+    batch: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        for norm in self.norms:
+            parse_norm(norm)
+        for size in self.sizes:
+            if size not in SIZES:
+                raise InputError(f"unknown size {size!r}; known sizes: {', '.join(SIZES)}")
+        for accuracy in self.accuracies:
+            if not 0.0 < accuracy < 1.0:
+                raise InputError(f"accuracy {accuracy:g} is not a relative gap; give numbers between 0 and 1, such as 1e-6")
+
+    def instances(self, size: str) -> int:
+        """How many instances of a size are drawn."""
+        return self.seeds or (3 if size == "S" else 1)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields, JSON-ready."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def identities(plan: Plan, name: str, peer: Peer) -> Iterator[dict[str, Any]]:
+    """The cells of one contestant, easiest first: what is over the limit there need not be tried harder."""
+    for norm in plan.norms:
+        if not peer.takes(parse_norm(norm)):
+            continue
+        sizes = sorted(plan.sizes, key=list(SIZES).index)
+        accuracies = sorted(plan.accuracies, reverse=True) if peer.tolerance else [min(plan.accuracies)]
+        if plan.batch and peer.batch is not None and parse_norm(norm).name == "fro":
+            for asked in accuracies:
+                yield {"solver": name, "norm": norm, "size": MANY, "count": plan.batch, "seed": 0, "asked": asked}
+        for size in sizes:
+            for asked in accuracies:
+                for seed in range(plan.instances(size)):
+                    yield {"solver": name, "norm": norm, "size": size, "count": 1, "seed": seed, "asked": asked}
+
+
+def run(plan: Plan, cells: Cells, progress: Progress, peers: Mapping[str, Peer] = PEERS) -> list[dict[str, Any]]:
+    """Every cell of the plan, measured or taken from ``cells``."""
+    todo = {name: list(identities(plan, name, peers[name])) for name in plan.peers}
+    total, done = sum(map(len, todo.values())), 0
+    results: list[dict[str, Any]] = []
+    for name, wanted in todo.items():
+        missing = peers[name].missing()
+        with Worker(functools.partial(measure, peers[name]), threads=plan.threads) as worker:
+            mine: list[dict[str, Any]] = []
+            for identity in wanted:
+                cell = cells.get(identity)
+                if cell is None:
+                    progress(f"{name} {identity['norm']} {identity['size']}", done, total)
+                    cell = cells.put(identity, _cell(identity, mine, missing, worker, plan.seconds))
+                mine.append(cell)
+                done += 1
+            results += mine
+    progress("done", total, total)
+    return results
+
+
+def _cell(identity: dict[str, Any], earlier: list[dict[str, Any]], missing: list[str], worker: Worker, seconds: float) -> dict[str, Any]:
+    if missing:
+        return {"outcome": MISSING, "reason": f"{', '.join(missing)}: pip install 'attsvm[peers]'"}
+    easier = next((cell for cell in earlier if _easier(cell, identity)), None)
+    if easier is not None:
+        return {"outcome": NOT_TRIED, "reason": f"{easier['outcome']} at {easier['size']}, {easier['asked']:.0e}"}
+    before = load()
+    result = worker(identity, seconds)
+    return {**result, "load": [before, load()]}
+
+
+def _easier(cell: dict[str, Any], identity: dict[str, Any]) -> bool:
+    """Whether ``cell`` was over the limit at an easier task: a smaller size, or the same instance at a coarser accuracy."""
+    if cell["outcome"] != OVER or cell["norm"] != identity["norm"]:
+        return False
+    if cell["size"] == identity["size"]:
+        return bool(cell["seed"] == identity["seed"])
+    return MANY not in (cell["size"], identity["size"])
+
+
+def measure(peer: Peer, job: tuple[dict[str, Any], float]) -> dict[str, Any]:
+    """Solve one cell in this process, under its CPU limit, and certify the answer; a short solve is repeated."""
+    identity, seconds = job
+    norm, asked = parse_norm(identity["norm"]), identity["asked"]
+    size = "S" if identity["size"] == MANY else identity["size"]
+    many = [random_instance(*SIZES[size], identity["seed"] + k) for k in range(identity["count"])]
+    solve = functools.partial(_solve, peer, many, norm, asked, batch=identity["size"] == MANY)
+    _warm_up(peer, identity["norm"])
+    try:
+        with cpu_limit(seconds):
+            elapsed, answers = _timed(solve)
+    except RefusedError as reason:
+        return {"outcome": REFUSED, "reason": str(reason)}
+    # While the limit is armed the kernel counts CPU time in ticks of milliseconds: a short solve is timed again without it.
+    times = [elapsed] if elapsed > _REPEAT_BELOW else []
+    while len(times) < _REPEATS and sum(times) < _REPEAT_BELOW:
+        elapsed, answers = _timed(solve)
+        times.append(elapsed)
+    gaps, own = [], True
+    for margins, (W, dual) in zip(many, answers, strict=True):
+        own = own and dual is not None
+        lam = _our_bound(margins, norm) if dual is None else np.asarray(dual)
+        gaps.append(certified_gap(margins, norm, np.asarray(W), lam))
+    return {
+        "outcome": FINISHED,
+        "seconds": statistics.median(times),
+        "repeats": len(times),
+        "gaps": gaps,
+        "multipliers": "its own" if own else OURS,
+    }
+
+
+def _timed(solve: Callable[[], list[Answer]]) -> tuple[float, list[Answer]]:
+    """CPU seconds of all threads, and the answers."""
+    start = time.process_time()
+    answers = solve()
+    return time.process_time() - start, answers
+
+
+@functools.cache
+def _warm_up(peer: Peer, norm: str) -> None:
+    """Imports and compilation, once per process and norm; a failure shows again where it counts."""
+    tiny = [random_instance(*_WARM_UP, 0)]
+    for batch in (False, True) if peer.batch else (False,):
+        with contextlib.suppress(Exception):
+            _solve(peer, tiny, parse_norm(norm), 1e-3, batch=batch)
+
+
+def _solve(peer: Peer, many: list[Margins], norm: Norm, asked: float, *, batch: bool) -> list[Answer]:
+    if batch and peer.batch is not None:
+        return peer.batch(many, norm, asked)
+    return [peer.solve(margins, norm, asked) for margins in many]
+
+
+def _our_bound(margins: Margins, norm: Norm) -> FloatArray:
+    """Our multipliers, for solvers that report none."""
+    dual = PEERS[OURS].solve(margins, norm, 1e-10)[1]
+    assert dual is not None
+    return dual

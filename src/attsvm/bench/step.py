@@ -1,0 +1,279 @@
+"""The optimiser benchmark: time, memory traffic and memory of one step.
+
+Contestants step parameter lists of their own with shared gradients, in rounds: everybody steps once, then everybody again, so that a
+drift of the machine meets all alike. Ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrices, shapes
+from attsvm.bench.machine import load
+from attsvm.bench.record import Cells
+from attsvm.errors import InputError
+
+Progress = Callable[[str, int, int], None]
+
+_BYTES = 4  # of a float32
+_COPIED = 64 << 20  # numbers in the buffer whose copy measures the bandwidth
+_SHARE = 0.4  # of the free memory that the contestants of a round may take together
+_WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: parameter lists by name, device, threads, rounds, and seconds after which a contestant is not asked again."""
+
+    parameters: tuple[str, ...]
+    device: str
+    threads: int
+    rounds: int
+    seconds: float
+    contenders: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            if name not in LISTS:
+                raise InputError(f"unknown parameter list {name!r}; known lists: {', '.join(LISTS)}")
+        for name in self.contenders:
+            if name not in CONTENDERS:
+                raise InputError(f"unknown optimiser {name!r}; known optimisers: {', '.join(CONTENDERS)}")
+        if self.device not in ("cpu", "cuda"):
+            raise InputError(f"unknown device {self.device!r}; use cpu or cuda")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("--device cuda needs a GPU that this PyTorch can use, and there is none; use --device cpu")
+        for name in self.parameters:
+            needed, free = 5 * _BYTES * _count(shapes(name)), _free_memory(self.device)
+            if needed > free:
+                raise InputError(
+                    f"the list {name} needs {needed / 2**30:.1f} GiB for one optimiser and {free / 2**30:.1f} GiB are free;"
+                    " choose a smaller --parameters"
+                )
+
+    @property
+    def by_cpu(self) -> bool:
+        """Whether ratios are of CPU time, which other work on the machine disturbs less; it means nothing for several threads or a GPU."""
+        return self.device == "cpu" and self.threads == 1
+
+    def settings(self) -> dict[str, Any]:
+        """The fields, JSON-ready."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+class Runner:
+    """One optimiser over parameters of its own, and the times of its steps."""
+
+    def __init__(self, name: str, gradients: list[Tensor]) -> None:
+        self.name = name
+        self.parameters = [torch.nn.Parameter(torch.randn_like(gradient) * 0.02) for gradient in gradients]
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer = CONTENDERS[name].make(list(self.parameters))
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+        self.temporary: int | None = None
+
+    def step(self) -> tuple[float, float]:
+        """Wall and CPU seconds of a step, to its end on the device."""
+        _synchronise(self.parameters[0].device)
+        wall, cpu = time.perf_counter(), time.process_time()
+        self.optimizer.step()
+        _synchronise(self.parameters[0].device)
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+    def warm_up(self) -> None:
+        """Build the state, compile, and see what a step needs besides."""
+        for _ in range(_WARM_UP):
+            self.step()
+        with peak_memory(self.parameters[0].device) as peak:
+            self.step()
+        self.temporary = peak[0]
+
+    def round(self) -> None:
+        """One measured step."""
+        wall, cpu = self.step()
+        self.wall.append(wall)
+        self.cpu.append(cpu)
+
+    def state_bytes(self) -> int:
+        """Bytes of all tensors of the state, counters apart."""
+        tensors = (value for state in self.optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
+        return sum(tensor.nbytes for tensor in tensors if tensor.ndim)
+
+
+def run(plan: Plan, cells: Cells, progress: Progress) -> list[dict[str, Any]]:
+    """Every cell of the plan, measured or taken from ``cells``."""
+    lots = [(name, lot) for name in plan.parameters for lot in _lots(plan, name)]
+    results = []
+    with _threads(plan.threads):
+        for done, (name, lot) in enumerate(lots):
+            progress(f"{name} parameters", done, len(lots))
+            identities = [{"parameters": name, "optimiser": contender, "device": plan.device, "threads": plan.threads} for contender in lot]
+            known = [cells.get(identity) for identity in identities]
+            if any(cell is None for cell in known):
+                known = [cells.put(identity, figures) for identity, figures in zip(identities, _measure(plan, name, lot), strict=True)]
+            results += [cell for cell in known if cell is not None and cell not in results]
+    progress("done", len(lots), len(lots))
+    return results
+
+
+def _lots(plan: Plan, name: str) -> Iterator[list[str]]:
+    """Contestants that fit into the memory together, each with the one it is compared with."""
+    budget = _SHARE * _free_memory(plan.device) / (_BYTES * _count(shapes(name)))
+    for matrices in (False, True):
+        lot: list[str] = []
+        for contender in (each for each in plan.contenders if CONTENDERS[each].matrices == matrices):
+            joined = list(dict.fromkeys([*lot, CONTENDERS[contender].reference, contender]))
+            if lot and sum(1 + CONTENDERS[each].state for each in joined) > budget - 1:
+                yield lot
+                joined = list(dict.fromkeys([CONTENDERS[contender].reference, contender]))
+            lot = joined
+        if lot:
+            yield lot
+
+
+def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
+    """The figures of the contestants of one lot, in its order."""
+    before = load()
+    torch.manual_seed(0)
+    wanted = hidden_matrices(name) if CONTENDERS[lot[0]].matrices else shapes(name)
+    gradients = [torch.randn(shape, device=plan.device) * 1e-3 for shape in wanted]
+    bandwidth = copy_bandwidth(plan.device)
+    runners: dict[str, Runner] = {}
+    refused: dict[str, str] = {}
+    for contender in lot:
+        try:
+            runner = Runner(contender, gradients)
+            runner.warm_up()
+        except (AttributeError, TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+            refused[contender] = f"{type(error).__name__}: {error}"[:200]
+        else:
+            runners[contender] = runner
+    for _ in range(plan.rounds):
+        for runner in runners.values():
+            if sum(runner.wall) < plan.seconds:
+                runner.round()
+    count = _count(wanted)
+    figures: list[dict[str, Any]] = []
+    for contender in lot:
+        if contender in refused:
+            figures.append({"outcome": "not available", "reason": refused[contender], "count": count})
+            continue
+        reference = runners.get(CONTENDERS[contender].reference)
+        figures.append({"outcome": "finished", **_figures(runners[contender], reference, count, by_cpu=plan.by_cpu), "copy": bandwidth})
+        figures[-1]["load"] = [before, load()]
+    del runners
+    gc.collect()
+    return figures
+
+
+def _figures(runner: Runner, reference: Runner | None, count: int, *, by_cpu: bool) -> dict[str, Any]:
+    contender: Contender = CONTENDERS[runner.name]
+    ratio = None
+    if reference is not None:
+        pairs = zip(runner.cpu, reference.cpu, strict=False) if by_cpu else zip(runner.wall, reference.wall, strict=False)
+        ratio = statistics.median(mine / max(theirs, 1e-9) for mine, theirs in pairs)
+    wall = statistics.median(runner.wall)
+    low, high = (statistics.quantiles(runner.wall, n=4)[k] for k in (0, 2)) if len(runner.wall) > 1 else (wall, wall)
+    state = runner.state_bytes()
+    return {
+        "count": count,
+        "rounds": len(runner.wall),
+        "wall": wall,
+        "wall_quartiles": [low, high],
+        "cpu": statistics.median(runner.cpu),
+        "ratio": ratio,
+        "reference": contender.reference,
+        "bytes_per_second": contender.traffic * _BYTES * count / wall,
+        "state_bytes": state,
+        "temporary_bytes": runner.temporary,
+        "peak_bytes": None if runner.temporary is None else 2 * _BYTES * count + state + runner.temporary,
+    }
+
+
+def copy_bandwidth(device: str) -> float:
+    """Bytes per second, read and written, of copying one large tensor into another; the median of five."""
+    source = torch.ones(_COPIED, device=device)
+    target = torch.empty_like(source)
+    times = []
+    for _ in range(7):
+        _synchronise(source.device)
+        start = time.perf_counter()
+        target.copy_(source)
+        _synchronise(source.device)
+        times.append(time.perf_counter() - start)
+    return 2 * source.nbytes / statistics.median(times[2:])
+
+
+@contextlib.contextmanager
+def peak_memory(device: torch.device) -> Iterator[list[int | None]]:
+    """Bytes that the block needed on top of what was there: asked of CUDA, or of Linux; ``[None]`` where neither can say."""
+    peak: list[int | None] = [None]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        yield peak
+        peak[0] = torch.cuda.max_memory_allocated(device) - before
+        return
+    try:
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)  # what was freed earlier would be reused without showing
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+        resident = _status("VmRSS")
+    except OSError:
+        yield peak
+        return
+    yield peak
+    peak[0] = max(0, _status("VmHWM") - resident)
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+
+
+def _free_memory(device: str) -> int:
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2 if hasattr(os, "sysconf") else 4 << 30
+
+
+def _count(wanted: list[tuple[int, ...]]) -> int:
+    return sum(map(math.prod, wanted))
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    import numba
+
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(count)
+    numba.set_num_threads(min(count, before[1]))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])

@@ -1,0 +1,186 @@
+"""``attsvm bench``: this machine, attsvm against its peers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from attsvm.cli.arguments import add_output, positive_float, positive_int
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure this machine: attsvm against its peers",
+        description="Measure attsvm and every installed peer on the same instances in the same run.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="WHAT", required=True)
+    for add in (_add_solve, _add_step, _add_train):
+        add(kinds)
+
+
+def _add_solve(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "solve",
+        help="max-margin solvers: CPU seconds and success rates at certified accuracies",
+        description="Solve the same max-margin programmes with attsvm and its peers; certify every answer with one formula.",
+    )
+    parser.add_argument("--norms", default="fro,lp:1.75,l1,linf,nuc,spec", help="names from `attsvm list` (default %(default)s)")
+    parser.add_argument("--sizes", default="S,M", help="of S, M, L, XL, XXL, H (default %(default)s)")
+    parser.add_argument("--accuracies", default="1e-3,1e-6,1e-9", help="certified relative gaps (default %(default)s)")
+    parser.add_argument("--seeds", type=positive_int, metavar="K", help="instances of each size (default 3 of S, 1 of each larger size)")
+    parser.add_argument(
+        "--seconds", type=positive_float, default=5.0, metavar="LIMIT", help="CPU seconds one solve may take (default %(default)s)"
+    )
+    parser.add_argument("--peers", default="all", help="all, none, or names separated by commas (default %(default)s)")
+    parser.add_argument(
+        "--batch", type=_count, default=200, metavar="N", help="programmes in the batch of small ones, 0 for none (default %(default)s)"
+    )
+    _add_shared(parser)
+    parser.set_defaults(run=run_solve)
+
+
+def _add_step(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "step",
+        help="optimiser steps: time, bytes per second and memory beside torch's optimisers",
+        description="Step a list of transformer parameters with every optimiser of attsvm and torch, in interleaved rounds.",
+    )
+    parser.add_argument("--parameters", default="10M,100M", help="of 1M, 10M, 100M, 1G (default %(default)s)")
+    parser.add_argument("--optimisers", default="all", help="all, or names separated by semicolons (default %(default)s)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default %(default)s)")
+    parser.add_argument("--rounds", type=positive_int, default=9, metavar="N", help="measured steps of each (default %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=positive_float,
+        default=20.0,
+        metavar="LIMIT",
+        help="wall seconds of measured steps after which an optimiser takes no further round (default %(default)s)",
+    )
+    _add_shared(parser)
+    parser.set_defaults(run=run_step)
+
+
+def _add_train(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "train",
+        help="training many seeds at once beside the textbook loop",
+        description="Train attention layers with this library's batched kernels and with the loop that everybody writes.",
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
+    _add_shared(parser)
+    parser.set_defaults(run=run_train)
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=positive_int, default=1, metavar="N", help="of every numerical library (default %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write bench.md and bench.json there; finished cells are not measured again"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="throw away another benchmark that lies in DIR")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_output(parser)
+
+
+def run_solve(options: argparse.Namespace) -> int:
+    """Measure solvers, print the tables."""
+    from attsvm.bench import peers, ranking, solve
+
+    plan = solve.Plan(
+        norms=_words(options.norms, "norms"),
+        sizes=_words(options.sizes, "sizes"),
+        accuracies=tuple(_number(word) for word in _words(options.accuracies, "accuracies")),
+        seeds=options.seeds,
+        seconds=options.seconds,
+        peers=tuple(peers.choose(options.peers)),
+        batch=options.batch,
+        threads=options.threads,
+    )
+
+    def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
+        measured = solve.run(plan, cells, progress)
+        rows = ranking.summary(plan, measured)
+        return {"cells": measured, "table": rows}, ranking.tables(plan, rows, measured)
+
+    return _record("solve", plan.settings(), options, measure)
+
+
+def run_step(options: argparse.Namespace) -> int:
+    """Measure optimisers, print the tables."""
+    from attsvm.bench import contenders, step, step_table
+
+    chosen = contenders.CONTENDERS if options.optimisers == "all" else _words(options.optimisers, "optimisers", ";")
+    plan = step.Plan(
+        parameters=_words(options.parameters, "parameters"),
+        device=options.device,
+        threads=options.threads,
+        rounds=options.rounds,
+        seconds=options.seconds,
+        contenders=tuple(chosen),
+    )
+
+    def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
+        measured = step.run(plan, cells, progress)
+        return {"cells": measured}, step_table.tables(measured, by_cpu=plan.by_cpu)
+
+    return _record("step", plan.settings(), options, measure)
+
+
+def run_train(options: argparse.Namespace) -> int:
+    """Measure training, print the table."""
+    from attsvm.bench import train
+
+    def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
+        measured = train.run(options.threads, cells, progress, quick=options.quick)
+        return {"cells": measured}, train.table(measured)
+
+    return _record("train", {"threads": options.threads, "quick": options.quick}, options, measure)
+
+
+def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, measure: Any) -> int:
+    """Measure inside the run folder, write both files, print one of them."""
+    from attsvm.bench import machine, record, tables
+    from attsvm.cli.progress import Progress
+
+    progress = Progress(quiet=options.quiet)
+    before = machine.load()
+    try:
+        with record.recording(options.out, kind, settings, overwrite=options.overwrite) as cells:
+            content, text = measure(cells, progress)
+            progress.close()
+            document = record.document(kind, settings, options.command_line, before, options.threads, **content)
+            text = f"{text}\n\n{tables.origin(document)}"
+            if options.out is not None:
+                record.write(options.out, document, text)
+    finally:
+        progress.close()
+    print(json.dumps(document, indent=1, ensure_ascii=False) if options.json else text)
+    return 0
+
+
+def _words(text: str, what: str, separator: str = ",") -> tuple[str, ...]:
+    from attsvm.errors import InputError
+
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(separator) if word.strip()))
+    if not words:
+        raise InputError(f"--{what} is empty; give names separated by {separator!r}")
+    return words
+
+
+def _number(text: str) -> float:
+    from attsvm.errors import InputError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"accuracy {text!r} is not a number; give relative gaps such as 1e-6") from None
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
+    return value

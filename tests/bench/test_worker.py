@@ -1,0 +1,35 @@
+"""Whatever a job does, the call comes back, says what happened, and the next job is served."""
+
+import time
+
+import pytest
+
+from attsvm.bench.worker import FAILED, OVER, Worker
+
+
+def test_it_survives_jobs_that_spin_sleep_raise_and_die(strange, capfd):
+    began = time.perf_counter()
+    with Worker(strange.work, threads=1, grace=0.5) as worker:
+        assert worker("fine", 0.3) == {"outcome": "finished", "what": "fine", "threads": "1"}
+        assert worker("spin", 0.3)["outcome"] == OVER
+        assert worker("fine", 0.3)["what"] == "fine"
+        assert worker("raise", 0.3) == {"outcome": FAILED, "reason": "ArithmeticError: no pivot"}
+        assert worker("die", 0.3) == {"outcome": FAILED, "reason": "the process ended with signal 11"}
+        assert worker("sleep", 0.1) == {"outcome": OVER, "reason": "ended after 0.8 s of wall clock"}
+        process = worker._process
+    assert process is None
+    assert time.perf_counter() - began < 60  # the limits are 0.3 s; the rest is starting five processes on a busy machine
+    assert "noise" not in capfd.readouterr().out
+
+
+def test_a_process_that_never_answers_is_over_the_limit(strange):
+    with Worker(strange.work, startup=0.0) as worker:
+        assert worker("fine", 1.0) == {"outcome": OVER, "reason": "not ready after 0 s"}
+
+
+@pytest.mark.parametrize("seconds", [0.05])
+def test_the_limit_counts_cpu_time_and_not_waiting(strange, seconds):
+    from attsvm.bench.worker import cpu_limit
+
+    with cpu_limit(seconds):
+        time.sleep(4 * seconds)  # would have ended this process if it counted
