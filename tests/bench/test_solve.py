@@ -88,6 +88,19 @@ def test_a_killed_run_goes_on_without_redoing_finished_cells(strange, tmp_path, 
         pass
 
 
+def test_coarse_accuracies_of_a_larger_size_are_tried_after_a_fine_one_was_too_much():
+    stopped = {"outcome": OVER, "norm": "fro", "size": "S", "seed": 1, "asked": 1e-9}
+
+    def skipped(**changes):
+        return solve._easier(stopped, {"norm": "fro", "size": "M", "seed": 0, "asked": 1e-9, **changes})
+
+    assert skipped()
+    assert skipped(size="S", seed=1, asked=1e-12)
+    assert not skipped(asked=1e-3)
+    assert not skipped(size="S", seed=2)
+    assert not skipped(norm="l1")
+
+
 def test_many_small_ones_are_certified_one_by_one():
     identity = {"solver": "attsvm", "norm": "fro", "size": solve.MANY, "count": 7, "seed": 0, "asked": 1e-6}
     cell = solve.measure(PEERS["attsvm"], (identity, 60.0))

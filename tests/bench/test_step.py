@@ -1,19 +1,20 @@
 """Parameter lists, lots, figures, and optimisers that are not there."""
 
+import functools
 import math
 
 import pytest
 import torch
 
 from attsvm.bench import contenders, step, step_table
-from attsvm.bench.contenders import Contender, shapes
+from attsvm.bench.contenders import LISTS, Contender
 from attsvm.bench.record import Cells
 from attsvm.errors import InputError
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(contenders.LISTS, "tiny", (16, 2, 32))
+    monkeypatch.setitem(contenders.LISTS, "tiny", functools.partial(contenders.transformer, 16, 2, 128))
     monkeypatch.setattr(step, "_COPIED", 1 << 10)
 
 
@@ -28,14 +29,14 @@ def quiet(*_):
 
 @pytest.mark.parametrize(("name", "size"), [("1M", 1e6), ("10M", 1e7), ("100M", 1e8), ("1G", 1e9)])
 def test_the_lists_have_the_size_of_their_names(name, size):
-    assert sum(map(math.prod, shapes(name))) == pytest.approx(size, rel=0.07)
+    assert sum(map(math.prod, LISTS[name]())) == pytest.approx(size, rel=0.07)
 
 
 def test_figures_of_torch_optimisers(tiny, monkeypatch):
     monkeypatch.setitem(contenders.CONTENDERS, "absent", Contender(lambda parameters: torch.optim.Nothing(parameters), 3, 0, "AdamW fused"))
     wanted = plan(contenders=("SGD foreach", "absent", "AdamW foreach", "SteepestDescent fro", "Muon"))
     cells = {cell["optimiser"]: cell for cell in step.run(wanted, Cells(None), quiet)}
-    count = sum(map(math.prod, shapes("tiny")))
+    count = sum(map(math.prod, LISTS["tiny"]()))
     # A reference joins the lot of the contestant that is compared with it, asked for or not.
     assert set(cells) == {*wanted.contenders, "AdamW fused"}
     assert cells["SGD foreach"]["state_bytes"] == 0
@@ -56,7 +57,7 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
 
 
 def test_contestants_that_do_not_fit_together_are_split_into_lots(tiny, monkeypatch):
-    count = sum(map(math.prod, shapes("tiny")))
+    count = sum(map(math.prod, LISTS["tiny"]()))
     names = ("AdamW foreach", "SGD foreach", "SGD fused", "SteepestDescent fro", "SteepestDescent linf")
     # Gradients, AdamW and two contestants without state: 1 + 3 + 2 numbers per parameter.
     monkeypatch.setattr(step, "_free_memory", lambda device: int((6 * 4 * count + 1) / step._SHARE))
@@ -65,6 +66,16 @@ def test_contestants_that_do_not_fit_together_are_split_into_lots(tiny, monkeypa
         ["AdamW foreach", "SGD foreach"],
         ["AdamW fused", "SGD fused"],
         ["AdamW foreach", "SteepestDescent fro", "SteepestDescent linf"],
+    ]
+
+
+def test_a_reference_of_several_lots_has_one_row(tiny, monkeypatch):
+    monkeypatch.setattr(step, "_lots", lambda plan, name: [["AdamW foreach", "SGD foreach"], ["AdamW foreach", "SteepestDescent fro"]])
+    cells = step.run(plan(), Cells(None), quiet)
+    assert [cell["optimiser"] for cell in cells] == ["AdamW foreach", "SGD foreach", "AdamW foreach", "SteepestDescent fro"]
+    text = step_table.tables(cells, by_cpu=True)
+    assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
+        *("optimiser", "AdamW foreach", "SGD foreach", "SteepestDescent fro")
     ]
 
 

@@ -41,7 +41,7 @@ def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkey
     from attsvm.bench import step as steps
 
     monkeypatch.setattr(steps, "_COPIED", 1 << 10)
-    monkeypatch.setitem(contenders.LISTS, "1M", (16, 1, 32))
+    monkeypatch.setitem(contenders.LISTS, "1M", lambda: [(16, 16), (16,)])
     step = ["bench", "step", "--parameters", "1M", "--optimisers", "SGD foreach; AdamW foreach", "--rounds", "1"]
     assert main([*step, "--out", str(tmp_path / "step"), "--quiet"]) == 0
     monkeypatch.setattr(train, "jobs", lambda threads, quick: {train._LOOP: lambda: {"cpu": 1.0, "wall": 1.0, "seed_steps": 5}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,28 +16,31 @@ from attsvm.geometry import parse_norm
 
 Make = Callable[[list[Tensor]], Optimizer]
 
-LISTS: dict[str, tuple[int, int, int]] = {
-    "1M": (128, 4, 2_048),
-    "10M": (256, 8, 16_384),
-    "100M": (768, 9, 48_000),
-    "1G": (2_048, 18, 50_000),
-}
-"""``(width, layers, vocabulary)`` of a decoder-only transformer by its rough number of parameters."""
-
 _LR = 1e-4
 
+Shapes = list[tuple[int, ...]]
 
-def shapes(name: str) -> list[tuple[int, ...]]:
-    """Embedding, then per layer two norms, fused QKV, projection and a four-fold MLP, with biases."""
-    width, layers, vocabulary = LISTS[name]
+
+def transformer(width: int, layers: int, vocabulary: int) -> Shapes:
+    """A decoder: embedding, then per layer two norms, fused QKV, projection and a four-fold MLP, with biases."""
     linear = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
     layer = [(width,)] * 4 + [shape for matrix in linear for shape in (matrix, matrix[:1])]
     return [(vocabulary, width), *(layer * layers), (width,), (width,)]
 
 
-def hidden_matrices(name: str) -> list[tuple[int, ...]]:
-    """The matrices of the layers: what spectral methods are meant for."""
-    return [shape for shape in shapes(name)[1:] if len(shape) == 2]
+LISTS: dict[str, Callable[[], Shapes]] = {
+    "1M": partial(transformer, 128, 4, 2_048),
+    "10M": partial(transformer, 256, 8, 16_384),
+    "100M": partial(transformer, 768, 9, 48_000),
+    "1G": partial(transformer, 2_048, 18, 50_000),
+    "heads": lambda: [(64, 64)] * 1024,
+}
+"""Lists of parameter shapes: transformers by their rough number of parameters, and many equal matrices of the size of a head."""
+
+
+def hidden_matrices(name: str) -> Shapes:
+    """What spectral methods are meant for: the matrices without the embedding, whose rows are many times its columns."""
+    return [shape for shape in LISTS[name]() if len(shape) == 2 and shape[0] <= 4 * shape[1]]
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,13 @@ def _ours(name: str) -> Any:
 
 
 _FORMS: dict[str, dict[str, bool]] = {"foreach": {"foreach": True}, "fused": {"fused": True}}
+_AS_MUON: dict[str, Any] = {
+    "momentum": 0.95,
+    "dampening": 0.95,
+    "nesterov": True,
+    "weight_decay": 0.1,  # the defaults of torch.optim.Muon
+    "polar": "newton-schulz",
+}
 ADAMW = {form: f"AdamW {form}" for form in ("for-loop", "foreach", "fused")}
 
 CONTENDERS: dict[str, Contender] = {
@@ -95,6 +106,8 @@ CONTENDERS: dict[str, Contender] = {
     "SteepestDescent l1": Contender(_steepest("l1"), 4, 0, ADAMW["foreach"]),
     "SteepestDescent lp:1.75": Contender(_steepest("lp:1.75"), 4, 0, ADAMW["foreach"]),
     "Muon": Contender(_torch("Muon"), 5, 1, "Muon", matrices=True),
-    "SteepestDescent spec": Contender(_steepest("spec"), 3, 0, "Muon", matrices=True),
+    "SteepestDescent spec, as Muon": Contender(_steepest("spec", **_AS_MUON), 5, 1, "Muon", matrices=True),
+    "SteepestDescent spec, Newton-Schulz": Contender(_steepest("spec", polar="newton-schulz"), 3, 0, "Muon", matrices=True),
+    "SteepestDescent spec, exact": Contender(_steepest("spec"), 3, 0, "Muon", matrices=True),
 }
 """Every contestant by name, with the one it is compared with. A new one is a new line here."""

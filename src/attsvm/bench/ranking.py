@@ -73,7 +73,7 @@ def tables(plan: Plan, rows: list[dict[str, Any]], cells: list[dict[str, Any]]) 
         for solver in dict.fromkeys(row["solver"] for row in chosen):
             mine = {row["accuracy"]: row for row in chosen if row["solver"] == solver}
             row = mine[accuracies[0]]
-            mark = "" if row["multipliers"] in (None, "its own") else " *"
+            mark = "" if row["multipliers"] in (None, "its own") else " †"
             best = "" if row["best_gap"] is None else f"{row['best_gap']:.0e}"
             lines.append([solver + mark, *(_cell(mine[accuracy], ours.get(accuracy)) for accuracy in accuracies), best])
         parts.append(f"**{_title(plan, norm, size)}**\n")
@@ -84,7 +84,7 @@ def tables(plan: Plan, rows: list[dict[str, Any]], cells: list[dict[str, Any]]) 
         f" with one formula for everybody; limit {plan.seconds:g} CPU s per solve."
     )
     if any(row["multipliers"] == OURS and row["solver"] != OURS for row in rows):
-        parts.append("\\* reports no multipliers: certified against our lower bound.")
+        parts.append("† reports no multipliers: certified against our lower bound.")
     parts += _reasons(cells)
     return "\n".join(parts)
 

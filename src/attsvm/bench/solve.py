@@ -110,12 +110,12 @@ def run(plan: Plan, cells: Cells, progress: Progress, peers: Mapping[str, Peer] 
             for identity in wanted:
                 cell = cells.get(identity)
                 if cell is None:
-                    progress(f"{name} {identity['norm']} {identity['size']}", done, total)
+                    progress("solve", done, total)
                     cell = cells.put(identity, _cell(identity, mine, missing, worker, plan.seconds))
                 mine.append(cell)
                 done += 1
             results += mine
-    progress("done", total, total)
+    progress("solve", total, total)
     return results
 
 
@@ -131,8 +131,8 @@ def _cell(identity: dict[str, Any], earlier: list[dict[str, Any]], missing: list
 
 
 def _easier(cell: dict[str, Any], identity: dict[str, Any]) -> bool:
-    """Whether ``cell`` was over the limit at an easier task: a smaller size, or the same instance at a coarser accuracy."""
-    if cell["outcome"] != OVER or cell["norm"] != identity["norm"]:
+    """Whether ``cell`` was over the limit at an easier task: a smaller size or the same instance, at no finer accuracy."""
+    if cell["outcome"] != OVER or cell["norm"] != identity["norm"] or cell["asked"] < identity["asked"]:
         return False
     if cell["size"] == identity["size"]:
         return bool(cell["seed"] == identity["seed"])
@@ -152,7 +152,7 @@ def measure(peer: Peer, job: tuple[dict[str, Any], float]) -> dict[str, Any]:
             elapsed, answers = _timed(solve)
     except RefusedError as reason:
         return {"outcome": REFUSED, "reason": str(reason)}
-    # While the limit is armed the kernel counts CPU time in ticks of milliseconds: a short solve is timed again without it.
+    # Under the limit CPU time is counted in ticks of milliseconds, see worker: a short solve is timed again without it.
     times = [elapsed] if elapsed > _REPEAT_BELOW else []
     while len(times) < _REPEATS and sum(times) < _REPEAT_BELOW:
         elapsed, answers = _timed(solve)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrices, shapes
+from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrices
 from attsvm.bench.machine import load
 from attsvm.bench.record import Cells
 from attsvm.errors import InputError
@@ -57,7 +57,7 @@ class Plan:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InputError("--device cuda needs a GPU that this PyTorch can use, and there is none; use --device cpu")
         for name in self.parameters:
-            needed, free = 5 * _BYTES * _count(shapes(name)), _free_memory(self.device)
+            needed, free = 5 * _BYTES * _count(LISTS[name]()), _free_memory(self.device)
             if needed > free:
                 raise InputError(
                     f"the list {name} needs {needed / 2**30:.1f} GiB for one optimiser and {free / 2**30:.1f} GiB are free;"
@@ -118,22 +118,23 @@ class Runner:
 def run(plan: Plan, cells: Cells, progress: Progress) -> list[dict[str, Any]]:
     """Every cell of the plan, measured or taken from ``cells``."""
     lots = [(name, lot) for name in plan.parameters for lot in _lots(plan, name)]
-    results = []
+    results: list[dict[str, Any]] = []
     with _threads(plan.threads):
-        for done, (name, lot) in enumerate(lots):
-            progress(f"{name} parameters", done, len(lots))
-            identities = [{"parameters": name, "optimiser": contender, "device": plan.device, "threads": plan.threads} for contender in lot]
-            known = [cells.get(identity) for identity in identities]
-            if any(cell is None for cell in known):
-                known = [cells.put(identity, figures) for identity, figures in zip(identities, _measure(plan, name, lot), strict=True)]
-            results += [cell for cell in known if cell is not None and cell not in results]
-    progress("done", len(lots), len(lots))
+        for number, (name, lot) in enumerate(lots):
+            progress("step", number, len(lots))
+            identities = [{"parameters": name, "optimiser": contender, "lot": number} for contender in lot]
+            known = [cell for identity in identities if (cell := cells.get(identity)) is not None]
+            if len(known) < len(lot):
+                figures = _measure(plan, name, lot)
+                known = [cells.put(identity, each) for identity, each in zip(identities, figures, strict=True)]
+            results += known
+    progress("step", len(lots), len(lots))
     return results
 
 
 def _lots(plan: Plan, name: str) -> Iterator[list[str]]:
     """Contestants that fit into the memory together, each with the one it is compared with."""
-    budget = _SHARE * _free_memory(plan.device) / (_BYTES * _count(shapes(name)))
+    budget = _SHARE * _free_memory(plan.device) / (_BYTES * _count(LISTS[name]()))
     for matrices in (False, True):
         lot: list[str] = []
         for contender in (each for each in plan.contenders if CONTENDERS[each].matrices == matrices):
@@ -150,7 +151,7 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
     """The figures of the contestants of one lot, in its order."""
     before = load()
     torch.manual_seed(0)
-    wanted = hidden_matrices(name) if CONTENDERS[lot[0]].matrices else shapes(name)
+    wanted = hidden_matrices(name) if CONTENDERS[lot[0]].matrices else LISTS[name]()
     gradients = [torch.randn(shape, device=plan.device) * 1e-3 for shape in wanted]
     bandwidth = copy_bandwidth(plan.device)
     runners: dict[str, Runner] = {}

@@ -15,13 +15,17 @@ def tables(cells: list[dict[str, Any]], *, by_cpu: bool) -> str:
     for name in dict.fromkeys(cell["parameters"] for cell in cells):
         for count in dict.fromkeys(cell["count"] for cell in cells if cell["parameters"] == name):
             chosen = [cell for cell in cells if (cell["parameters"], cell["count"]) == (name, count)]
-            finished = [cell for cell in chosen if cell["outcome"] == "finished"]
-            if not finished:
+            # One that others are compared with runs in several lots; its first row is enough.
+            rows: dict[str, dict[str, Any]] = {}
+            for cell in chosen:
+                if cell["outcome"] == "finished":
+                    rows.setdefault(cell["optimiser"], cell)
+            if not rows:
                 continue
-            copy = max(cell["copy"] for cell in finished)
+            copy = max(cell["copy"] for cell in rows.values())
             which = "" if count == max(cell["count"] for cell in cells if cell["parameters"] == name) else " (hidden matrices only)"
             parts.append(f"**{name}: {count / 1e6:.1f} million float32 parameters{which}; copying moves {copy / 1e9:.3g} GB/s**\n")
-            parts.append(markdown(_HEADERS, [_row(cell) for cell in finished]) + "\n")
+            parts.append(markdown(_HEADERS, [_row(cell) for cell in rows.values()]) + "\n")
     parts.append(
         "Wall time of a step, median and quartiles over the rounds. Beside: the median over the rounds of the time"
         f" ({'CPU' if by_cpu else 'wall'}) over that of the optimiser named. GB/s: the bytes that the algorithm has to move, over the"

@@ -58,7 +58,7 @@ def run(threads: int, cells: Cells, progress: Progress, *, quick: bool) -> list[
     results = []
     try:
         for done, (name, job) in enumerate(named.items()):
-            progress(name, done, len(named))
+            progress("train", done, len(named))
             cell = cells.get({"job": name})
             if cell is None:
                 at = load()
@@ -67,7 +67,7 @@ def run(threads: int, cells: Cells, progress: Progress, *, quick: bool) -> list[
     finally:
         torch.set_num_threads(before[0])
         numba.set_num_threads(before[1])
-    progress("done", len(named), len(named))
+    progress("train", len(named), len(named))
     return results
 
 

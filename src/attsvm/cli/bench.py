@@ -49,7 +49,7 @@ def _add_step(kinds: Any) -> None:
         help="optimiser steps: time, bytes per second and memory beside torch's optimisers",
         description="Step a list of transformer parameters with every optimiser of attsvm and torch, in interleaved rounds.",
     )
-    parser.add_argument("--parameters", default="10M,100M", help="of 1M, 10M, 100M, 1G (default %(default)s)")
+    parser.add_argument("--parameters", default="10M,100M", help="of 1M, 10M, 100M, 1G, heads (default %(default)s)")
     parser.add_argument("--optimisers", default="all", help="all, or names separated by semicolons (default %(default)s)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default %(default)s)")
     parser.add_argument("--rounds", type=positive_int, default=9, metavar="N", help="measured steps of each (default %(default)s)")
