@@ -29,7 +29,7 @@ from attsvm.errors import InputError
 Progress = Callable[[str, int, int], None]
 
 _BYTES = 4  # of a float32
-_COPIED = 64 << 20  # numbers in the buffer whose copy measures the bandwidth
+_COPIED = 64 << 20  # numbers in the buffer whose copy measures the bandwidth: many times any cache
 _SHARE = 0.4  # of the free memory that the contestants of a round may take together
 _WARM_UP = 2
 
@@ -153,7 +153,7 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     wanted = hidden_matrices(name) if CONTENDERS[lot[0]].matrices else LISTS[name]()
     gradients = [torch.randn(shape, device=plan.device) * 1e-3 for shape in wanted]
-    bandwidth = copy_bandwidth(plan.device)
+    copy = Copy(plan.device)
     runners: dict[str, Runner] = {}
     refused: dict[str, str] = {}
     for contender in lot:
@@ -165,6 +165,7 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
         else:
             runners[contender] = runner
     for _ in range(plan.rounds):
+        copy.round()
         for runner in runners.values():
             if sum(runner.wall) < plan.seconds:
                 runner.round()
@@ -175,7 +176,9 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
             figures.append({"outcome": "not available", "reason": refused[contender], "count": count})
             continue
         reference = runners.get(CONTENDERS[contender].reference)
-        figures.append({"outcome": "finished", **_figures(runners[contender], reference, count, by_cpu=plan.by_cpu), "copy": bandwidth})
+        figures.append(
+            {"outcome": "finished", **_figures(runners[contender], reference, count, by_cpu=plan.by_cpu), "copy": copy.bandwidth()}
+        )
         figures[-1]["load"] = [before, load()]
     del runners
     gc.collect()
@@ -189,7 +192,7 @@ def _figures(runner: Runner, reference: Runner | None, count: int, *, by_cpu: bo
         pairs = zip(runner.cpu, reference.cpu, strict=False) if by_cpu else zip(runner.wall, reference.wall, strict=False)
         ratio = statistics.median(mine / max(theirs, 1e-9) for mine, theirs in pairs)
     wall = statistics.median(runner.wall)
-    low, high = (statistics.quantiles(runner.wall, n=4)[k] for k in (0, 2)) if len(runner.wall) > 1 else (wall, wall)
+    low, high = (statistics.quantiles(runner.wall, n=4, method="inclusive")[k] for k in (0, 2)) if len(runner.wall) > 1 else (wall, wall)
     state = runner.state_bytes()
     return {
         "count": count,
@@ -206,18 +209,27 @@ def _figures(runner: Runner, reference: Runner | None, count: int, *, by_cpu: bo
     }
 
 
-def copy_bandwidth(device: str) -> float:
-    """Bytes per second, read and written, of copying one large tensor into another; the median of five."""
-    source = torch.ones(_COPIED, device=device)
-    target = torch.empty_like(source)
-    times = []
-    for _ in range(7):
-        _synchronise(source.device)
+class Copy:
+    """Copying one large tensor into another: what the memory of the device can do, in the same rounds as everybody."""
+
+    def __init__(self, device: str) -> None:
+        self._source = torch.ones(_COPIED, device=device)
+        self._target = torch.empty_like(self._source)
+        self.seconds: list[float] = []
+        self.round()
+        self.seconds.clear()  # the first touch of the pages
+
+    def round(self) -> None:
+        """One measured copy."""
+        _synchronise(self._source.device)
         start = time.perf_counter()
-        target.copy_(source)
-        _synchronise(source.device)
-        times.append(time.perf_counter() - start)
-    return 2 * source.nbytes / statistics.median(times[2:])
+        self._target.copy_(self._source)
+        _synchronise(self._source.device)
+        self.seconds.append(time.perf_counter() - start)
+
+    def bandwidth(self) -> float:
+        """Bytes per second, read and written, the median over the rounds."""
+        return 2 * self._source.nbytes / statistics.median(self.seconds)
 
 
 @contextlib.contextmanager
