@@ -20,6 +20,15 @@ def test_it_survives_jobs_that_spin_sleep_raise_and_die(strange, capfd):
     assert "noise" not in capfd.readouterr().out
 
 
+def test_a_process_that_died_between_jobs_is_a_failure_and_then_replaced(strange):
+    with Worker(strange.work) as worker:
+        worker("fine", 1.0)
+        worker._process.kill()
+        worker._process.join()
+        assert worker("fine", 1.0) == {"outcome": FAILED, "reason": "the process ended with signal 9"}
+        assert worker("fine", 1.0)["what"] == "fine"
+
+
 def test_a_process_that_never_answers_is_over_the_limit(strange):
     with Worker(strange.work, startup=0.0) as worker:
         assert worker("fine", 1.0) == {"outcome": OVER, "reason": "not ready after 0 s"}

@@ -58,7 +58,10 @@ class Worker:
                 return self._ended(OVER, f"not ready after {self._startup:g} s")
             if self._receive() is None:
                 return self._died()
-        self._connection.send((job, seconds))
+        try:
+            self._connection.send((job, seconds))
+        except OSError:  # it died after its last answer
+            return self._died()
         wall = _WALL_PER_CPU * seconds + self._grace
         if not self._connection.poll(wall):
             return self._ended(OVER, f"ended after {wall:g} s of wall clock")
