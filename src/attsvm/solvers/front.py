@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, overload
 
 import numpy as np
@@ -14,7 +15,8 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins
-from attsvm.solvers.solution import MarginSolution, Request
+from attsvm.solvers.scaling import scaled
+from attsvm.solvers.solution import MarginSolution, Request, rescaled
 
 
 class Solver(Protocol):
@@ -109,16 +111,25 @@ def max_margin(
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
-    _check_finite(margins)
+    margins = _checked(margins)
     start = None if warm_start is None else _multipliers(margins, warm_start)
     tol = _default_tolerance(norm) if tol is None else tol
-    request = Request(tol=tol, slack=slack, warm_start=start, max_seconds=max_seconds)
+    near = scaled(margins)
+    request = Request(
+        tol=tol,
+        slack=None if slack is None else near.penalty(slack),
+        warm_start=None if start is None else near.start(start),
+        max_seconds=max_seconds,
+    )
     solver: Solver = importlib.import_module(module).solve
     if margins.equalities.any():
         from attsvm.solvers import equalities
 
-        return equalities.solve(margins, norm, request, solver)
-    return solver(margins, norm, request)
+        found = equalities.solve(near.margins, norm, request, solver)
+    else:
+        found = solver(near.margins, norm, request)
+    found = replace(found, geometry=norm)
+    return found if near.margins is margins else rescaled(found, margins, near)
 
 
 def _default_tolerance(norm: Norm) -> float:
@@ -126,7 +137,11 @@ def _default_tolerance(norm: Norm) -> float:
     return 1e-6 if isinstance(norm, Schatten) and (norm.p == 1.0 or math.isinf(norm.p)) else 1e-9
 
 
-def _check_finite(margins: Margins) -> None:
+def _checked(margins: Margins) -> Margins:
+    """The programme in float64, its values finite."""
+    wide = [np.asarray(array, dtype=np.float64) for array in (margins.differences, margins.queries, margins.rhs)]
+    if not (wide[0] is margins.differences and wide[1] is margins.queries and wide[2] is margins.rhs):
+        margins = replace(margins, differences=wide[0], queries=wide[1], rhs=wide[2])
     for name in ("differences", "queries", "rhs"):
         array = getattr(margins, name)
         if not np.isfinite(array).all():
@@ -136,6 +151,7 @@ def _check_finite(margins: Margins) -> None:
     if negative.any():
         c = int(np.flatnonzero(negative)[0])
         raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive")
+    return margins
 
 
 def _multipliers(margins: Margins, start: MarginSolution | ArrayLike) -> FloatArray:

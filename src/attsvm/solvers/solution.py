@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
+from attsvm.solvers.scaling import Scaling, scaled
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
@@ -44,9 +45,15 @@ class Request:
 class Residuals(NamedTuple):
     r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
 
+    With :math:`V=A^\top\lambda` stationarity asks for :math:`V\in\|W\|\,\partial\|W\|`, up to a positive factor for the hard margin.
+
     Attributes:
-        stationarity: :math:`\|W-A^\top\lambda\|_F/\|W\|_F` (Frobenius norm only in this meaning).
-        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive.
+        stationarity: distance of :math:`V` from there, free of scale. Frobenius norm: :math:`\|W-V\|_F/\|W\|_F`, the distance itself.
+            Other norms: what Hoelder's inequality leaves, :math:`1-\langle V,W\rangle/(\|W\|\,\|V\|_*)`, which is zero exactly when
+            :math:`V` is a positive multiple of a subgradient (for the soft margin what Fenchel's leaves,
+            :math:`(\tfrac12\|W\|^2+\tfrac12\|V\|_*^2-\langle V,W\rangle)/\|W\|^2`); 1 when :math:`V=0`.
+        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive, in units of the largest power of two that is
+            not above the largest :math:`b_c`.
         dual: largest distance of a multiplier to its box, relative to the largest multiplier.
         complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft margin,
             :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
@@ -74,7 +81,8 @@ class MarginSolution:
         gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data; 1 proves nothing.
             Hard margin: ``1 - lower / ||W||`` with the lower bound of :func:`attsvm.solvers.certificates.lower_bound`.
             Soft margin: ``(primal - dual) / primal`` of the objective.
-        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive).
+        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive). ``optimal`` promises that it is within
+            ``tol`` times the largest power of two that is not above the largest :math:`b_c`.
         support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative), zero dual included;
             for the soft margin also those that are missed; when infeasible, those of the certificate.
         tol: the tolerance that was asked for.
@@ -87,6 +95,7 @@ class MarginSolution:
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
+        geometry: the norm that was minimised.
     """
 
     margins: Margins
@@ -106,6 +115,7 @@ class MarginSolution:
     rank: int | None = None
     rank_bound: int | None = None
     unique: bool | None = None
+    geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
 
     @property
     def margin(self) -> float:
@@ -131,41 +141,62 @@ class MarginSolution:
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
-        rounding = 16.0 * float(np.finfo(np.float64).eps)
-        if self.slack is not None:
-            primal = 0.5 * self.norm**2 + self.slack * float(self.slacks.sum())
-            sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / self.norm
+        near, rounding = self._near(), 16.0 * float(np.finfo(np.float64).eps)
+        if near.slack is not None:
+            primal = 0.5 * near.norm**2 + near.slack * float(near.slacks.sum())
+            sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
             return math.asin(sine) if sine < 1.0 else math.pi
-        positive = self.margins.rhs > 0
-        ratio = float((self.margins(self.W)[positive] / self.margins.rhs[positive]).min())
+        positive = near.margins.rhs > 0
+        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min())
         if not ratio > 0.0:
             return math.pi
         # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.
-        lower = lower_bound(self.margins, Frobenius(), self.dual) / float(Frobenius().value(self.W))
+        lower = lower_bound(near.margins, Frobenius(), near.dual) / float(Frobenius().value(near.W))
         gap = 1.0 - lower * min(ratio, 1.0)
         return 2.0 * math.asin(math.sqrt(min(max(gap, rounding), 2.0) / 2.0))
 
     def kkt(self) -> Residuals:
-        """Residuals of the optimality conditions in the Frobenius norm; all ``inf`` when infeasible."""
+        """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
         if self.status == "infeasible":
             return Residuals(np.inf, np.inf, np.inf, np.inf)
-        cap = np.inf if self.slack is None else self.slack
-        room = self.margins(self.W) - self.margins.rhs + self.slacks
-        equal = self.margins.equalities
+        near = self._near()
+        cap = np.inf if near.slack is None else near.slack
+        room = near.margins(near.W) - near.margins.rhs + near.slacks
+        equal = near.margins.equalities
         room[equal] = -np.abs(room[equal])
-        top = float(np.abs(self.dual).max(initial=0.0))
-        outside = max(float(-self.dual[~equal].min(initial=0.0)), float((self.dual - cap).max(initial=0.0)))
-        products = float((np.abs(self.dual) * np.abs(room)).max(initial=0.0))
-        if self.slack is not None:
-            products = max(products, float(((self.slack - self.dual) * self.slacks).max(initial=0.0)))
-        total = float(self.margins.rhs @ self.dual)
-        missed = float(np.linalg.norm(self.W - self.margins.adjoint(self.dual)))
+        top = float(np.abs(near.dual).max(initial=0.0))
+        outside = max(float(-near.dual[~equal].min(initial=0.0)), float((near.dual - cap).max(initial=0.0)))
+        products = float((np.abs(near.dual) * np.abs(room)).max(initial=0.0))
+        if near.slack is not None:
+            products = max(products, float(((near.slack - near.dual) * near.slacks).max(initial=0.0)))
+        total = float(near.margins.rhs @ near.dual)
         return Residuals(
-            stationarity=missed / self.norm if self.norm > 0 else missed,
+            stationarity=near._stationarity(),
             primal=max(0.0, float((-room).max(initial=0.0))),
             dual=outside / top if top > 0 else outside,
             complementarity=products / total if total > 0 else products,
         )
+
+    def _stationarity(self) -> float:
+        V = self.margins.adjoint(self.dual)
+        if self.norm == 0.0:
+            return float(np.abs(V).max(initial=0.0))
+        if self.geometry == Frobenius():
+            return float(np.linalg.norm(self.W - V)) / self.norm
+        size, product = float(self.geometry.dual_value(V)), float(np.sum(V * self.W))
+        if self.slack is not None:
+            return max(0.0, (0.5 * self.norm**2 + 0.5 * size**2 - product) / self.norm**2)
+        return max(0.0, 1.0 - product / (size * self.norm)) if size > 0.0 else 1.0
+
+    def _near(self) -> MarginSolution:
+        """The same solution where squares and products stay within float64."""
+        near = scaled(self.margins)
+        if near.margins is self.margins:
+            return self
+        W, dual = np.ldexp(self.W, -near.weights), np.ldexp(self.dual, -near.multipliers)
+        slack = None if self.slack is None else near.penalty(self.slack)
+        norm = math.ldexp(self.norm, -near.weights)
+        return replace(self, margins=near.margins, W=W, norm=norm, dual=dual, slack=slack, slacks=np.ldexp(self.slacks, -near.sides))
 
     def farkas_residual(self) -> float:
         """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when ``dual`` proves that no weights exist."""
@@ -178,7 +209,7 @@ class MarginSolution:
         """
         if self.status != "infeasible":
             return np.zeros((0, 3), dtype=np.int64)
-        dual = _few_rows(self.margins, self.dual)
+        dual = _few_rows(scaled(self.margins).margins, self.dual)
         rows = np.flatnonzero(dual)
         rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
@@ -192,7 +223,7 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
     close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
     blurred = found.rounding > max(request.tol, _BLUR)
     status: Status = "optimal" if found.error <= request.tol and not blurred else "inaccurate"
-    figures = f"norm {found.norm:.6g}, gap {found.gap:.1e}, violation {found.violation:.1e}"
+    figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
         message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
     elif found.gap == 1.0:
@@ -218,6 +249,35 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
         solver=solver,
         iterations=iterations,
         message=message,
+    )
+
+
+def _figures(norm: float, gap: float, violation: float) -> str:
+    return f"norm {norm:.6g}, gap {gap:.1e}, violation {violation:.1e}"
+
+
+def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of both.
+
+    Raises:
+        InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
+    """
+    slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
+    if found.status == "infeasible":  # a certificate has no scale
+        return replace(found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max()))
+    W, dual = near.restored(found.W, found.dual)
+    norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
+    message = found.message.replace(_figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation))
+    return replace(
+        found,
+        margins=margins,
+        W=W,
+        norm=norm,
+        dual=dual,
+        violation=violation,
+        slack=slack,
+        slacks=np.ldexp(found.slacks, near.sides),
+        message=message.replace(f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"),
     )
 
 
