@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from attsvm.solvers.front import max_margin
-from attsvm.solvers.solution import MarginSolution, Residuals, Status
+from attsvm.solvers.residuals import Residuals
+from attsvm.solvers.solution import MarginSolution, Status
+from attsvm.solvers.verification import SecondOpinion
 
-__all__ = ["MarginSolution", "Residuals", "Status", "max_margin"]
+__all__ = ["MarginSolution", "Residuals", "SecondOpinion", "Status", "max_margin"]

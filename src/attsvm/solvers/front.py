@@ -17,6 +17,7 @@ from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution, Request, rescaled
+from attsvm.solvers.verification import Verifier, check_verifier, verified
 
 
 class Solver(Protocol):
@@ -45,6 +46,7 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
+    verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
 
@@ -57,6 +59,7 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
+    verify: Verifier | None = ...,
 ) -> list[MarginSolution]: ...
 
 
@@ -68,6 +71,7 @@ def max_margin(
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
+    verify: Verifier | None = None,
 ) -> MarginSolution | list[MarginSolution]:
     r"""The weights of least norm that meet every margin, with a proof.
 
@@ -86,6 +90,8 @@ def max_margin(
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
         warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
+        verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
+            ``second_opinion``; see :mod:`attsvm.solvers.verification`. It takes the time that it takes.
 
     Returns:
         The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No exception is raised for the last two.
@@ -93,7 +99,7 @@ def max_margin(
     Raises:
         InputError: a norm without a solver, a penalty, tolerance or time limit that is not positive, a warm start of another size
             or with invalid values, a negative or non-finite right-hand side, data whose scale leaves float64, equalities where the
-            solver takes none.
+            solver takes none, a second opinion from a solver that is not installed or has no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
@@ -102,7 +108,7 @@ def max_margin(
     if not isinstance(margins, Margins):
         if warm_start is not None:
             raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
-        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds) for each in margins]
+        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, verify=verify) for each in margins]
     norm = Frobenius() if norm is None else norm
     module = SOLVERS.get(type(norm))
     if module is None:
@@ -112,6 +118,8 @@ def max_margin(
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
     margins = _checked(margins)
+    if verify is not None:
+        check_verifier(verify, norm, margins, slack)
     start = None if warm_start is None else _multipliers(margins, warm_start)
     tol = _default_tolerance(norm) if tol is None else tol
     near = scaled(margins)
@@ -129,7 +137,9 @@ def max_margin(
     else:
         found = solver(near.margins, norm, request)
     found = replace(found, geometry=norm)
-    return found if near.margins is margins else rescaled(found, margins, near)
+    if near.margins is not margins:
+        found = rescaled(found, margins, near)
+    return found if verify is None else verified(found, verify)
 
 
 def _default_tolerance(norm: Norm) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
+from attsvm.solvers.residuals import Residuals, residuals_of
 from attsvm.solvers.scaling import Scaling, scaled
+from attsvm.solvers.verification import SecondOpinion
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
@@ -40,29 +42,6 @@ class Request:
     warm_start: FloatArray | None
     max_seconds: float | None
     opposite: IntArray | None = None
-
-
-class Residuals(NamedTuple):
-    r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
-
-    With :math:`V=A^\top\lambda` stationarity asks for :math:`V\in\|W\|\,\partial\|W\|`, up to a positive factor for the hard margin.
-
-    Attributes:
-        stationarity: distance of :math:`V` from there, free of scale. Frobenius norm: :math:`\|W-V\|_F/\|W\|_F`, the distance itself.
-            Other norms: what Hoelder's inequality leaves, :math:`1-\langle V,W\rangle/(\|W\|\,\|V\|_*)`, which is zero exactly when
-            :math:`V` is a positive multiple of a subgradient (for the soft margin what Fenchel's leaves,
-            :math:`(\tfrac12\|W\|^2+\tfrac12\|V\|_*^2-\langle V,W\rangle)/\|W\|^2`); 1 when :math:`V=0`.
-        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive, in units of the largest power of two that is
-            not above the largest :math:`b_c`.
-        dual: largest distance of a multiplier to its box, relative to the largest multiplier.
-        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft margin,
-            :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
-    """
-
-    stationarity: float
-    primal: float
-    dual: float
-    complementarity: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +75,7 @@ class MarginSolution:
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
         geometry: the norm that was minimised.
+        second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
     """
 
     margins: Margins
@@ -116,6 +96,7 @@ class MarginSolution:
     rank_bound: int | None = None
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
+    second_opinion: SecondOpinion | None = None
 
     @property
     def margin(self) -> float:
@@ -141,7 +122,7 @@ class MarginSolution:
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
-        near, rounding = self._near(), 16.0 * float(np.finfo(np.float64).eps)
+        near, rounding = self.near(), 16.0 * float(np.finfo(np.float64).eps)
         if near.slack is not None:
             primal = 0.5 * near.norm**2 + near.slack * float(near.slacks.sum())
             sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
@@ -157,39 +138,10 @@ class MarginSolution:
 
     def kkt(self) -> Residuals:
         """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
-        if self.status == "infeasible":
-            return Residuals(np.inf, np.inf, np.inf, np.inf)
-        near = self._near()
-        cap = np.inf if near.slack is None else near.slack
-        room = near.margins(near.W) - near.margins.rhs + near.slacks
-        equal = near.margins.equalities
-        room[equal] = -np.abs(room[equal])
-        top = float(np.abs(near.dual).max(initial=0.0))
-        outside = max(float(-near.dual[~equal].min(initial=0.0)), float((near.dual - cap).max(initial=0.0)))
-        products = float((np.abs(near.dual) * np.abs(room)).max(initial=0.0))
-        if near.slack is not None:
-            products = max(products, float(((near.slack - near.dual) * near.slacks).max(initial=0.0)))
-        total = float(near.margins.rhs @ near.dual)
-        return Residuals(
-            stationarity=near._stationarity(),
-            primal=max(0.0, float((-room).max(initial=0.0))),
-            dual=outside / top if top > 0 else outside,
-            complementarity=products / total if total > 0 else products,
-        )
+        return residuals_of(self)
 
-    def _stationarity(self) -> float:
-        V = self.margins.adjoint(self.dual)
-        if self.norm == 0.0:
-            return float(np.abs(V).max(initial=0.0))
-        if self.geometry == Frobenius():
-            return float(np.linalg.norm(self.W - V)) / self.norm
-        size, product = float(self.geometry.dual_value(V)), float(np.sum(V * self.W))
-        if self.slack is not None:
-            return max(0.0, (0.5 * self.norm**2 + 0.5 * size**2 - product) / self.norm**2)
-        return max(0.0, 1.0 - product / (size * self.norm)) if size > 0.0 else 1.0
-
-    def _near(self) -> MarginSolution:
-        """The same solution where squares and products stay within float64."""
+    def near(self) -> MarginSolution:
+        """The same solution at a scale near one, where squares and products stay within float64; see :mod:`attsvm.solvers.scaling`."""
         near = scaled(self.margins)
         if near.margins is self.margins:
             return self
