@@ -36,6 +36,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--norm", default="fro", help="see `attsvm list` (default fro)")
     parser.add_argument("--slack", type=positive_float, metavar="C", help="soft margin with penalty C")
     parser.add_argument("--tol", type=positive_float, help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)")
+    parser.add_argument("--solver", metavar="NAME", help="one method instead of the default of the norm; see `attsvm list`")
     parser.add_argument(
         "--verify",
         choices=("clarabel", "highs"),
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     norm = parse_norm(options.norm)
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol, verify=options.verify)
+    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol, solver=options.solver, verify=options.verify)
     if options.out is not None:
         from attsvm.files import save_arrays
 

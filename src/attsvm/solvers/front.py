@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
+from attsvm.solvers.choice import MODULES, method_of, no_solver
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution, Request, rescaled
 from attsvm.solvers.verification import Verifier, check_verifier, verified
@@ -27,16 +28,6 @@ class Solver(Protocol):
         """The solution in ``norm``, certified from ``margins``."""
 
 
-SOLVERS: dict[type[Norm], str] = {
-    Frobenius: "attsvm.solvers.frobenius",
-    Lp: "attsvm.solvers.entrywise",
-    Schatten: "attsvm.solvers.schatten",
-    Nuclear: "attsvm.solvers.schatten",
-    Spectral: "attsvm.solvers.schatten",
-}
-"""The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
-
-
 @overload
 def max_margin(
     margins: Margins,
@@ -46,6 +37,7 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
+    solver: str | None = ...,
     verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
@@ -59,6 +51,7 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
+    solver: str | None = ...,
     verify: Verifier | None = ...,
 ) -> list[MarginSolution]: ...
 
@@ -71,6 +64,7 @@ def max_margin(
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
+    solver: str | None = None,
     verify: Verifier | None = None,
 ) -> MarginSolution | list[MarginSolution]:
     r"""The weights of least norm that meet every margin, with a proof.
@@ -90,6 +84,7 @@ def max_margin(
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
         warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
+        solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that :func:`~attsvm.solvers.choose` names.
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
             ``second_opinion``; see :mod:`attsvm.solvers.verification`. It takes the time that it takes.
 
@@ -97,9 +92,10 @@ def max_margin(
         The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No exception is raised for the last two.
 
     Raises:
-        InputError: a norm without a solver, a penalty, tolerance or time limit that is not positive, a warm start of another size
-            or with invalid values, a negative or non-finite right-hand side, data whose scale leaves float64, equalities where the
-            solver takes none, a second opinion from a solver that is not installed or has no form for the norm.
+        InputError: a norm without a solver, a solver that does not take the programme, a penalty, tolerance or time limit that is not
+            positive, a warm start of another size or with invalid values, a negative or non-finite right-hand side, a solution whose
+            scale leaves float64, equalities where the solver takes none, a second opinion from a solver that is not installed or has
+            no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
@@ -108,16 +104,15 @@ def max_margin(
     if not isinstance(margins, Margins):
         if warm_start is not None:
             raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
-        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, verify=verify) for each in margins]
+        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, solver=solver, verify=verify) for each in margins]
     norm = Frobenius() if norm is None else norm
-    module = SOLVERS.get(type(norm))
-    if module is None:
-        known = ", ".join(sorted(kind.__name__ for kind in SOLVERS))
-        raise InputError(f"there is no solver for the norm {norm!r}; use one of: {known}")
+    if type(norm) not in MODULES:
+        raise InputError(no_solver(norm))
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
     margins = _checked(margins)
+    method = method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     start = None if warm_start is None else _multipliers(margins, warm_start)
@@ -128,14 +123,15 @@ def max_margin(
         slack=None if slack is None else near.penalty(slack),
         warm_start=None if start is None else near.start(start),
         max_seconds=max_seconds,
+        method=method,
     )
-    solver: Solver = importlib.import_module(module).solve
+    solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
     if margins.equalities.any():
         from attsvm.solvers import equalities
 
-        found = equalities.solve(near.margins, norm, request, solver)
+        found = equalities.solve(near.margins, norm, request, solve)
     else:
-        found = solver(near.margins, norm, request)
+        found = solve(near.margins, norm, request)
     found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)

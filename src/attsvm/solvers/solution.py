@@ -35,6 +35,7 @@ class Request:
         max_seconds: wall-clock limit, or ``None``.
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
             without one. A solver may use it; the programme means the same without.
+        method: one method of the family on its own, a name of :mod:`attsvm.solvers.choice`; ``None`` for the whole cascade.
     """
 
     tol: float
@@ -42,6 +43,7 @@ class Request:
     warm_start: FloatArray | None
     max_seconds: float | None
     opposite: IntArray | None = None
+    method: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
