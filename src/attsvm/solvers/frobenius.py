@@ -23,7 +23,7 @@ from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers import infeasibility
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
-from attsvm.solvers.choice import SMALL
+from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.pivoting import LARGEST_SYSTEM, pivot
 from attsvm.solvers.programme import empty_rows, equilibrate
@@ -75,7 +75,7 @@ class _Search:
         if self.request.method is not None:
             self._alone(self.request.method, ascent)
         elif not self._pivoted(ascent) and self.farkas is None and not self._late():
-            if p.hard and p.m * p.dof <= SMALL:
+            if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
             if not self._done():
                 self._proximal(ascent)
@@ -117,7 +117,7 @@ class _Search:
             self._pivot(ascent.dual, 12, "block ascent + pivoting")
             if self._done() or self._late():
                 return self._done()
-            if p.hard and p.m * p.dof <= SMALL:
+            if p.hard and p.m * p.dof <= _SMALL:
                 break
             ascent.run(4 * _FIRST_EPOCHS, 0.03 * ascent.residual, self.deadline)
         self._consider(ascent.dual, "block ascent")

@@ -153,6 +153,8 @@ def _checked(margins: Margins) -> Margins:
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise InputError(f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite")
+    if 0 in margins.shape:
+        raise InputError(f"the weights of these margins have shape {margins.shape}; tokens and queries need at least one feature")
     negative = (margins.rhs < 0) & ~margins.equalities
     if negative.any():
         c = int(np.flatnonzero(negative)[0])

@@ -63,7 +63,7 @@ def written_out(margins: Margins, slack: float | None, unit: float, reducible: b
     long, wide = np.linalg.norm(D, axis=1), np.linalg.norm(Z, axis=1)
     D, Z = D / np.where(long > 0.0, long, 1.0)[:, None], Z / np.where(wide > 0.0, wide, 1.0)[:, None]
     size = (np.where(long > 0.0, long, 1.0)) * np.where(wide > 0.0, wide, 1.0)[margins.sequence]
-    A = (D[:, :, None] * Z[margins.sequence][:, None, :]).reshape(margins.m, -1)
+    A = (D[:, :, None] * Z[margins.sequence][:, None, :]).reshape(margins.m, D.shape[1] * Z.shape[1])
     b = margins.rhs / size / unit
     # In these units W is unit * w, and the slack of a row unit * size times the slack of the divided row.
     cost = None if slack is None else slack * size / unit

@@ -75,7 +75,7 @@ class _Search:
 
     def run(self) -> MarginSolution:
         q = self.reduction.programme
-        coordinates = Margins(q.D, q.Z, q.offsets, q.b, self.margins.token, self.margins.selected)
+        coordinates = replace(self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b)
         start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None))
         if start.status == "infeasible":
             return self._infeasible(start)

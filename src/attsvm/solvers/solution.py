@@ -12,6 +12,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
+from attsvm.solvers.contradiction import contradiction
 from attsvm.solvers.residuals import Residuals, residuals_of
 from attsvm.solvers.scaling import Scaling, scaled
 from attsvm.solvers.verification import SecondOpinion
@@ -21,7 +22,6 @@ Status = Literal["optimal", "infeasible", "inaccurate"]
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
 _CHEAP_REDUCTION = 200  # rows of a certificate that are reduced at once, so that the message can name them
 _BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
-_NAMED = 3  # sequences spelled out in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +277,7 @@ def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, so
         slacks=np.zeros(margins.m),
         solver=solver,
         iterations=iterations,
-        message=f"infeasible: {_contradiction(margins, dual)}",
+        message=f"infeasible: {contradiction(margins, dual)}",
     )
 
 
@@ -292,23 +292,3 @@ def _few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
     return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
-
-
-def _contradiction(margins: Margins, dual: FloatArray) -> str:
-    rows = np.flatnonzero(dual)
-    if len(rows) == 1:
-        c = int(rows[0])
-        i, rival = int(margins.sequence[c]), int(margins.token[c])
-        if not margins.queries[i].any():
-            return f"the query of sequence {i} is zero, so no weights can prefer its token {int(margins.selected[i])}"
-        if rival == int(margins.selected[i]):
-            return f"token {rival} of sequence {i} is zero, so no weights can give it a margin"
-        return f"token {rival} of sequence {i} equals its selected token {int(margins.selected[i])}, so no weights can tell them apart"
-    sequences = np.unique(margins.sequence[rows]).tolist()
-    named = [f"token {int(margins.selected[i])} of sequence {i}" for i in sequences[:_NAMED]]
-    unnamed = len(sequences) - _NAMED
-    more = f" and those of {unnamed} more sequence{'s' if unnamed > 1 else ''}" if unnamed > 0 else ""
-    what = ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    together = " together" if len(sequences) > 1 else ""
-    proof = f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
-    return f"no weights select {what}{more}{together} ({proof})"
