@@ -27,6 +27,8 @@ def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"{name} is not a rectangular array ({error}); pad it and give a mask, or use AttentionData.from_bags") from None
+    if array.dtype.name == "bfloat16":  # of ml_dtypes, which NumPy does not count among the numbers
+        return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
     return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--norm", default="fro", help="see `attsvm list` (default fro)")
     parser.add_argument("--slack", type=positive_float, metavar="C", help="soft margin with penalty C")
     parser.add_argument("--tol", type=positive_float, help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)")
+    parser.add_argument("--solver", metavar="NAME", help="one method instead of the default of the norm; see `attsvm list`")
+    parser.add_argument(
+        "--verify",
+        choices=("clarabel", "highs"),
+        help="solve the same programme with this solver too and compare; a disagreement ends `inaccurate` (needs attsvm[peers])",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write W, dual and margins to this .npz or .safetensors")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -42,6 +49,7 @@ def add_parser(commands: Any) -> None:
 
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
+_ELSEWHERE = ("message", "selected", "support", "second_opinion")  # summary entries that have lines of their own
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     norm = parse_norm(options.norm)
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol)
+    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol, solver=options.solver, verify=options.verify)
     if options.out is not None:
         from attsvm.files import save_arrays
 
@@ -69,14 +77,22 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(summary, indent=1))
     else:
         print(solution.message)
-        shown = {name: value for name, value in summary.items() if value is not None and name not in ("message", "selected", "support")}
+        shown = {name: value for name, value in summary.items() if value is not None and name not in _ELSEWHERE}
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"  {name:<{width}}  {value}")
+        if solution.second_opinion is not None:
+            print(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
                 print(f"  sequence {sequence}: token {margins.selected[sequence]} must beat token {token}")
     return 3 if solution.status == "inaccurate" else 0
+
+
+def _verdict(opinion: Any) -> str:
+    word = {True: "agrees", False: "disagrees", None: "no answer"}[opinion.agrees]
+    differs = "" if opinion.difference is None else f", relative difference {opinion.difference:.1e}"
+    return f"{opinion.solver}: {word}{differs}; compared: {opinion.reason}"
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -143,6 +159,7 @@ def _summary(solution: Any) -> dict[str, Any]:
         "unique": solution.unique,
         "certificate_residual": solution.farkas_residual() if solution.status == "infeasible" else None,
         "solver": solution.solver,
+        "second_opinion": None if solution.second_opinion is None else asdict(solution.second_opinion),
         "iterations": solution.iterations,
         "selected": solution.margins.selected.tolist(),
         "support": solution.support_tokens().tolist(),

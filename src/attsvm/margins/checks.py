@@ -101,6 +101,7 @@ def _as_array(name: str, value: ArrayLike) -> NDArray[Any]:
         tensor: Any = cast(Any, value).detach().cpu()
         value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"{name} is not a rectangular array ({error})") from None
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of ml_dtypes

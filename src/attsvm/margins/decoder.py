@@ -27,4 +27,4 @@ def decoder_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
     """
     selected = selected_tokens(data, tokens)
     signed = data.labels[:, None] * data.tokens[np.arange(data.n), selected]
-    return Margins(signed, np.ones((data.n, 1)), np.arange(data.n + 1), np.ones(data.n), selected.copy(), selected)
+    return Margins(signed, np.ones((data.n, 1)), np.arange(data.n + 1), np.ones(data.n), selected.copy(), selected, kind="label")

@@ -49,7 +49,7 @@ def output_margins(embeddings: ArrayLike, following: ArrayLike, classes: int | N
     differences[np.arange(len(v)), n[x]] = 1.0
     differences[np.arange(len(v)), v] = -1.0
     offsets = np.concatenate([[0], np.cumsum(rivals.sum(axis=1))])
-    return Margins(differences, E, offsets, np.ones(len(v)), v, np.maximum(n, 0))
+    return Margins(differences, E, offsets, np.ones(len(v)), v, np.maximum(n, 0), kind="class")
 
 
 def order_arcs(
@@ -143,7 +143,9 @@ def arc_margins(E: FloatArray, arcs: IntArray, equality: BoolArray) -> Margins:
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     rhs = np.where(equality, 0.0, 1.0)
     marked = equality if equality.any() else None
-    return Margins(E[arcs[:, 1]] - E[arcs[:, 2]], E[heads[:, 0]], offsets, rhs, arcs[:, 2].copy(), heads[:, 1].copy(), marked)
+    differences = E[arcs[:, 1]] - E[arcs[:, 2]]
+    winner, query = heads[:, 1].copy(), heads[:, :1].copy()
+    return Margins(differences, E[heads[:, 0]], offsets, rhs, arcs[:, 2].copy(), winner, marked, kind="order", origin=query)
 
 
 def _embeddings(embeddings: ArrayLike) -> FloatArray:

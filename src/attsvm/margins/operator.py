@@ -11,13 +11,16 @@ Some programmes also ask for equalities :math:`\langle A_c, W\rangle = b_c`: row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
+
+Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,11 @@ class Margins:
         selected: ``(n,)``, the position of the selected token of each sequence.
         equality: ``(m,)`` booleans, True where the row asks for :math:`m_c(W) = b_c` (with :math:`b_c` of any sign) instead of
             :math:`m_c(W)\ge b_c`; ``None`` when no row does.
+        kind: what a sequence asks for, in which words a contradiction is told: its selected token (``selection``), its set (``set``), the
+            ratios in its set (``ratio``), its label (``label``), the token of one position (``position``), the class of an input
+            (``class``), or an order of two tokens (``order``).
+        origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins, the query token of ``order`` margins;
+            ``None`` for the others.
     """
 
     differences: FloatArray
@@ -45,6 +53,8 @@ class Margins:
     token: IntArray
     selected: IntArray
     equality: BoolArray | None = None
+    kind: Kind = "selection"
+    origin: IntArray | None = None
 
     @property
     def m(self) -> int:
@@ -116,11 +126,13 @@ class Margins:
     def restricted(self, constraints: ArrayLike) -> Margins:
         """The same programme with only these constraints (sorted positions or a boolean mask); sequences keep their numbers."""
         chosen = np.asarray(constraints)
-        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else np.unique(chosen)
+        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else np.unique(chosen).astype(np.int64)
         counts = np.bincount(self.sequence[index], minlength=self.n)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         equality = None if self.equality is None else self.equality[index]
-        return Margins(self.differences[index], self.queries, offsets, self.rhs[index], self.token[index], self.selected, equality)
+        return replace(
+            self, differences=self.differences[index], offsets=offsets, rhs=self.rhs[index], token=self.token[index], equality=equality
+        )
 
 
 _CHUNK = 1 << 15  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes

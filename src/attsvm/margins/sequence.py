@@ -46,7 +46,7 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
     pair, token = np.nonzero(others)
     differences = data.tokens[i[pair], alpha[pair]] - data.tokens[i[pair], token]
     offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(differences, data.tokens[i, j], offsets, np.ones(len(token)), token, alpha)
+    return Margins(differences, data.tokens[i, j], offsets, np.ones(len(token)), token, alpha, kind="position", origin=pairs)
 
 
 def query_positions(data: AttentionData) -> IntArray:

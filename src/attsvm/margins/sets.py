@@ -33,7 +33,7 @@ def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
     chosen = token_sets(data, sets)
     margins, inside = _anchored(data, chosen, data.mask)
     equality = inside if inside.any() else None
-    return replace(margins, rhs=np.where(inside, 0.0, 1.0), equality=equality)
+    return replace(margins, rhs=np.where(inside, 0.0, 1.0), equality=equality, kind="set" if inside.any() else "selection")
 
 
 def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike) -> Margins:
@@ -62,7 +62,7 @@ def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike
     margins, _ = _anchored(data, chosen, chosen)
     sequence = margins.sequence
     rhs = np.log(s[sequence, margins.selected[sequence]]) - np.log(s[sequence, margins.token])
-    return replace(margins, rhs=rhs, equality=np.ones(margins.m, dtype=np.bool_))
+    return replace(margins, rhs=rhs, equality=np.ones(margins.m, dtype=np.bool_), kind="ratio")
 
 
 def _anchored(data: AttentionData, chosen: BoolArray, rivals: BoolArray) -> tuple[Margins, BoolArray]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from attsvm.solvers.choice import Choice, choose, solver_names
 from attsvm.solvers.front import max_margin
-from attsvm.solvers.solution import MarginSolution, Residuals, Status
+from attsvm.solvers.residuals import Residuals
+from attsvm.solvers.solution import MarginSolution, Status
+from attsvm.solvers.verification import SecondOpinion
 
-__all__ = ["MarginSolution", "Residuals", "Status", "max_margin"]
+__all__ = ["Choice", "MarginSolution", "Residuals", "SecondOpinion", "Status", "choose", "max_margin", "solver_names"]

@@ -26,7 +26,7 @@ _ROUNDING = 4e-16
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Weights and multipliers together with their certified gap and violation, and the rounding error of the margins themselves."""
+    """Weights and multipliers with their certified gap and violation, and the violation that the rounding of the margins can hide."""
 
     W: FloatArray
     dual: FloatArray
@@ -52,7 +52,7 @@ def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) 
     for _ in range(_RESCALINGS):
         ratio = float((values[positive] / margins.rhs[positive]).min())
         if not 0.0 < ratio < np.inf:
-            return Certificate(W, dual, values, float(norm.value(W)), 1.0, _violation(margins, values), _rounding(margins, W))
+            return Certificate(W, dual, values, float(norm.value(W)), 1.0, _violation(margins, values), _rounding(margins, W, values))
         if abs(ratio - 1.0) <= _ROUNDING:
             break
         W = W / ratio
@@ -60,7 +60,7 @@ def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) 
     upper = float(norm.value(W))
     lower = lower_bound(margins, norm, dual)
     gap = max(0.0, 1.0 - lower / upper) if upper > 0 and np.isfinite(upper) else 1.0
-    return Certificate(W, dual, values, upper, gap, _violation(margins, values), _rounding(margins, W))
+    return Certificate(W, dual, values, upper, gap, _violation(margins, values), _rounding(margins, W, values))
 
 
 def certify_soft(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float) -> Certificate:
@@ -116,8 +116,13 @@ def _violation(margins: Margins, values: FloatArray) -> float:
     return max(0.0, float((margins.rhs - values).max(initial=0.0)))
 
 
-def _rounding(margins: Margins, W: FloatArray) -> float:
-    r"""Rounding error to expect in a margin, :math:`\epsilon\max_c|\delta_c|^\top|W||z_{i(c)}|`: what a violation cannot be told from."""
+def _rounding(margins: Margins, W: FloatArray, values: FloatArray) -> float:
+    r"""Largest violation that rounding can hide.
+
+    A margin has a rounding error of about :math:`\epsilon|\delta_c|^\top|W||z_{i(c)}|`, which hides nothing where the margin exceeds
+    its right-hand side by more.
+    """
     moved: FloatArray = np.abs(margins.queries) @ np.abs(W).T
-    widest = replace(margins, differences=np.abs(margins.differences)).along(moved)
-    return float(np.finfo(np.float64).eps) * float(widest.max(initial=0.0))
+    error = np.finfo(np.float64).eps * replace(margins, differences=np.abs(margins.differences)).along(moved)
+    room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
+    return max(0.0, float((error - room).max(initial=0.0)))

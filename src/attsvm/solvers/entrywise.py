@@ -76,7 +76,7 @@ class _Search:
         self.aim = _AIM if _gentle(norm.p) else _HARD_AIM
 
     def run(self) -> MarginSolution:
-        start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
+        start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None, method=None))
         if start.status == "infeasible":
             return start
         p = self.programme
@@ -119,7 +119,10 @@ class _Search:
 
     def _finish(self, W: FloatArray, dual: FloatArray) -> None:
         exponent = self.norm.p
-        if _gentle(exponent):
+        if self.request.method == "entrywise-splitting":
+            self._split(W, dual, _LAST_CHUNKS, patient=True)
+            return
+        if _gentle(exponent) and self.request.method is None:
             W, dual = self._split(W, dual, _MOST_CHUNKS, patient=False)
         for _ in range(2):
             if self._done() or self._late():
@@ -127,7 +130,7 @@ class _Search:
             if np.count_nonzero(dual) <= LARGEST_SYSTEM:
                 p, W, dual = _normalised(self.programme, W, dual, exponent)
                 W, dual = self._newton(p, W, dual, exponent, 0.0)
-            if self._good() or self._late():
+            if self._good() or self._late() or self.request.method is not None:
                 return
             W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True)
 

@@ -66,7 +66,8 @@ def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
     source, sign = source[order], sign[order]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))])
     differences = sign[:, None] * margins.differences[source]
-    pairs = Margins(differences, margins.queries, offsets, sign * margins.rhs[source] + 0.0, margins.token[source], margins.selected)
+    rhs = sign * margins.rhs[source] + 0.0
+    pairs = replace(margins, differences=differences, offsets=offsets, rhs=rhs, token=margins.token[source], equality=None)
     return pairs, source, sign
 
 

@@ -23,6 +23,7 @@ from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers import infeasibility
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
+from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.pivoting import LARGEST_SYSTEM, pivot
 from attsvm.solvers.programme import empty_rows, equilibrate
@@ -33,7 +34,6 @@ _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisati
 _FIRST_EPOCHS = 40
 _POLISHED = 1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 _NEARLY_ZERO = 1e-9  # distance below which the least-squares multipliers are tried as a contradiction
-_SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 _EXTRA_ASCENT = 8.0  # factorisations' worth of ascent before the proximal method: a better start saves more of them
 _FIRST_SIGMA, _LAST_SIGMA = 1e4, 1e9
 _INNER_STEPS, _MOST_NEWTON_STEPS = 60, 500
@@ -72,7 +72,9 @@ class _Search:
         p = self.programme
         start = np.zeros(p.m) if self.request.warm_start is None else p.scaled_dual(self.request.warm_start)
         ascent = BlockAscent(p, start)
-        if not self._pivoted(ascent) and self.farkas is None and not self._late():
+        if self.request.method is not None:
+            self._alone(self.request.method, ascent)
+        elif not self._pivoted(ascent) and self.farkas is None and not self._late():
             if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
             if not self._done():
@@ -82,6 +84,19 @@ class _Search:
             return infeasible_solution(self.margins, p.restored(np.zeros((1, 1)), self.farkas)[1], self.request, self.solver, self.epochs)
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, self.epochs)
+
+    def _alone(self, method: str, ascent: BlockAscent) -> None:
+        """One method without the others' help."""
+        if method == "nnls":
+            self._least_distance()
+        elif method == "pivoting":
+            self._pivoted(ascent)
+        elif method == "proximal":
+            self._proximal(ascent)
+        else:
+            ascent.run(_MOST_EPOCHS, 0.01 * _POLISHED, self.deadline)
+        if self.best is None and self.farkas is None:
+            self._consider(ascent.dual, "block ascent")
 
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, overload
 
 import numpy as np
@@ -12,9 +13,12 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
-from attsvm.solvers.solution import MarginSolution, Request
+from attsvm.solvers.choice import MODULES, method_of, no_solver
+from attsvm.solvers.scaling import scaled
+from attsvm.solvers.solution import MarginSolution, Request, rescaled
+from attsvm.solvers.verification import Verifier, check_verifier, verified
 
 
 class Solver(Protocol):
@@ -22,16 +26,6 @@ class Solver(Protocol):
 
     def __call__(self, margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         """The solution in ``norm``, certified from ``margins``."""
-
-
-SOLVERS: dict[type[Norm], str] = {
-    Frobenius: "attsvm.solvers.frobenius",
-    Lp: "attsvm.solvers.entrywise",
-    Schatten: "attsvm.solvers.schatten",
-    Nuclear: "attsvm.solvers.schatten",
-    Spectral: "attsvm.solvers.schatten",
-}
-"""The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
 
 
 @overload
@@ -43,6 +37,8 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
+    solver: str | None = ...,
+    verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
 
@@ -55,6 +51,8 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
+    solver: str | None = ...,
+    verify: Verifier | None = ...,
 ) -> list[MarginSolution]: ...
 
 
@@ -66,6 +64,8 @@ def max_margin(
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
+    solver: str | None = None,
+    verify: Verifier | None = None,
 ) -> MarginSolution | list[MarginSolution]:
     r"""The weights of least norm that meet every margin, with a proof.
 
@@ -84,14 +84,18 @@ def max_margin(
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
         warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
+        solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that :func:`~attsvm.solvers.choose` names.
+        verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
+            ``second_opinion``; see :mod:`attsvm.solvers.verification`. It takes the time that it takes.
 
     Returns:
         The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No exception is raised for the last two.
 
     Raises:
-        InputError: a norm without a solver, a penalty, tolerance or time limit that is not positive, a warm start of another size
-            or with invalid values, a negative or non-finite right-hand side, data whose scale leaves float64, equalities where the
-            solver takes none.
+        InputError: a norm without a solver, a solver that does not take the programme, a penalty, tolerance or time limit that is not
+            positive, a warm start of another size or with invalid values, a negative or non-finite right-hand side, a solution whose
+            scale leaves float64, equalities where the solver takes none, a second opinion from a solver that is not installed or has
+            no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
@@ -100,25 +104,38 @@ def max_margin(
     if not isinstance(margins, Margins):
         if warm_start is not None:
             raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
-        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds) for each in margins]
+        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, solver=solver, verify=verify) for each in margins]
     norm = Frobenius() if norm is None else norm
-    module = SOLVERS.get(type(norm))
-    if module is None:
-        known = ", ".join(sorted(kind.__name__ for kind in SOLVERS))
-        raise InputError(f"there is no solver for the norm {norm!r}; use one of: {known}")
+    if type(norm) not in MODULES:
+        raise InputError(no_solver(norm))
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
-    _check_finite(margins)
+    margins = _checked(margins)
+    method = method_of(solver, margins, norm, slack)
+    if verify is not None:
+        check_verifier(verify, norm, margins, slack)
     start = None if warm_start is None else _multipliers(margins, warm_start)
     tol = _default_tolerance(norm) if tol is None else tol
-    request = Request(tol=tol, slack=slack, warm_start=start, max_seconds=max_seconds)
-    solver: Solver = importlib.import_module(module).solve
+    near = scaled(margins)
+    request = Request(
+        tol=tol,
+        slack=None if slack is None else near.penalty(slack),
+        warm_start=None if start is None else near.start(start),
+        max_seconds=max_seconds,
+        method=method,
+    )
+    solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
     if margins.equalities.any():
         from attsvm.solvers import equalities
 
-        return equalities.solve(margins, norm, request, solver)
-    return solver(margins, norm, request)
+        found = equalities.solve(near.margins, norm, request, solve)
+    else:
+        found = solve(near.margins, norm, request)
+    found = replace(found, geometry=norm)
+    if near.margins is not margins:
+        found = rescaled(found, margins, near)
+    return found if verify is None else verified(found, verify)
 
 
 def _default_tolerance(norm: Norm) -> float:
@@ -126,16 +143,23 @@ def _default_tolerance(norm: Norm) -> float:
     return 1e-6 if isinstance(norm, Schatten) and (norm.p == 1.0 or math.isinf(norm.p)) else 1e-9
 
 
-def _check_finite(margins: Margins) -> None:
+def _checked(margins: Margins) -> Margins:
+    """The programme in float64, its values finite."""
+    wide = [np.asarray(array, dtype=np.float64) for array in (margins.differences, margins.queries, margins.rhs)]
+    if not (wide[0] is margins.differences and wide[1] is margins.queries and wide[2] is margins.rhs):
+        margins = replace(margins, differences=wide[0], queries=wide[1], rhs=wide[2])
     for name in ("differences", "queries", "rhs"):
         array = getattr(margins, name)
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise InputError(f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite")
+    if 0 in margins.shape:
+        raise InputError(f"the weights of these margins have shape {margins.shape}; tokens and queries need at least one feature")
     negative = (margins.rhs < 0) & ~margins.equalities
     if negative.any():
         c = int(np.flatnonzero(negative)[0])
         raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive")
+    return margins
 
 
 def _multipliers(margins: Margins, start: MarginSolution | ArrayLike) -> FloatArray:

@@ -27,6 +27,8 @@ def least_distance(p: Programme) -> tuple[FloatArray, float]:
     At distance zero ``u`` is a Farkas certificate; otherwise ``u / distance`` are the multipliers of the minimum-norm weights.
     Zeros and one when the iteration limit was met.
     """
+    if p.m == 0:
+        return np.zeros(0), 1.0  # SciPy's implementation aborts the process on a matrix without columns
     from scipy.optimize import nnls
 
     system = np.vstack([explicit_rows(p, np.arange(p.m)).T, p.b])

@@ -75,8 +75,8 @@ class _Search:
 
     def run(self) -> MarginSolution:
         q = self.reduction.programme
-        coordinates = Margins(q.D, q.Z, q.offsets, q.b, self.margins.token, self.margins.selected)
-        start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None))
+        coordinates = replace(self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b)
+        start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None))
         if start.status == "infeasible":
             return self._infeasible(start)
         W, dual = start.W, start.dual
@@ -94,11 +94,15 @@ class _Search:
                 W, dual = start.W, start.dual
             self._rescale(W)
             state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5))
-            state.run(most, self.aim, _CHECK_EVERY, self.deadline)
+            if self.request.method != "schatten-newton":
+                state.run(most, self.aim, _CHECK_EVERY, self.deadline)
             iterations += state.iterations
             self._consider(state.V, state.dual, "alternating directions")
             if self._done():
                 break
+            if self.request.method == "schatten-splitting":
+                W, dual = state.V * self.scale, state.dual
+                continue
             W, dual = self._newton(state)
             if self._done() or (self.best is not None and self.best.error <= self.request.tol):
                 break
@@ -133,10 +137,11 @@ class _Search:
         """Outer steps with growing weight while they help; weights and multipliers to go on from."""
         newton = AugmentedLagrangian(self.programme, self.gauge, state.V, state.dual / state.t, state.t)
         W, dual, worse, before = state.V, state.dual, 0, math.inf
+        name = "alternating directions + semismooth Newton" if state.iterations else "semismooth Newton"
         for _ in range(_OUTER_STEPS):
             error = math.inf
             if newton.advance(_INNER_TOLERANCE, _NEWTON_STEPS, self.deadline):
-                error = self._consider(newton.W, newton.dual, "alternating directions + semismooth Newton")
+                error = self._consider(newton.W, newton.dual, name)
             if error < before:
                 W, dual, worse, before = newton.W, newton.dual, 0, error
                 newton.sigma = min(_GROWTH * newton.sigma, _LARGEST_SIGMA)
@@ -153,7 +158,7 @@ class _Search:
         found = infeasible_solution(self.margins, dual, self.request, start.solver, start.iterations)
         if found.farkas_residual() <= 1e-12:
             return found
-        return frobenius.solve(self.margins, Frobenius(), self.request)
+        return frobenius.solve(self.margins, Frobenius(), replace(self.request, method=None))
 
     def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
         lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
+from attsvm.solvers.contradiction import contradiction
+from attsvm.solvers.residuals import Residuals, residuals_of
+from attsvm.solvers.scaling import Scaling, scaled
+from attsvm.solvers.verification import SecondOpinion
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
 _CHEAP_REDUCTION = 200  # rows of a certificate that are reduced at once, so that the message can name them
 _BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
-_NAMED = 3  # sequences spelled out in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,7 @@ class Request:
         max_seconds: wall-clock limit, or ``None``.
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
             without one. A solver may use it; the programme means the same without.
+        method: one method of the family on its own, a name of :mod:`attsvm.solvers.choice`; ``None`` for the whole cascade.
     """
 
     tol: float
@@ -39,23 +43,7 @@ class Request:
     warm_start: FloatArray | None
     max_seconds: float | None
     opposite: IntArray | None = None
-
-
-class Residuals(NamedTuple):
-    r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
-
-    Attributes:
-        stationarity: :math:`\|W-A^\top\lambda\|_F/\|W\|_F` (Frobenius norm only in this meaning).
-        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive.
-        dual: largest distance of a multiplier to its box, relative to the largest multiplier.
-        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft margin,
-            :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
-    """
-
-    stationarity: float
-    primal: float
-    dual: float
-    complementarity: float
+    method: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +62,8 @@ class MarginSolution:
         gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data; 1 proves nothing.
             Hard margin: ``1 - lower / ||W||`` with the lower bound of :func:`attsvm.solvers.certificates.lower_bound`.
             Soft margin: ``(primal - dual) / primal`` of the objective.
-        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive).
+        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive). ``optimal`` promises that it is within
+            ``tol`` times the largest power of two that is not above the largest :math:`b_c`.
         support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative), zero dual included;
             for the soft margin also those that are missed; when infeasible, those of the certificate.
         tol: the tolerance that was asked for.
@@ -87,6 +76,8 @@ class MarginSolution:
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
+        geometry: the norm that was minimised.
+        second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
     """
 
     margins: Margins
@@ -106,6 +97,8 @@ class MarginSolution:
     rank: int | None = None
     rank_bound: int | None = None
     unique: bool | None = None
+    geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
+    second_opinion: SecondOpinion | None = None
 
     @property
     def margin(self) -> float:
@@ -131,41 +124,33 @@ class MarginSolution:
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
-        rounding = 16.0 * float(np.finfo(np.float64).eps)
-        if self.slack is not None:
-            primal = 0.5 * self.norm**2 + self.slack * float(self.slacks.sum())
-            sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / self.norm
+        near, rounding = self.near(), 16.0 * float(np.finfo(np.float64).eps)
+        if near.slack is not None:
+            primal = 0.5 * near.norm**2 + near.slack * float(near.slacks.sum())
+            sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
             return math.asin(sine) if sine < 1.0 else math.pi
-        positive = self.margins.rhs > 0
-        ratio = float((self.margins(self.W)[positive] / self.margins.rhs[positive]).min())
+        positive = near.margins.rhs > 0
+        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min())
         if not ratio > 0.0:
             return math.pi
         # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.
-        lower = lower_bound(self.margins, Frobenius(), self.dual) / float(Frobenius().value(self.W))
+        lower = lower_bound(near.margins, Frobenius(), near.dual) / float(Frobenius().value(near.W))
         gap = 1.0 - lower * min(ratio, 1.0)
         return 2.0 * math.asin(math.sqrt(min(max(gap, rounding), 2.0) / 2.0))
 
     def kkt(self) -> Residuals:
-        """Residuals of the optimality conditions in the Frobenius norm; all ``inf`` when infeasible."""
-        if self.status == "infeasible":
-            return Residuals(np.inf, np.inf, np.inf, np.inf)
-        cap = np.inf if self.slack is None else self.slack
-        room = self.margins(self.W) - self.margins.rhs + self.slacks
-        equal = self.margins.equalities
-        room[equal] = -np.abs(room[equal])
-        top = float(np.abs(self.dual).max(initial=0.0))
-        outside = max(float(-self.dual[~equal].min(initial=0.0)), float((self.dual - cap).max(initial=0.0)))
-        products = float((np.abs(self.dual) * np.abs(room)).max(initial=0.0))
-        if self.slack is not None:
-            products = max(products, float(((self.slack - self.dual) * self.slacks).max(initial=0.0)))
-        total = float(self.margins.rhs @ self.dual)
-        missed = float(np.linalg.norm(self.W - self.margins.adjoint(self.dual)))
-        return Residuals(
-            stationarity=missed / self.norm if self.norm > 0 else missed,
-            primal=max(0.0, float((-room).max(initial=0.0))),
-            dual=outside / top if top > 0 else outside,
-            complementarity=products / total if total > 0 else products,
-        )
+        """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
+        return residuals_of(self)
+
+    def near(self) -> MarginSolution:
+        """The same solution at a scale near one, where squares and products stay within float64; see :mod:`attsvm.solvers.scaling`."""
+        near = scaled(self.margins)
+        if near.margins is self.margins:
+            return self
+        W, dual = np.ldexp(self.W, -near.weights), np.ldexp(self.dual, -near.multipliers)
+        slack = None if self.slack is None else near.penalty(self.slack)
+        norm = math.ldexp(self.norm, -near.weights)
+        return replace(self, margins=near.margins, W=W, norm=norm, dual=dual, slack=slack, slacks=np.ldexp(self.slacks, -near.sides))
 
     def farkas_residual(self) -> float:
         """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when ``dual`` proves that no weights exist."""
@@ -178,7 +163,7 @@ class MarginSolution:
         """
         if self.status != "infeasible":
             return np.zeros((0, 3), dtype=np.int64)
-        dual = _few_rows(self.margins, self.dual)
+        dual = _few_rows(scaled(self.margins).margins, self.dual)
         rows = np.flatnonzero(dual)
         rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
@@ -192,7 +177,7 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
     close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
     blurred = found.rounding > max(request.tol, _BLUR)
     status: Status = "optimal" if found.error <= request.tol and not blurred else "inaccurate"
-    figures = f"norm {found.norm:.6g}, gap {found.gap:.1e}, violation {found.violation:.1e}"
+    figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
         message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
     elif found.gap == 1.0:
@@ -218,6 +203,35 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
         solver=solver,
         iterations=iterations,
         message=message,
+    )
+
+
+def _figures(norm: float, gap: float, violation: float) -> str:
+    return f"norm {norm:.6g}, gap {gap:.1e}, violation {violation:.1e}"
+
+
+def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of both.
+
+    Raises:
+        InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
+    """
+    slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
+    if found.status == "infeasible":  # a certificate has no scale
+        return replace(found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max()))
+    W, dual = near.restored(found.W, found.dual)
+    norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
+    message = found.message.replace(_figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation))
+    return replace(
+        found,
+        margins=margins,
+        W=W,
+        norm=norm,
+        dual=dual,
+        violation=violation,
+        slack=slack,
+        slacks=np.ldexp(found.slacks, near.sides),
+        message=message.replace(f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"),
     )
 
 
@@ -263,7 +277,7 @@ def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, so
         slacks=np.zeros(margins.m),
         solver=solver,
         iterations=iterations,
-        message=f"infeasible: {_contradiction(margins, dual)}",
+        message=f"infeasible: {contradiction(margins, dual)}",
     )
 
 
@@ -278,23 +292,3 @@ def _few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
     return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
-
-
-def _contradiction(margins: Margins, dual: FloatArray) -> str:
-    rows = np.flatnonzero(dual)
-    if len(rows) == 1:
-        c = int(rows[0])
-        i, rival = int(margins.sequence[c]), int(margins.token[c])
-        if not margins.queries[i].any():
-            return f"the query of sequence {i} is zero, so no weights can prefer its token {int(margins.selected[i])}"
-        if rival == int(margins.selected[i]):
-            return f"token {rival} of sequence {i} is zero, so no weights can give it a margin"
-        return f"token {rival} of sequence {i} equals its selected token {int(margins.selected[i])}, so no weights can tell them apart"
-    sequences = np.unique(margins.sequence[rows]).tolist()
-    named = [f"token {int(margins.selected[i])} of sequence {i}" for i in sequences[:_NAMED]]
-    unnamed = len(sequences) - _NAMED
-    more = f" and those of {unnamed} more sequence{'s' if unnamed > 1 else ''}" if unnamed > 0 else ""
-    what = ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    together = " together" if len(sequences) > 1 else ""
-    proof = f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
-    return f"no weights select {what}{more}{together} ({proof})"

@@ -1,0 +1,162 @@
+"""Which solver takes which programme, and why: the table behind ``max_margin(..., solver=...)``.
+
+By default the family of the norm decides: a cascade of methods that hand over to each other as they see fit. A method on its own is
+there to compare, to teach, and to overrule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.margins import Margins
+
+MODULES: dict[type[Norm], str] = {
+    Frobenius: "attsvm.solvers.frobenius",
+    Lp: "attsvm.solvers.entrywise",
+    Schatten: "attsvm.solvers.schatten",
+    Nuclear: "attsvm.solvers.schatten",
+    Spectral: "attsvm.solvers.schatten",
+}
+"""The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
+
+SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a programme is solved.
+
+    Attributes:
+        name: the solver, as ``max_margin(..., solver=name)`` takes it.
+        why: one sentence.
+        alternatives: names of the other solvers that take this programme.
+    """
+
+    name: str
+    why: str
+    alternatives: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Method:
+    line: str
+    takes: Callable[[Margins, Norm, float | None], bool]
+    limits: str = ""
+
+
+def _frobenius(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    return norm == Frobenius() and not _shifted(margins)
+
+
+def _entrywise(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    return isinstance(norm, Lp) and norm != Frobenius()
+
+
+def _spectral(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    return isinstance(norm, Schatten) and norm != Frobenius()
+
+
+def _shifted(margins: Margins) -> bool:
+    """Whether an equality has another right-hand side than zero."""
+    return bool((margins.rhs[margins.equalities] != 0).any())
+
+
+def _written(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    rows = margins.m + int(margins.equalities.sum())
+    return _frobenius(margins, norm, slack) and slack is None and rows * margins.shape[0] * margins.shape[1] <= SMALL
+
+
+METHODS: dict[str, _Method] = {
+    "active-set": _Method("Frobenius: block ascent, pivoting, then least squares (small) or proximal multipliers (large)", _frobenius),
+    "ascent": _Method("Frobenius: block coordinate ascent on the dual alone", _frobenius),
+    "pivoting": _Method("Frobenius: block ascent and principal pivoting alone", _frobenius),
+    "nnls": _Method(
+        "Frobenius, hard margin, small: one non-negative least-squares problem", _written, f" of hard margins with at most {SMALL} entries"
+    ),
+    "proximal": _Method("Frobenius: proximal multipliers with semismooth Newton steps", _frobenius),
+    "least-norm": _Method(
+        "Frobenius, equalities alone: one linear system",
+        lambda margins, norm, slack: norm == Frobenius() and slack is None and _shifted(margins) and bool(margins.equalities.all()),
+        " of equalities alone, with right-hand sides other than zero",
+    ),
+    "entrywise": _Method("entrywise norms: splitting, then proximal multipliers with Newton steps on the dual", _entrywise),
+    "entrywise-splitting": _Method("entrywise norms: splitting alone", _entrywise),
+    "entrywise-newton": _Method("entrywise norms: Newton steps on the dual alone", _entrywise),
+    "schatten": _Method("norms of singular values: alternating directions, then an augmented Lagrangian", _spectral),
+    "schatten-splitting": _Method("norms of singular values: alternating directions alone", _spectral),
+    "schatten-newton": _Method("norms of singular values: the augmented Lagrangian alone", _spectral),
+}
+"""Every solver by name, with a line about it. The first that takes a programme is its default."""
+
+
+def solver_names() -> dict[str, str]:
+    """Every solver that ``solver=`` takes, with a line about it."""
+    return {name: method.line for name, method in METHODS.items()}
+
+
+def choose(margins: Margins, norm: Norm | None = None, slack: float | None = None) -> Choice:
+    """The solver that :func:`~attsvm.solvers.max_margin` uses for this programme, why, and which others would take it.
+
+    Args:
+        margins: one programme.
+        norm: the norm to minimise; the Frobenius norm when left out.
+        slack: the penalty of the soft margin, ``None`` for the hard margin.
+
+    Raises:
+        InputError: a norm without a solver, or equalities that its solvers do not take.
+    """
+    norm = Frobenius() if norm is None else norm
+    if type(norm) not in MODULES:
+        raise InputError(no_solver(norm))
+    taken = [name for name, method in METHODS.items() if method.takes(margins, norm, slack)]
+    if not taken:
+        raise InputError(
+            f"no solver for the norm {norm!r} takes equalities with right-hand sides other than zero next to inequalities; "
+            "make them zero, or leave the inequalities out"
+        )
+    return Choice(taken[0], _why(taken[0], margins, norm), tuple(taken[1:]))
+
+
+def no_solver(norm: Norm) -> str:
+    """The sentence for a norm without a solver."""
+    return f"there is no solver for the norm {norm!r}; use one of: {', '.join(sorted(kind.__name__ for kind in MODULES))}"
+
+
+def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:
+    """The method that a request carries: ``None`` for the default of the family.
+
+    Raises:
+        InputError: an unknown name, or a solver that does not take this programme.
+    """
+    if solver is None:
+        return None
+    if solver not in METHODS:
+        raise InputError(f"unknown solver {solver!r}; solvers are: {', '.join(METHODS)}")
+    choice = choose(margins, norm, slack)
+    if solver != choice.name and solver not in choice.alternatives:
+        limits = f" (it is for programmes{METHODS[solver].limits})" if METHODS[solver].limits else ""
+        names = ", ".join((choice.name, *choice.alternatives))
+        raise InputError(f"solver {solver!r} does not take this programme in the norm {norm!r}{limits}; choose from: {names}")
+    return None if solver == choice.name else solver
+
+
+def _why(name: str, margins: Margins, norm: Norm) -> str:
+    size = f"{margins.m} constraints on {margins.shape[0]} x {margins.shape[1]} weights"
+    if name == "least-norm":
+        return f"{size} are equalities alone, so the weights of least norm solve one linear system"
+    if name == "active-set":
+        small = margins.m * margins.shape[0] * margins.shape[1] <= SMALL
+        rest = "few enough for non-negative least squares" if small else "too many for least squares, so proximal multipliers help"
+        return (
+            f"in the Frobenius norm the active constraints determine the weights exactly; {size} are {rest} where pivoting does not settle"
+        )
+    if name == "entrywise":
+        assert isinstance(norm, Lp)
+        if norm.p == 1.0 or math.isinf(norm.p):
+            return f"the norm {norm.name} makes {size} a linear programme, which proximal multipliers with Newton steps finish exactly"
+        return f"the norm {norm.name} is smooth: on {size} splitting comes near quickly and Newton steps on the dual finish"
+    return f"the norm {norm.name} acts on singular values: on {size} each proximal map is one small decomposition, and Newton steps finish"

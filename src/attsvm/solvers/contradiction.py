@@ -1,0 +1,101 @@
+"""A Farkas certificate in the words of its programme: which tokens, labels, classes or orders cannot be had together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.margins import Margins
+from attsvm.solvers.certificates import farkas_residual
+
+_NAMED = 3  # demands spelled out in a message
+
+_NOBODY = {
+    "selection": "no weights select",
+    "set": "no weights select",
+    "ratio": "no weights split attention as asked over",
+    "label": "no head gives their labels to",
+    "position": "no weights select",
+    "class": "no output matrix predicts",
+    "order": "no weights put",
+}
+
+_OWNER = {"position": "position", "class": "input", "order": ""}  # what a demand belongs to, where that is not a sequence
+
+
+def contradiction(margins: Margins, dual: FloatArray) -> str:
+    """The sentence for a certificate ``dual``: what cannot be met, and the numbers of the proof."""
+    rows = np.flatnonzero(dual)
+    if len(rows) == 1:
+        return _impossible(margins, int(rows[0]))
+    demands = _demands(margins, rows)
+    unnamed = len(demands) - _NAMED
+    owner = _OWNER.get(margins.kind, "sequence")
+    others = f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}" if owner else f"{unnamed} more"
+    more = f" and {others}" if unnamed > 0 else ""
+    named = demands[:_NAMED]
+    what = ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    together = " together" if len(demands) > 1 else ""
+    proof = f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
+    return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
+
+
+def _demands(margins: Margins, rows: IntArray) -> list[str]:
+    """What the rows ask for, each demand once: one per sequence, and one per row where rows are arcs of an order."""
+    if margins.kind == "order":
+        equal = margins.equalities | _mirrored(margins, rows)
+        words = []
+        for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
+            relation = "level with" if equal[c] else "above"
+            words.append(f"token {int(margins.selected[i])} {relation} token {int(margins.token[c])}{_query(margins, i)}")
+        return list(dict.fromkeys(words))
+    return [_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
+
+
+def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
+    """Rows whose opposite is in the programme too, which is how solvers are handed equalities: right-hand side zero."""
+    found = np.zeros(margins.m, dtype=np.bool_)
+    found[rows] = margins.rhs[rows] == 0.0
+    return found
+
+
+def _demand(margins: Margins, i: int) -> str:
+    token = int(margins.selected[i])
+    if margins.kind == "label":
+        return f"token {token} of sequence {i}"
+    if margins.kind in ("set", "ratio"):
+        return f"the set with token {token} of sequence {i}"
+    if margins.kind == "position" and margins.origin is not None:
+        sequence, position = margins.origin[i].tolist()
+        return f"token {token} for position {position} of sequence {sequence}"
+    if margins.kind == "class":
+        return f"class {token} for input {i}"
+    return f"token {token} of sequence {i}"
+
+
+def _query(margins: Margins, i: int) -> str:
+    return "" if margins.origin is None else f" for query {int(margins.origin[i, 0])}"
+
+
+def _impossible(margins: Margins, c: int) -> str:
+    """One row that is zero and yet asks for a margin."""
+    i = int(margins.sequence[c])
+    selected, rival = int(margins.selected[i]), int(margins.token[c])
+    silent = not margins.queries[i].any()
+    if margins.kind == "label":
+        return f"token {selected} of sequence {i} is zero, so no head can give it its label"
+    if margins.kind == "class" and silent:
+        return f"input {i} is zero, so no output matrix can predict its class {selected}"
+    if margins.kind == "order":
+        where = _query(margins, i)
+        if silent:
+            return f"{where.removeprefix(' for ') or 'the query'} is zero, so no weights can put token {selected} above token {rival}"
+        return f"token {selected} equals token {rival}, so no weights can put one above the other{where}"
+    if margins.kind == "position" and margins.origin is not None:
+        sequence, position = margins.origin[i].tolist()
+        if silent:
+            return f"the token at position {position} of sequence {sequence} is zero, so as a query it can prefer no token"
+        return f"token {rival} of sequence {sequence} equals the selected token {selected}, so position {position} cannot tell them apart"
+    if silent:
+        return f"the query of sequence {i} is zero, so no weights can prefer its token {selected}"
+    return f"token {rival} of sequence {i} equals its selected token {selected}, so no weights can tell them apart"

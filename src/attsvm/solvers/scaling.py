@@ -1,0 +1,114 @@
+r"""The programme at a scale near one, and its solution brought back.
+
+With :math:`\delta_c=2^a\hat\delta_c`, :math:`z_i=2^b\hat z_i` and right-hand sides :math:`2^c\hat b` the programme is homogeneous:
+
+.. math:: W=2^{c-a-b}\,\hat W,\qquad \lambda=2^{c-2(a+b)}\,\hat\lambda,\qquad C=2^{c-2(a+b)}\,\hat C .
+
+Powers of two are exact, so both programmes have the same solutions, gaps and certificates bit for bit, and neither a square nor a
+product of three factors leaves float64 on the way. Violations are measured in units of :math:`2^c`, the power of two at or below
+the largest right-hand side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.errors import InputError
+from attsvm.margins import Margins
+
+_NEAR = 64  # exponents up to this are harmless on the differences and queries, and cost no copy
+_COUNTED = 2.0**-40  # multipliers below this share of the largest may underflow
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """A programme with differences, queries and right-hand sides near one.
+
+    Attributes:
+        margins: the scaled programme; the given one when nothing had to change.
+        weights: ``W = 2**weights * W_scaled``.
+        multipliers: ``dual = 2**multipliers * dual_scaled``, and likewise for the penalty C.
+        sides: exponent of the right-hand sides.
+    """
+
+    margins: Margins
+    weights: int = 0
+    multipliers: int = 0
+    sides: int = 0
+
+    def penalty(self, slack: float) -> float:
+        """The penalty C of the scaled programme.
+
+        Raises:
+            InputError: it is not a float64 number.
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = float(np.ldexp(slack, -self.multipliers))
+        if not _TINY <= scaled < np.inf:
+            raise InputError(f"slack {slack:g} leaves the range of float64 at the scale of these margins; {_ADVICE}")
+        return scaled
+
+    def start(self, dual: FloatArray) -> FloatArray | None:
+        """Multipliers of the given programme at the scale of this one; ``None`` when they leave float64."""
+        with np.errstate(over="ignore", under="ignore"):
+            scaled: FloatArray = np.ldexp(dual, -self.multipliers)
+        return scaled if np.isfinite(scaled).all() else None
+
+    def restored(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights and multipliers of the given programme.
+
+        Raises:
+            InputError: they are not float64 numbers.
+        """
+        return _moved("weights", W, self.weights), _moved("multipliers", dual, self.multipliers)
+
+
+_ADVICE = "divide the tokens or the queries by a constant first"
+
+
+def scaled(margins: Margins) -> Scaling:
+    """The programme near one: unchanged where it is already, with differences or queries divided by a power of two where they are not."""
+    a, b = (_exponent(array) for array in (margins.differences, margins.queries))
+    a, b = (0 if abs(each) <= _NEAR else each for each in (a, b))
+    c = _exponent(margins.rhs)
+    if a == b == c == 0:
+        return Scaling(margins)
+    near = replace(
+        margins,
+        differences=_divided(margins.differences, a),
+        queries=_divided(margins.queries, b),
+        rhs=_divided(margins.rhs, c),
+    )
+    return Scaling(near, c - a - b, c - 2 * (a + b), c)
+
+
+def _exponent(array: FloatArray) -> int:
+    """Of the power of two at or below the largest size; 0 for zeros."""
+    largest = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
+    return int(np.frexp(largest)[1]) - 1 if largest > 0.0 else 0
+
+
+def _divided(array: FloatArray, exponent: int) -> FloatArray:
+    """``array / 2**exponent``. What underflows is below 2**-1000 of the largest."""
+    if exponent == 0:
+        return array
+    with np.errstate(under="ignore"):
+        divided: FloatArray = np.ldexp(array, -exponent)
+    return divided
+
+
+def _moved(what: str, array: FloatArray, exponent: int) -> FloatArray:
+    if exponent == 0:
+        return array
+    with np.errstate(over="ignore", under="ignore"):
+        moved: FloatArray = np.ldexp(array, exponent)
+    size = np.abs(array)
+    counted = size > _COUNTED * size.max(initial=0.0)
+    if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
+        power = int(np.frexp(size.max())[1]) + exponent
+        raise InputError(f"the {what} of the solution (about 2^{power}) leave the range of float64; {_ADVICE}")
+    return moved
