@@ -248,7 +248,7 @@ def test_a_slice() -> None:
     pytest.importorskip("clarabel")
     pytest.importorskip("highspy")
     seen, worst = Counter[str](), dict[str, float]()
-    run(sorted(PROGRAMMES), NORMS, 300, seen, worst)
+    run(sorted(PROGRAMMES), NORMS, 200, seen, worst)
     assert seen["optimal"] >= 30
     assert seen["infeasible"] >= 10
     assert seen["objectives compared"] >= 8
