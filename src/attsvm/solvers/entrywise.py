@@ -18,13 +18,12 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
 from attsvm.solvers.certificates import Certificate, certify_hard
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
-from attsvm.solvers.energies import energy_of
+from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.solution import MarginSolution, Request, solved, zero_solution
@@ -47,35 +46,34 @@ _PATIENCE = 4  # outer steps without a better certificate
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`.
-
-    Raises:
-        InputError: a soft margin in a norm other than the Frobenius norm.
-    """
+    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     assert isinstance(norm, Lp)
     if norm.p == 2.0:
         solution = frobenius.solve(margins, norm, request)
         return replace(solution, unique=True if solution.status == "optimal" else None)
-    if request.slack is not None:
-        raise InputError(f"slack is {request.slack:g} with the norm {norm!r}; the soft margin is solved in the Frobenius norm only")
     if not (margins.rhs > 0).any():
         return replace(zero_solution(margins, norm, request), unique=True)
-    return _Search(margins, norm, request).run()
+    if request.slack is not None:
+        from attsvm.solvers.soft_entrywise import SoftEntrywiseSearch
+
+        return SoftEntrywiseSearch(margins, norm, request).run()
+    return EntrywiseSearch(margins, norm, request).run()
 
 
-class _Search:
+class EntrywiseSearch:
     """One solve: the stages, the best certificate so far, and the clock."""
 
     def __init__(self, margins: Margins, norm: Lp, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
         self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        self.programme = equilibrate(margins, None, request.opposite)
+        self.programme = equilibrate(margins, request.slack, request.opposite)
         self.best: Certificate | None = None
         self.solver = ""
         self.iterations = 0
         self.aim = _AIM if _gentle(norm.p) else _HARD_AIM
 
     def run(self) -> MarginSolution:
+        """The best certified solution that the stages reach."""
         start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
         if start.status == "infeasible":
             return start
@@ -85,7 +83,7 @@ class _Search:
         if start.gap < 1.0:
             warm = self._warm()
             if warm is None:
-                for exponent, rough in _stages(self.norm.p):
+                for exponent, rough in stages(self.norm.p):
                     W, dual = self._rough(W, dual, exponent, rough)
                     self._consider(p, W, dual, "dual Newton")
             else:
@@ -109,9 +107,9 @@ class _Search:
 
     def _rough(self, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
         """A point on the way: two chunks of splitting where it is quick, a few Newton steps elsewhere."""
-        p, W, dual = _normalised(self.programme, W, dual, exponent)
+        p, W, dual = self._normalised(W, dual, exponent)
         if _gentle(exponent):
-            splitting = EntrywiseSplitting(p, energy_of(exponent), W, dual)
+            splitting = EntrywiseSplitting(p, self._energy(exponent), W, dual)
             splitting.run(2 * _CHUNK, self.deadline)
             self.iterations += splitting.iterations
             return splitting.W, splitting.dual
@@ -125,7 +123,7 @@ class _Search:
             if self._done() or self._late():
                 return
             if np.count_nonzero(dual) <= LARGEST_SYSTEM:
-                p, W, dual = _normalised(self.programme, W, dual, exponent)
+                p, W, dual = self._normalised(W, dual, exponent)
                 W, dual = self._newton(p, W, dual, exponent, 0.0)
             if self._good() or self._late():
                 return
@@ -133,8 +131,8 @@ class _Search:
 
     def _split(self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool) -> tuple[FloatArray, FloatArray]:
         """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until it gains nothing."""
-        p, W, dual = _normalised(self.programme, W, dual, self.norm.p)
-        splitting = EntrywiseSplitting(p, energy_of(self.norm.p), W, dual)
+        p, W, dual = self._normalised(W, dual, self.norm.p)
+        splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
         slow, before = 0, math.inf
         for _ in range(chunks):
             splitting.run(_CHUNK, self.deadline)
@@ -161,12 +159,12 @@ class _Search:
     def _newton(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
         """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point met."""
         final = target == 0.0
-        energy = energy_of(exponent)
-        state = DualNewton(p, energy, W, dual, 100.0 if exponent < 2.0 and exponent > 1.0 else 10.0)
-        best, point, accuracy, idle, growth = math.inf, (W, dual), 1e-2 * float(p.b.max()), 0, _GROWTH
+        state = DualNewton(p, self._energy(exponent), W, dual, 100.0 if exponent < 2.0 and exponent > 1.0 else 10.0)
+        unit = min(float(p.b.max()), 1.0)  # of margins; weights of norm one have none beyond one
+        best, point, accuracy, idle, growth = math.inf, (W, dual), 1e-2 * unit, 0, _GROWTH
         for _ in range(_OUTER):
-            outcome = state.advance(max(accuracy, 1e-14 * float(p.b.max())), _INNER, self.deadline)
-            gap = self._consider(p, state.W, state.dual, "dual Newton") if final else _gap(p, state.W, state.dual, exponent)
+            outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
+            gap = self._consider(p, state.W, state.dual, "dual Newton") if final else self._gap(p, state.W, state.dual, exponent)
             idle = 0 if gap < 0.5 * best else idle + (outcome != "short")
             if gap < best:
                 best, point = gap, (state.W.copy(), state.dual.copy())
@@ -196,10 +194,28 @@ class _Search:
         """The certified error of a point; it is kept if it is the best."""
         if not (np.isfinite(dual).all() and np.isfinite(W).all()):
             return math.inf
-        found = certify_hard(self.margins, self.norm, *p.restored(W, dual))
+        found = self._certificate(*p.restored(W, dual))
         if self.best is None or found.error < self.best.error:
             self.best, self.solver = found, solver
         return found.error
+
+    def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
+        return certify_hard(self.margins, self.norm, W, dual)
+
+    def _energy(self, exponent: float) -> Energy:
+        return energy_of(exponent)
+
+    def _normalised(self, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
+        """The programme scaled so that its solution has norm about one, with multipliers of the energy of that exponent."""
+        p = self.programme
+        lower, upper = _bounds(p, W, dual, exponent)
+        scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
+        top = float(scaled.b @ dual)
+        return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
+
+    def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
+        lower, upper = _bounds(p, W, dual, exponent)
+        return 1.0 - lower / upper
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
@@ -240,7 +256,7 @@ def _gentle(exponent: float) -> bool:
     return _GENTLE[0] <= exponent <= _GENTLE[1]
 
 
-def _stages(exponent: float) -> list[tuple[float, float]]:
+def stages(exponent: float) -> list[tuple[float, float]]:
     """Exponents to pass on the way to ``exponent``, each with the gap at which to leave it (0 where a fixed number of steps is made)."""
     if _gentle(exponent):
         return []
@@ -252,14 +268,6 @@ def _stages(exponent: float) -> list[tuple[float, float]]:
     return [step for step in ((4.0, 0.0), (8.0, 1e-2), (20.0, 1e-2), (50.0, 1e-2), (100.0, 1e-2)) if step[0] < exponent / 1.5]
 
 
-def _normalised(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
-    """The programme scaled so that its solution has norm about one, with multipliers of the energy of that exponent."""
-    lower, upper = _bounds(p, W, dual, exponent)
-    scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
-    top = float(scaled.b @ dual)
-    return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
-
-
 def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[float, float]:
     """The least norm lies between these, by the multipliers and by the weights (``inf`` when they are not feasible at any scale)."""
     norm = Lp(exponent)
@@ -267,8 +275,3 @@ def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> t
     margin = float((p.values(W)[positive] / p.b[positive]).min())
     top, bottom = float(p.b @ dual), float(norm.dual_value(p.adjoint(dual)))
     return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, float(norm.value(W)) / margin if margin > 0.0 else math.inf
-
-
-def _gap(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
-    lower, upper = _bounds(p, W, dual, exponent)
-    return 1.0 - lower / upper
