@@ -108,8 +108,13 @@ class _Search:
             return solution
         known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
         if self.norm.p == 1.0 and known.rank != known.rank_bound and not self._late():
-            self.aim = _SHARP  # a singular value near the threshold of the rank asks for more digits
+            # A singular value near the threshold of the rank asks for more digits.
+            self.aim = _SHARP
             self._newton(state)
+            dual = self.full.cancelled(self.full.scaled_dual(self.best.dual))
+            on_face = rank.weights_on_face(self.reduction.programme, dual, known.rank_bound)
+            if on_face is not None:
+                self._consider(on_face / self.scale, dual, f"{self.solver} + face")
             solution = solved(self.margins, self.best, self.request, self.solver, iterations)
             known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
         return replace(solution, rank=known.rank, rank_bound=known.rank_bound, unique=known.unique)
