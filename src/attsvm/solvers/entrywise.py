@@ -39,6 +39,8 @@ _NEAR = 1e-3  # error from which Newton steps converge at once, in about this nu
 _NEWTON_STEPS = 8
 _SLOW = 2.0  # gain of a chunk of splitting below which it is given up
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
+_FAR = 0.1  # error of a warm start from which a chunk of splitting pays first
+_WARM_REACH, _WARM_GROWTH = 1e4, 30.0
 _OUTER, _INNER = 60, 40
 _GROWTH = 4.0
 _LOOSE = 4.0  # ratio of the bounds beyond which the weights say nothing about the scale
@@ -74,6 +76,11 @@ class EntrywiseSearch:
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
+        warm = self._warm()
+        if warm is not None and self._resumed(*warm):
+            return self._answer()
+        if not _WARM[0] <= self.norm.p <= _WARM[1]:
+            warm = None
         start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
         if start.status == "infeasible":
             return start
@@ -81,7 +88,6 @@ class EntrywiseSearch:
         W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
         self._consider(p, W, dual, start.solver)
         if start.gap < 1.0:
-            warm = self._warm()
             if warm is None:
                 for exponent, rough in stages(self.norm.p):
                     W, dual = self._rough(W, dual, exponent, rough)
@@ -94,16 +100,34 @@ class EntrywiseSearch:
         return self._answer()
 
     def _warm(self) -> tuple[FloatArray, FloatArray] | None:
-        """The caller's multipliers and the weights they point to; ``None`` for exponents where these say too little."""
-        p = self.programme
-        if self.request.warm_start is None or not _WARM[0] <= self.norm.p <= _WARM[1]:
+        """The caller's multipliers and weights, or else those they point to; ``None`` for exponents where these say too little."""
+        p, weights = self.programme, self.request.warm_weights
+        if self.request.warm_start is None:
             return None
         dual = p.scaled_dual(self.request.warm_start)
+        if weights is not None and dual.any():
+            return np.ldexp(weights, -p.weight_exponent), dual
+        if not _WARM[0] <= self.norm.p <= _WARM[1]:
+            return None
         pulled = p.adjoint(dual)
         if not (float(p.b @ dual) > 0.0 and pulled.any() and np.isfinite(pulled).all()):
             return None
         W = self.norm.steepest(pulled)
         return (W, dual) if float((W * pulled).sum()) > 0.0 else None
+
+    def _resumed(self, W: FloatArray, dual: FloatArray) -> bool:
+        """Newton steps at once, with weak proximal terms: near a solution they need no other help. True when they are enough."""
+        # The vertex of a linear programme moves to another too far away for weak proximal terms.
+        if not (_WARM[0] <= self.norm.p <= _WARM[1] and 0 < np.count_nonzero(dual) <= LARGEST_SYSTEM and W.any()):
+            return False
+        p, W, dual = self._normalised(W, dual, self.norm.p)
+        if self._consider(p, W, dual, "warm start") > _FAR:
+            splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
+            splitting.run(_CHUNK, self.deadline)
+            self.iterations += splitting.iterations
+            p, W, dual = self._normalised(splitting.W, splitting.dual, self.norm.p)
+        self._newton(p, W, dual, self.norm.p, 0.0, _WARM_REACH, _WARM_GROWTH)
+        return self._good()
 
     def _rough(self, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
         """A point on the way: two chunks of splitting where it is quick, a few Newton steps elsewhere."""
@@ -156,12 +180,22 @@ class EntrywiseSearch:
         p, k = self.programme, int(np.count_nonzero(dual))
         return float(k**3 / 3.0 + k**2 * p.D.shape[1] + p.Z.shape[0] ** 2 * p.dof / 2.0)
 
-    def _newton(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
+    def _newton(
+        self,
+        p: Programme,
+        W: FloatArray,
+        dual: FloatArray,
+        exponent: float,
+        target: float,
+        reach: float | None = None,
+        growth: float = _GROWTH,
+    ) -> tuple[FloatArray, FloatArray]:
         """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point met."""
         final = target == 0.0
-        state = DualNewton(p, self._energy(exponent), W, dual, 100.0 if exponent < 2.0 and exponent > 1.0 else 10.0)
+        reach = (100.0 if 1.0 < exponent < 2.0 else 10.0) if reach is None else reach
+        state = DualNewton(p, self._energy(exponent), W, dual, reach)
         unit = min(float(p.b.max()), 1.0)  # of margins; weights of norm one have none beyond one
-        best, point, accuracy, idle, growth = math.inf, (W, dual), 1e-2 * unit, 0, _GROWTH
+        best, point, accuracy, idle = math.inf, (W, dual), 1e-2 * unit, 0
         for _ in range(_OUTER):
             outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
             gap = self._consider(p, state.W, state.dual, "dual Newton") if final else self._gap(p, state.W, state.dual, exponent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, overload
 
 import numpy as np
@@ -82,7 +83,8 @@ def max_margin(
             and its ``W`` is not rescaled.
         tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6 for the nuclear
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
-        warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
+        warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by sequence and tokens, see
+            :mod:`attsvm.solvers.path`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
 
     Returns:
@@ -110,9 +112,19 @@ def max_margin(
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
     _check_finite(margins)
-    start = None if warm_start is None else _multipliers(margins, warm_start)
+    start = None
+    if isinstance(warm_start, MarginSolution):
+        from attsvm.solvers.path import carried
+
+        start = carried(margins, warm_start, slack)
+    elif warm_start is not None:
+        from attsvm.solvers.path import Start
+
+        start = Start(_multipliers(margins, warm_start))
     tol = _default_tolerance(norm) if tol is None else tol
-    request = Request(tol=tol, slack=slack, warm_start=start, max_seconds=max_seconds)
+    request = Request(tol=tol, slack=slack, warm_start=None, max_seconds=max_seconds)
+    if start is not None:
+        request = replace(request, warm_start=start.dual, warm_weights=start.W, warm_step=start.step)
     solver: Solver = importlib.import_module(module).solve
     if margins.equalities.any():
         from attsvm.solvers import equalities
@@ -138,8 +150,8 @@ def _check_finite(margins: Margins) -> None:
         raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive")
 
 
-def _multipliers(margins: Margins, start: MarginSolution | ArrayLike) -> FloatArray:
-    dual = np.asarray(start.dual if isinstance(start, MarginSolution) else start, dtype=np.float64)
+def _multipliers(margins: Margins, start: ArrayLike) -> FloatArray:
+    dual = np.asarray(start, dtype=np.float64)
     if dual.shape != (margins.m,):
         raise InputError(f"warm_start has shape {dual.shape}; the programme has {margins.m} constraints, so it must be ({margins.m},)")
     wrong = ~np.isfinite(dual) | ((dual < 0) & ~margins.equalities)

@@ -35,24 +35,20 @@ class SoftEntrywiseSearch(EntrywiseSearch):
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
-        p = self.programme
         warm = self._warm()
-        if warm is None:
+        if warm is None or not self._resumed(*warm):
+            p = self.programme
             start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
             W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
             self._consider(p, W, dual, start.solver)
             self._consider(p, self._pointed(dual), dual, start.solver)
             if not self._done() and start.slacks.max() <= _MET * self.margins.rhs.max():
                 self._try_hard()
-        else:
-            W, dual = warm
-            self._consider(p, W, dual, "warm start")
-        if not self._done():
-            if warm is None:
+            if not self._done():
                 for exponent, rough in stages(self.norm.p):
                     W, dual = self._rough(W, dual, exponent, rough)
-                    self._consider(p, W, dual, "dual Newton")
-            self._finish(W, dual)
+                    self._consider(self.programme, W, dual, "dual Newton")
+                self._finish(W, dual)
         assert self.best is not None
         solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
         return replace(solution, unique=unique_weights(solution, self.norm.p))

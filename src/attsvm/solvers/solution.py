@@ -29,6 +29,8 @@ class Request:
         tol: largest gap and violation of an ``optimal`` solution.
         slack: penalty C of the soft margin, ``None`` for the hard one.
         warm_start: ``(m,)`` multipliers to start from, or ``None``.
+        warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
+        warm_step: step of the splitting that found them, or ``None``.
         max_seconds: wall-clock limit, or ``None``.
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
             without one. A solver may use it; the programme means the same without.
@@ -39,6 +41,8 @@ class Request:
     warm_start: FloatArray | None
     max_seconds: float | None
     opposite: IntArray | None = None
+    warm_weights: FloatArray | None = None
+    warm_step: float | None = None
 
 
 class Residuals(NamedTuple):
@@ -87,6 +91,7 @@ class MarginSolution:
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
+        step: step with which the splitting of the Schatten norms ended; a warm start goes on with it.
     """
 
     margins: Margins
@@ -106,6 +111,7 @@ class MarginSolution:
     rank: int | None = None
     rank_bound: int | None = None
     unique: bool | None = None
+    step: float | None = None
 
     @property
     def margin(self) -> float:
