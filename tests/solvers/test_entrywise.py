@@ -206,6 +206,17 @@ def test_warm_start_gives_the_same_answer(p: float) -> None:
     assert useless.norm == pytest.approx(cold.norm, rel=1e-8)
 
 
+@pytest.mark.parametrize("p", [1.0, INF])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_linear_programmes_end_at_a_vertex(p: float, seed: int) -> None:
+    """A basis gives weights and multipliers to rounding: as many rows met exactly as entries free to move."""
+    solution = max_margin(sphere(20, 16, 32, seed), Lp(p))
+    assert solution.gap <= 1e-13
+    size = np.abs(solution.W)
+    free = size > 1e-9 * size.max() if p == 1.0 else size < (1 - 1e-9) * size.max()
+    assert np.count_nonzero(solution.dual > 1e-9 * solution.dual.max()) == free.sum() + (p == INF)
+
+
 def test_refusals_and_limits() -> None:
     margins = sphere(6, 8, 10, 0)
     assert max_margin(margins, Lp(2), slack=1.0).status == "optimal"

@@ -28,6 +28,7 @@ from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.solution import MarginSolution, Request, solved, zero_solution
 from attsvm.solvers.uniqueness import unique_weights
+from attsvm.solvers.vertex import vertex
 
 _AIM, _HARD_AIM = 1e-12, 1e-10  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
@@ -199,6 +200,10 @@ class EntrywiseSearch:
         for _ in range(_OUTER):
             outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
             gap = self._consider(p, state.W, state.dual, "dual Newton") if final else self._gap(p, state.W, state.dual, exponent)
+            if final and gap < _NEAR and exponent in (1.0, math.inf) and self.request.slack is None:
+                corner = vertex(p, state.W, state.dual, exponent)
+                if corner is not None and self._consider(p, *corner, "dual Newton + vertex") < gap and self._done():
+                    return corner
             idle = 0 if gap < 0.5 * best else idle + (outcome != "short")
             if gap < best:
                 best, point = gap, (state.W.copy(), state.dual.copy())
