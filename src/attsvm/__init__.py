@@ -39,6 +39,7 @@ _HOME = {
     "sequence_margins": "margins",
     "strong_components": "margins",
     "MarginSolution": "solvers",
+    "margin_path": "solvers",
     "max_margin": "solvers",
     "token_scores": "selection",
     "optimal_tokens": "selection",
@@ -75,6 +76,7 @@ __all__ = [
     "graph_margins",
     "least_norm",
     "locally_optimal",
+    "margin_path",
     "max_margin",
     "models",
     "multi_token_margins",
@@ -127,7 +129,7 @@ if TYPE_CHECKING:
         strong_components,
     )
     from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import MarginSolution, max_margin
+    from attsvm.solvers import MarginSolution, margin_path, max_margin
 
 
 def __getattr__(name: str) -> Any:

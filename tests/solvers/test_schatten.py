@@ -233,7 +233,18 @@ def test_rank_experiment() -> None:
             small = ((values > 1e-6) & (values <= 1e-3)).any()
             assert s.rank == s.rank_bound or small
             different += s.rank != s.rank_bound
-    assert different <= 2
+    assert different <= 1
+
+
+@pytest.mark.parametrize("instance", [(5, 5, 2, 56), (10, 5, 20, 16), (5, 15, 3, 84), (15, 5, 5, 44)])
+def test_small_singular_values_of_the_rank_experiment(instance: tuple[int, int, int, int]) -> None:
+    """A true singular value just below the threshold: the solution on the face of its multipliers is sharp enough to prove it small."""
+    s = max_margin(sphere(*instance), Nuclear())
+    values = singular(s.W) / singular(s.W)[0]
+    assert ((values > 1e-4) & (values < 1e-3)).any()
+    assert s.unique is True
+    assert s.gap <= 1e-12
+    assert s.rank == s.rank_bound
 
 
 def test_a_spectral_solution_is_rarely_alone() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from attsvm.solvers.choice import Choice, choose, solver_names
 from attsvm.solvers.front import max_margin
+from attsvm.solvers.path import margin_path
 from attsvm.solvers.residuals import Residuals
 from attsvm.solvers.solution import MarginSolution, Status
 from attsvm.solvers.verification import SecondOpinion
 
-__all__ = ["Choice", "MarginSolution", "Residuals", "SecondOpinion", "Status", "choose", "max_margin", "solver_names"]
+__all__ = ["Choice", "MarginSolution", "Residuals", "SecondOpinion", "Status", "choose", "margin_path", "max_margin", "solver_names"]

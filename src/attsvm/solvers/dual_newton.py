@@ -54,10 +54,11 @@ class DualNewton:
 
     def __init__(self, programme: Programme, energy: Energy, W: FloatArray, dual: FloatArray, reach: float = 10.0) -> None:
         self.programme, self.energy = programme, energy
-        self.W, self.dual = W.copy(), np.maximum(dual, 0.0)
+        self.W, self.dual = W.copy(), np.clip(dual, 0.0, programme.cap)
         slope = float(np.linalg.norm(energy.slope(W)))
         self.tau = reach * float(np.linalg.norm(W)) / max(slope, _TINY)
-        self.sigma = reach * max(float(np.linalg.norm(self.dual)), _TINY) / max(float(np.linalg.norm(programme.b[self.dual > 0.0])), _TINY)
+        margins = np.minimum(programme.b, 1.0)[self.dual > 0.0]  # soft ones may ask for much more than weights of norm one give
+        self.sigma = reach * max(float(np.linalg.norm(self.dual)), _TINY) / max(float(np.linalg.norm(margins)), _TINY)
         self.steps = 0
 
     def advance(self, accuracy: float, most: int, deadline: float) -> Outcome:
@@ -81,8 +82,9 @@ class DualNewton:
             self.steps += 1
             trial = self._search(now, step, centre, old)
             if trial is None:
-                # Rows that the step takes to zero and whose slope agrees go there by themselves; the others are solved for again.
+                # Rows that the step takes to a bound and whose slope agrees go there by themselves; the others are solved for again.
                 leaving = (now.dual > 0.0) & (now.dual + step <= 0.0) & (now.slope < 0.0)
+                leaving |= (now.dual < self.programme.cap) & (now.dual + step >= self.programme.cap) & (now.slope > 0.0)
                 again = self._newton_step(now, leaving) if leaving.any() else None
                 trial = None if again is None else self._search(now, again, centre, old)
             if trial is None:
@@ -101,7 +103,7 @@ class DualNewton:
         """The first halving of ``step``, bent along the bounds, that ascends (or, at rounding level, shrinks the gradient)."""
         t = 1.0
         for _ in range(_HALVINGS):
-            trial = self._point(np.maximum(now.dual + t * step, 0.0), centre, old)
+            trial = self._point(np.clip(now.dual + t * step, 0.0, self.programme.cap), centre, old)
             gain = float(now.slope @ (trial.dual - now.dual))
             noise = _NOISE * (abs(now.value) + abs(trial.value))
             if trial.value >= now.value + _ARMIJO * gain - noise and (gain > noise or trial.residual <= 0.9 * now.residual):
@@ -116,17 +118,19 @@ class DualNewton:
         slope = p.b - p.values(near.W) - (dual - old) / self.sigma
         value = self.energy.value(near.W) + float(((near.W - centre) ** 2).sum()) / (2.0 * self.tau) - float((near.W * pulled).sum())
         value += float(p.b @ dual) - float(((dual - old) ** 2).sum()) / (2.0 * self.sigma)
-        residual = float(np.abs(np.where(dual > 0.0, slope, np.maximum(slope, 0.0))).max(initial=0.0))
+        wanted = np.where(dual > 0.0, slope, np.maximum(slope, 0.0))
+        residual = float(np.abs(np.where(dual < p.cap, wanted, np.minimum(wanted, 0.0))).max(initial=0.0))
         return _Point(dual, near, slope, value, residual)
 
     def _newton_step(self, at: _Point, leaving: BoolArray | None = None) -> FloatArray | None:
         from scipy.linalg.lapack import dpotrf, dpotrs
 
-        free = (at.dual > 0.0) | (at.slope > 0.0)
+        cap = self.programme.cap
+        free = ((at.dual > 0.0) | (at.slope > 0.0)) & ((at.dual < cap) | (at.slope < 0.0))
         step = np.zeros(self.programme.m)
         if leaving is not None:
             free &= ~leaving
-            step[leaving] = -at.dual[leaving]
+            step[leaving] = np.where(at.slope < 0.0, 0.0, cap)[leaving] - at.dual[leaving]
         rows = np.flatnonzero(free)
         if len(rows) == 0:
             return step
@@ -135,7 +139,7 @@ class DualNewton:
         K = WeightedGram(self.programme, rows)(self.tau * at.proximal.rate)
         if at.proximal.joint is not None:
             along = self.programme.values(at.proximal.joint)[rows]
-            K += self.tau * np.outer(along, along)
+            K += at.proximal.sign * self.tau * np.outer(along, along)
         diagonal = np.diag_indices(len(rows))
         K[diagonal] += 1.0 / self.sigma + _RIDGE * float(K[diagonal].max(initial=0.0))
         factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)

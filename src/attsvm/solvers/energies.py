@@ -34,12 +34,14 @@ class Proximal(NamedTuple):
     Attributes:
         W: the point, ``(d_x, d_z)``.
         rate: diagonal of the derivative, in [0, 1].
-        joint: ``None``, or a unit vector ``(d_x, d_z)`` whose outer square is added to the diagonal.
+        joint: ``None``, or a matrix ``(d_x, d_z)`` whose outer square is added to the diagonal, ``sign`` times.
+        sign: 1, or -1 where entries that move together move less.
     """
 
     W: FloatArray
     rate: FloatArray
     joint: FloatArray | None
+    sign: float = 1.0
 
 
 class Energy(Protocol):

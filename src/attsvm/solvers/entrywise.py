@@ -18,17 +18,17 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
 from attsvm.solvers.certificates import Certificate, certify_hard
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
-from attsvm.solvers.energies import energy_of
+from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.solution import MarginSolution, Request, solved, zero_solution
 from attsvm.solvers.uniqueness import unique_weights
+from attsvm.solvers.vertex import vertex
 
 _AIM, _HARD_AIM = 1e-12, 1e-10  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
@@ -40,6 +40,8 @@ _NEAR = 1e-3  # error from which Newton steps converge at once, in about this nu
 _NEWTON_STEPS = 8
 _SLOW = 2.0  # gain of a chunk of splitting below which it is given up
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
+_FAR = 0.1  # error of a warm start from which a chunk of splitting pays first
+_WARM_REACH, _WARM_GROWTH = 1e4, 30.0
 _OUTER, _INNER = 60, 40
 _GROWTH = 4.0
 _LOOSE = 4.0  # ratio of the bounds beyond which the weights say nothing about the scale
@@ -47,35 +49,39 @@ _PATIENCE = 4  # outer steps without a better certificate
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`.
-
-    Raises:
-        InputError: a soft margin in a norm other than the Frobenius norm.
-    """
+    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     assert isinstance(norm, Lp)
     if norm.p == 2.0:
         solution = frobenius.solve(margins, norm, request)
         return replace(solution, unique=True if solution.status == "optimal" else None)
-    if request.slack is not None:
-        raise InputError(f"slack is {request.slack:g} with the norm {norm!r}; the soft margin is solved in the Frobenius norm only")
     if not (margins.rhs > 0).any():
         return replace(zero_solution(margins, norm, request), unique=True)
-    return _Search(margins, norm, request).run()
+    if request.slack is not None:
+        from attsvm.solvers.soft_entrywise import SoftEntrywiseSearch
+
+        return SoftEntrywiseSearch(margins, norm, request).run()
+    return EntrywiseSearch(margins, norm, request).run()
 
 
-class _Search:
+class EntrywiseSearch:
     """One solve: the stages, the best certificate so far, and the clock."""
 
     def __init__(self, margins: Margins, norm: Lp, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
         self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        self.programme = equilibrate(margins, None, request.opposite)
+        self.programme = equilibrate(margins, request.slack, request.opposite)
         self.best: Certificate | None = None
         self.solver = ""
         self.iterations = 0
         self.aim = _AIM if _gentle(norm.p) else _HARD_AIM
 
     def run(self) -> MarginSolution:
+        """The best certified solution that the stages reach."""
+        warm = self._warm()
+        if warm is not None and self._resumed(*warm):
+            return self._answer()
+        if not _WARM[0] <= self.norm.p <= _WARM[1]:
+            warm = None
         start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None, method=None))
         if start.status == "infeasible":
             return start
@@ -83,9 +89,8 @@ class _Search:
         W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
         self._consider(p, W, dual, start.solver)
         if start.gap < 1.0:
-            warm = self._warm()
             if warm is None:
-                for exponent, rough in _stages(self.norm.p):
+                for exponent, rough in stages(self.norm.p):
                     W, dual = self._rough(W, dual, exponent, rough)
                     self._consider(p, W, dual, "dual Newton")
             else:
@@ -96,22 +101,40 @@ class _Search:
         return self._answer()
 
     def _warm(self) -> tuple[FloatArray, FloatArray] | None:
-        """The caller's multipliers and the weights they point to; ``None`` for exponents where these say too little."""
-        p = self.programme
-        if self.request.warm_start is None or not _WARM[0] <= self.norm.p <= _WARM[1]:
+        """The caller's multipliers and weights, or else those they point to; ``None`` for exponents where these say too little."""
+        p, weights = self.programme, self.request.warm_weights
+        if self.request.warm_start is None:
             return None
         dual = p.scaled_dual(self.request.warm_start)
+        if weights is not None and dual.any():
+            return np.ldexp(weights, -p.weight_exponent), dual
+        if not _WARM[0] <= self.norm.p <= _WARM[1]:
+            return None
         pulled = p.adjoint(dual)
         if not (float(p.b @ dual) > 0.0 and pulled.any() and np.isfinite(pulled).all()):
             return None
         W = self.norm.steepest(pulled)
         return (W, dual) if float((W * pulled).sum()) > 0.0 else None
 
+    def _resumed(self, W: FloatArray, dual: FloatArray) -> bool:
+        """Newton steps at once, with weak proximal terms: near a solution they need no other help. True when they are enough."""
+        # The vertex of a linear programme moves to another too far away for weak proximal terms.
+        if not (_WARM[0] <= self.norm.p <= _WARM[1] and 0 < np.count_nonzero(dual) <= LARGEST_SYSTEM and W.any()):
+            return False
+        p, W, dual = self._normalised(W, dual, self.norm.p)
+        if self._consider(p, W, dual, "warm start") > _FAR:
+            splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
+            splitting.run(_CHUNK, self.deadline)
+            self.iterations += splitting.iterations
+            p, W, dual = self._normalised(splitting.W, splitting.dual, self.norm.p)
+        self._newton(p, W, dual, self.norm.p, 0.0, _WARM_REACH, _WARM_GROWTH)
+        return self._good()
+
     def _rough(self, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
         """A point on the way: two chunks of splitting where it is quick, a few Newton steps elsewhere."""
-        p, W, dual = _normalised(self.programme, W, dual, exponent)
+        p, W, dual = self._normalised(W, dual, exponent)
         if _gentle(exponent):
-            splitting = EntrywiseSplitting(p, energy_of(exponent), W, dual)
+            splitting = EntrywiseSplitting(p, self._energy(exponent), W, dual)
             splitting.run(2 * _CHUNK, self.deadline)
             self.iterations += splitting.iterations
             return splitting.W, splitting.dual
@@ -128,7 +151,7 @@ class _Search:
             if self._done() or self._late():
                 return
             if np.count_nonzero(dual) <= LARGEST_SYSTEM:
-                p, W, dual = _normalised(self.programme, W, dual, exponent)
+                p, W, dual = self._normalised(W, dual, exponent)
                 W, dual = self._newton(p, W, dual, exponent, 0.0)
             if self._good() or self._late() or self.request.method is not None:
                 return
@@ -136,8 +159,8 @@ class _Search:
 
     def _split(self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool) -> tuple[FloatArray, FloatArray]:
         """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until it gains nothing."""
-        p, W, dual = _normalised(self.programme, W, dual, self.norm.p)
-        splitting = EntrywiseSplitting(p, energy_of(self.norm.p), W, dual)
+        p, W, dual = self._normalised(W, dual, self.norm.p)
+        splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
         slow, before = 0, math.inf
         for _ in range(chunks):
             splitting.run(_CHUNK, self.deadline)
@@ -161,15 +184,29 @@ class _Search:
         p, k = self.programme, int(np.count_nonzero(dual))
         return float(k**3 / 3.0 + k**2 * p.D.shape[1] + p.Z.shape[0] ** 2 * p.dof / 2.0)
 
-    def _newton(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
+    def _newton(
+        self,
+        p: Programme,
+        W: FloatArray,
+        dual: FloatArray,
+        exponent: float,
+        target: float,
+        reach: float | None = None,
+        growth: float = _GROWTH,
+    ) -> tuple[FloatArray, FloatArray]:
         """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point met."""
         final = target == 0.0
-        energy = energy_of(exponent)
-        state = DualNewton(p, energy, W, dual, 100.0 if exponent < 2.0 and exponent > 1.0 else 10.0)
-        best, point, accuracy, idle, growth = math.inf, (W, dual), 1e-2 * float(p.b.max()), 0, _GROWTH
+        reach = (100.0 if 1.0 < exponent < 2.0 else 10.0) if reach is None else reach
+        state = DualNewton(p, self._energy(exponent), W, dual, reach)
+        unit = min(float(p.b.max()), 1.0)  # of margins; weights of norm one have none beyond one
+        best, point, accuracy, idle = math.inf, (W, dual), 1e-2 * unit, 0
         for _ in range(_OUTER):
-            outcome = state.advance(max(accuracy, 1e-14 * float(p.b.max())), _INNER, self.deadline)
-            gap = self._consider(p, state.W, state.dual, "dual Newton") if final else _gap(p, state.W, state.dual, exponent)
+            outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
+            gap = self._consider(p, state.W, state.dual, "dual Newton") if final else self._gap(p, state.W, state.dual, exponent)
+            if final and gap < _NEAR and exponent in (1.0, math.inf) and self.request.slack is None:
+                corner = vertex(p, state.W, state.dual, exponent)
+                if corner is not None and self._consider(p, *corner, "dual Newton + vertex") < gap and self._done():
+                    return corner
             idle = 0 if gap < 0.5 * best else idle + (outcome != "short")
             if gap < best:
                 best, point = gap, (state.W.copy(), state.dual.copy())
@@ -199,10 +236,28 @@ class _Search:
         """The certified error of a point; it is kept if it is the best."""
         if not (np.isfinite(dual).all() and np.isfinite(W).all()):
             return math.inf
-        found = certify_hard(self.margins, self.norm, *p.restored(W, dual))
+        found = self._certificate(*p.restored(W, dual))
         if self.best is None or found.error < self.best.error:
             self.best, self.solver = found, solver
         return found.error
+
+    def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
+        return certify_hard(self.margins, self.norm, W, dual)
+
+    def _energy(self, exponent: float) -> Energy:
+        return energy_of(exponent)
+
+    def _normalised(self, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
+        """The programme scaled so that its solution has norm about one, with multipliers of the energy of that exponent."""
+        p = self.programme
+        lower, upper = _bounds(p, W, dual, exponent)
+        scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
+        top = float(scaled.b @ dual)
+        return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
+
+    def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
+        lower, upper = _bounds(p, W, dual, exponent)
+        return 1.0 - lower / upper
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
@@ -243,7 +298,7 @@ def _gentle(exponent: float) -> bool:
     return _GENTLE[0] <= exponent <= _GENTLE[1]
 
 
-def _stages(exponent: float) -> list[tuple[float, float]]:
+def stages(exponent: float) -> list[tuple[float, float]]:
     """Exponents to pass on the way to ``exponent``, each with the gap at which to leave it (0 where a fixed number of steps is made)."""
     if _gentle(exponent):
         return []
@@ -255,14 +310,6 @@ def _stages(exponent: float) -> list[tuple[float, float]]:
     return [step for step in ((4.0, 0.0), (8.0, 1e-2), (20.0, 1e-2), (50.0, 1e-2), (100.0, 1e-2)) if step[0] < exponent / 1.5]
 
 
-def _normalised(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
-    """The programme scaled so that its solution has norm about one, with multipliers of the energy of that exponent."""
-    lower, upper = _bounds(p, W, dual, exponent)
-    scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
-    top = float(scaled.b @ dual)
-    return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
-
-
 def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[float, float]:
     """The least norm lies between these, by the multipliers and by the weights (``inf`` when they are not feasible at any scale)."""
     norm = Lp(exponent)
@@ -270,8 +317,3 @@ def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> t
     margin = float((p.values(W)[positive] / p.b[positive]).min())
     top, bottom = float(p.b @ dual), float(norm.dual_value(p.adjoint(dual)))
     return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, float(norm.value(W)) / margin if margin > 0.0 else math.inf
-
-
-def _gap(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
-    lower, upper = _bounds(p, W, dual, exponent)
-    return 1.0 - lower / upper

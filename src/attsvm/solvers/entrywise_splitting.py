@@ -5,12 +5,14 @@ r"""Splitting for entrywise norms: proximal map of the power against projection 
 The alternating direction method (Gabay and Mercier 1976; Boyd et al., *Distributed optimization and statistical learning via the
 alternating direction method of multipliers*, 2011) keeps two copies of the weights: ``X`` is a proximal point of the power, ``W`` the
 projection of ``X - U`` onto the margins. The projection is a Frobenius programme around another centre, so block coordinate ascent
-solves it, and two epochs from the last multipliers are enough. ``sigma * dual`` are the multipliers of the programme.
+solves it, and two epochs from the last multipliers are enough. ``sigma * dual`` are the multipliers of the programme. Where the
+multipliers of the programme are bounded (soft margins), so are those of the projection, at ``cap / sigma``.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,7 +45,7 @@ class EntrywiseSplitting:
         pulled = programme.adjoint(dual)
         slope = energy.slope(W)
         self.sigma = float(np.linalg.norm(slope) / np.linalg.norm(W))
-        self._ascent = BlockAscent(programme, dual / self.sigma)
+        self._ascent = BlockAscent(replace(programme, cap=programme.cap / self.sigma), dual / self.sigma)
         self._dual = self._ascent.dual
         self._U = pulled / self.sigma
         self.iterations = 0
@@ -89,3 +91,4 @@ class EntrywiseSplitting:
         self.sigma *= factor
         self._U /= factor
         self._dual /= factor
+        self._ascent.programme.cap[:] /= factor

@@ -82,7 +82,8 @@ def max_margin(
             and its ``W`` is not rescaled.
         tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6 for the nuclear
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
-        warm_start: an earlier solution of a similar programme with the same number of constraints, or its multipliers ``(m,)``.
+        warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by sequence and tokens, see
+            :mod:`attsvm.solvers.path`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
         solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that :func:`~attsvm.solvers.choose` names.
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
@@ -115,16 +116,25 @@ def max_margin(
     method = method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
-    start = None if warm_start is None else _multipliers(margins, warm_start)
     tol = _default_tolerance(norm) if tol is None else tol
     near = scaled(margins)
     request = Request(
         tol=tol,
         slack=None if slack is None else near.penalty(slack),
-        warm_start=None if start is None else near.start(start),
+        warm_start=None,
         max_seconds=max_seconds,
         method=method,
     )
+    if warm_start is not None:
+        from attsvm.solvers.path import Start, carried
+
+        start = carried(margins, warm_start, slack) if isinstance(warm_start, MarginSolution) else Start(_multipliers(margins, warm_start))
+        dual = None if start is None else near.start(start.dual)
+        if start is not None and dual is not None:
+            unchanged = near.margins is margins  # at another scale the multipliers are start enough
+            request = replace(
+                request, warm_start=dual, warm_weights=start.W if unchanged else None, warm_step=start.step if unchanged else None
+            )
     solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
     if margins.equalities.any():
         from attsvm.solvers import equalities
@@ -162,8 +172,8 @@ def _checked(margins: Margins) -> Margins:
     return margins
 
 
-def _multipliers(margins: Margins, start: MarginSolution | ArrayLike) -> FloatArray:
-    dual = np.asarray(start.dual if isinstance(start, MarginSolution) else start, dtype=np.float64)
+def _multipliers(margins: Margins, start: ArrayLike) -> FloatArray:
+    dual = np.asarray(start, dtype=np.float64)
     if dual.shape != (margins.m,):
         raise InputError(f"warm_start has shape {dual.shape}; the programme has {margins.m} constraints, so it must be ({margins.m},)")
     wrong = ~np.isfinite(dual) | ((dual < 0) & ~margins.equalities)

@@ -27,6 +27,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import singular_values
 
 RELATIVE = 1e-3  # singular values below this share of the largest do not count
@@ -36,6 +37,7 @@ _POSITIVE = 1e-6  # multipliers above this share of the largest are taken to be 
 _VANISHING = 1e-7  # share of the largest dual singular value below which a spectral face is free
 _INJECTIVE = 1e-9  # smallest eigenvalue of a normal matrix of unit rows that determines the face
 _MOST_ROWS = 1500
+_LARGEST_FACE = 1 << 22  # entries of the system that determines weights on a face
 _APART = 1e-3  # relative distance of a second solution
 
 
@@ -82,6 +84,18 @@ def rank_bound(mu: FloatArray, gap: float) -> int | None:
     return None
 
 
+def weights_on_face(p: Programme, dual: FloatArray, k: int | None) -> FloatArray | None:
+    r"""The :math:`U_kBV_k^\top`, :math:`B` symmetric, that meets the rows with positive multipliers best: exact where those are."""
+    rows = np.flatnonzero(dual > _POSITIVE * dual.max(initial=0.0))
+    if k is None or len(rows) * k * (k + 1) > 2 * _LARGEST_FACE:
+        return None
+    left, _, right = np.linalg.svd(p.adjoint(dual))
+    T, i, j = _symmetric_rows(p.D[rows] @ left[:, :k], p.Z[p.sequence[rows]] @ right[:k].T)
+    coordinates = np.asarray(np.linalg.lstsq(T, p.b[rows], rcond=None)[0], dtype=np.float64)
+    W: FloatArray = left[:, :k] @ _symmetric_matrix(coordinates, k, i, j) @ right[:k]
+    return W
+
+
 def _nuclear_face(
     margins: Margins, norm: Norm, found: Certificate, left: FloatArray, mu: FloatArray, right: FloatArray
 ) -> tuple[bool | None, float]:
@@ -94,9 +108,7 @@ def _nuclear_face(
     smallest, direction = _least_direction(_symmetric(margins, _active(margins, found), left, right))
     if smallest > 1e-4 * _INJECTIVE:
         return None, np.inf
-    i, j = np.triu_indices(k, 1)
-    N = np.diag(direction[:k])
-    N[i, j] = N[j, i] = direction[k:] * np.sqrt(0.5)
+    N = _symmetric_matrix(direction, k, *np.triu_indices(k, 1))
     return (False if _second(margins, norm, found, left @ N @ right) else None), np.inf
 
 
@@ -122,10 +134,21 @@ def _distance(margins: Margins, found: Certificate, rows: IntArray, mu: FloatArr
 def _symmetric(margins: Margins, rows: IntArray, left: FloatArray, right: FloatArray) -> FloatArray:
     r"""Normal matrix of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric ``B``."""
     D, Z = _unit_rows(margins.differences[rows]) @ left, (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]]
-    i, j = np.triu_indices(left.shape[1], 1)
-    T = np.hstack([D * Z, (D[:, i] * Z[:, j] + D[:, j] * Z[:, i]) * np.sqrt(0.5)])
+    T, _, _ = _symmetric_rows(D, Z)
     normal: FloatArray = T.T @ T
     return normal
+
+
+def _symmetric_rows(D: FloatArray, Z: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    r""":math:`B\mapsto(d_c^\top Bz_c)_c` in orthonormal coordinates of symmetric matrices, and the pairs of its later coordinates."""
+    i, j = np.triu_indices(D.shape[1], 1)
+    return np.hstack([D * Z, (D[:, i] * Z[:, j] + D[:, j] * Z[:, i]) * np.sqrt(0.5)]), i, j
+
+
+def _symmetric_matrix(coordinates: FloatArray, k: int, i: IntArray, j: IntArray) -> FloatArray:
+    B = np.diag(coordinates[:k])
+    B[i, j] = B[j, i] = coordinates[k:] * np.sqrt(0.5)
+    return B
 
 
 def _unique_spectral(margins: Margins, norm: Norm, found: Certificate, left: FloatArray, right: FloatArray) -> bool | None:

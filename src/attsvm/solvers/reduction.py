@@ -33,6 +33,11 @@ class Reduction:
     left: FloatArray | None
     right: FloatArray | None
 
+    def coordinates(self, W: FloatArray) -> FloatArray:
+        """The ``B`` of the weights nearest to ``W`` in the spans."""
+        B = W if self.left is None else self.left.T @ W
+        return B if self.right is None else B @ self.right
+
     def lifted(self, B: FloatArray) -> FloatArray:
         """The weights ``left B right^T``."""
         W = B if self.left is None else self.left @ B

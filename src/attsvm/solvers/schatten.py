@@ -74,6 +74,10 @@ class _Search:
         self.solver = "Frobenius start"
 
     def run(self) -> MarginSolution:
+        """The best certified solution that the stages reach."""
+        resumed = self._resumed()
+        if resumed is not None:
+            return self._answer(*resumed)
         q = self.reduction.programme
         coordinates = replace(self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b)
         start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None))
@@ -106,15 +110,41 @@ class _Search:
             W, dual = self._newton(state)
             if self._done() or (self.best is not None and self.best.error <= self.request.tol):
                 break
+        return self._answer(state, iterations)
+
+    def _resumed(self) -> tuple[Splitting, int] | None:
+        """Alternating directions from the caller's weights, multipliers and step; ``None`` when they do not reach the tolerance soon."""
+        W, dual = self.request.warm_weights, self.request.warm_start
+        if W is None or dual is None or not (W.any() and dual.any()):
+            return None
+        W, dual = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent)), self.full.scaled_dual(dual)
+        if not np.abs(W).max() > 0.0:
+            return None
+        self._rescale(W)
+        # Nuclear norm: a first step too large for the end is quicker than the one that the last solve ended with (75 iterations, not 125).
+        kept = self.request.warm_step if self.norm.p > 1.0 else None
+        step = _FIRST_T.get(self.norm.p, 0.5) if kept is None else kept
+        state = Splitting(self.programme, self.gauge, W / self.scale, dual, step)
+        state.run(2 * _ITERATIONS[0], self.aim, _CHECK_EVERY, self.deadline)
+        self._consider(state.V, state.dual, "alternating directions")
         assert self.best is not None
-        solution = solved(self.margins, self.best, self.request, self.solver, iterations)
+        return (state, state.iterations) if self.best.error <= self.request.tol else None
+
+    def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
+        assert self.best is not None
+        solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
         if solution.status != "optimal":
             return solution
         known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
         if self.norm.p == 1.0 and known.rank != known.rank_bound and not self._late():
-            self.aim = _SHARP  # a singular value near the threshold of the rank asks for more digits
+            # A singular value near the threshold of the rank asks for more digits.
+            self.aim = _SHARP
             self._newton(state)
-            solution = solved(self.margins, self.best, self.request, self.solver, iterations)
+            dual = self.full.cancelled(self.full.scaled_dual(self.best.dual))
+            on_face = rank.weights_on_face(self.reduction.programme, dual, known.rank_bound)
+            if on_face is not None:
+                self._consider(on_face / self.scale, dual, f"{self.solver} + face")
+            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
             known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
         return replace(solution, rank=known.rank, rank_bound=known.rank_bound, unique=known.unique)
 

@@ -32,6 +32,8 @@ class Request:
         tol: largest gap and violation of an ``optimal`` solution.
         slack: penalty C of the soft margin, ``None`` for the hard one.
         warm_start: ``(m,)`` multipliers to start from, or ``None``.
+        warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
+        warm_step: step of the splitting that found them, or ``None``.
         max_seconds: wall-clock limit, or ``None``.
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
             without one. A solver may use it; the programme means the same without.
@@ -44,6 +46,8 @@ class Request:
     max_seconds: float | None
     opposite: IntArray | None = None
     method: str | None = None
+    warm_weights: FloatArray | None = None
+    warm_step: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,7 @@ class MarginSolution:
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
         geometry: the norm that was minimised.
         second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
+        step: step with which the splitting of the Schatten norms ended; a warm start goes on with it.
     """
 
     margins: Margins
@@ -99,6 +104,7 @@ class MarginSolution:
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
     second_opinion: SecondOpinion | None = None
+    step: float | None = None
 
     @property
     def margin(self) -> float:

@@ -5,7 +5,8 @@ proves optimality also says where every solution lies: with :math:`V=A^\top\lamb
 :math:`\lambda_c>0` exactly, and for :math:`p=1` vanish where :math:`|V_e|<\|V\|_\infty`, for :math:`p=\infty` are at their bound
 where :math:`V_e\ne0`. If the columns of those rows on the remaining entries are independent, there is one solution. Conversely a
 null vector of all tight rows on the entries that can move both ways moves the weights without cost (Mangasarian, *Uniqueness of
-solution in linear programming*, 1979).
+solution in linear programming*, 1979). The norm of soft-margin solutions is unique, and what was said holds with the rows
+:math:`0<\lambda_c<C` in place of :math:`\lambda_c>0`.
 """
 
 from __future__ import annotations
@@ -43,11 +44,20 @@ def unique_weights(solution: MarginSolution, p: float) -> bool | None:
     scale = max(float(margins.rhs.max()), 1e-300)
     bound = dual > _CLEAR * dual.max()
     tight = room <= _CLEAR * scale
+    if solution.slack is not None:
+        bound &= dual < (1.0 - _CLEAR) * solution.slack
+        tight &= room >= -_CLEAR * scale
     if int(bound.sum()) * int((~still).sum()) > _LARGEST or int(tight.sum()) * int(movable.sum()) > _LARGEST:
         return None
-    if _independent(_columns(solution, bound, ~still)):
+    held, moved = _columns(solution, bound, ~still), _columns(solution, tight, movable)
+    if p == 1.0 and solution.slack is not None:
+        # The norm is the same in all solutions. Of hard margins the rows above imply it; here missed rows have a share in it.
+        signs = np.sign(W)
+        held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
+        moved = np.vstack([moved, signs[movable]])
+    if _independent(held):
         return True
-    return False if movable.any() and not _independent(_columns(solution, tight, movable)) else None
+    return False if movable.any() and not _independent(moved) else None
 
 
 def _columns(solution: MarginSolution, rows: np.ndarray, entries: np.ndarray) -> FloatArray:
