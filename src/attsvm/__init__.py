@@ -22,6 +22,8 @@ _HOME = {
     "Spectral": "geometry",
     "parse_norm": "geometry",
     "Margins": "margins",
+    "MarginsBatch": "margins",
+    "selection_batch": "margins",
     "selection_margins": "margins",
     "decoder_margins": "margins",
     "finite_component": "margins",
@@ -39,6 +41,7 @@ _HOME = {
     "sequence_margins": "margins",
     "strong_components": "margins",
     "MarginSolution": "solvers",
+    "SolutionBatch": "solvers",
     "max_margin": "solvers",
     "token_scores": "selection",
     "optimal_tokens": "selection",
@@ -59,10 +62,12 @@ __all__ = [
     "Lp",
     "MarginSolution",
     "Margins",
+    "MarginsBatch",
     "Norm",
     "Nuclear",
     "PowerPotential",
     "Schatten",
+    "SolutionBatch",
     "Spectral",
     "Trajectory",
     "__version__",
@@ -92,6 +97,7 @@ __all__ = [
     "report",
     "runs",
     "selection",
+    "selection_batch",
     "selection_margins",
     "sequence_margins",
     "sklearn",
@@ -109,6 +115,7 @@ if TYPE_CHECKING:
     from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential, Schatten, Spectral, parse_norm
     from attsvm.margins import (
         Margins,
+        MarginsBatch,
         decoder_margins,
         finite_component,
         graph_margins,
@@ -122,12 +129,13 @@ if TYPE_CHECKING:
         ratio_margins,
         recombine,
         relaxed_margins,
+        selection_batch,
         selection_margins,
         sequence_margins,
         strong_components,
     )
     from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import MarginSolution, max_margin
+    from attsvm.solvers import MarginSolution, SolutionBatch, max_margin
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from attsvm.solvers.batch import SolutionBatch
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.solution import MarginSolution, Residuals, Status
 
-__all__ = ["MarginSolution", "Residuals", "Status", "max_margin"]
+__all__ = ["MarginSolution", "Residuals", "SolutionBatch", "Status", "max_margin"]

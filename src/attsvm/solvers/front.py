@@ -14,6 +14,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins
+from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.solution import MarginSolution, Request
 
 
@@ -55,7 +56,7 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
-) -> list[MarginSolution]: ...
+) -> SolutionBatch: ...
 
 
 def max_margin(
@@ -66,7 +67,7 @@ def max_margin(
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
-) -> MarginSolution | list[MarginSolution]:
+) -> MarginSolution | SolutionBatch:
     r"""The weights of least norm that meet every margin, with a proof.
 
     .. math:: \min_W \|W\| \ \text{ subject to }\ \langle A_c, W\rangle\ge b_c
@@ -76,7 +77,9 @@ def max_margin(
     Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
 
     Args:
-        margins: one programme, or several that are solved one by one (a list of solutions comes back).
+        margins: one programme, or several, as a sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch`
+            comes back, in which each has its own status. Small hard-margin programmes of the Frobenius norm are solved together,
+            on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin always has a solution,
             and its ``W`` is not rescaled.
@@ -97,10 +100,6 @@ def max_margin(
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
         *Transformers as Support Vector Machines* (both 2023).
     """
-    if not isinstance(margins, Margins):
-        if warm_start is not None:
-            raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
-        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds) for each in margins]
     norm = Frobenius() if norm is None else norm
     module = SOLVERS.get(type(norm))
     if module is None:
@@ -109,6 +108,13 @@ def max_margin(
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
+    if not isinstance(margins, Margins):
+        if warm_start is not None:
+            raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
+        together = None
+        if norm == Frobenius() and slack is None:
+            together = Request(tol=_default_tolerance(norm) if tol is None else tol, slack=None, warm_start=None, max_seconds=max_seconds)
+        return solve_all(margins, lambda each: max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds), together)
     _check_finite(margins)
     start = None if warm_start is None else _multipliers(margins, warm_start)
     tol = _default_tolerance(norm) if tol is None else tol
