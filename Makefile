@@ -38,6 +38,7 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/solve.py
+	$(BIN)/python benchmarks/solve_batch.py
 	$(BIN)/python benchmarks/train.py
 
 clean:

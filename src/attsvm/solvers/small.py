@@ -26,12 +26,12 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.small_algebra import LANES, LARGEST_EXPONENT, factorise, gram, length, margins, pull, scales, substitute, sweep
 
-LARGEST = 128
+LARGEST = 256
 """Rows up to which this module is quicker than :mod:`attsvm.solvers.frobenius` on the random instances of the papers."""
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2
 
-_SWEEPS = 5
+_SWEEPS = 8
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
 _ROUNDS = 30
 _PATIENCE = 3  # full exchanges without progress before single ones
@@ -421,7 +421,7 @@ def settle(differences: FloatArray, queries: FloatArray, offsets: IntArray, inst
     found = Settled(
         np.empty((count, D.shape[1], Z.shape[1])),
         np.empty(len(b)),
-        np.empty((count, 4)),
+        np.zeros((count, 4)),
         np.empty(count, dtype=np.int64),
         np.empty(count, dtype=np.int64),
     )
