@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class SolutionBatch(Sequence[MarginSolution]):
     """
 
     margins: Sequence[Margins]
-    status: NDArray[np.str_]
+    status: NDArray[Any]
     W: FloatArray | list[FloatArray]
     norm: FloatArray
     gap: FloatArray
