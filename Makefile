@@ -40,6 +40,8 @@ bench: $(VENV)/.dev
 	$(BIN)/attsvm bench solve
 	$(BIN)/attsvm bench step --parameters 10M
 	$(BIN)/attsvm bench train
+	$(BIN)/python benchmarks/solve_batch.py
+	$(BIN)/python benchmarks/path.py
 
 clean:
 	rm -rf $(VENV) docs/_build build dist

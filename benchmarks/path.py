@@ -20,7 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from solve import SIZES, instance, versions  # sets one thread before NumPy is imported
+from attsvm.bench.instances import SIZES
+from attsvm.bench.instances import random_instance as instance
+from attsvm.bench.machine import versions  # sets one thread before NumPy is imported
 
 import numpy as np  # isort: skip
 

@@ -24,4 +24,7 @@ def test_the_norms_page_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/norms.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     for block in blocks:
         exec(compile(block, "docs/norms.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5  # one per norm, two of the batch
+    assert lines[3].startswith("1000 ")  # every instance is optimal
+    assert lines[4].startswith("optimal: ")

@@ -22,6 +22,8 @@ _HOME = {
     "Spectral": "geometry",
     "parse_norm": "geometry",
     "Margins": "margins",
+    "MarginsBatch": "margins",
+    "selection_batch": "margins",
     "selection_margins": "margins",
     "decoder_margins": "margins",
     "finite_component": "margins",
@@ -40,6 +42,7 @@ _HOME = {
     "strong_components": "margins",
     "MarginSolution": "solvers",
     "margin_path": "solvers",
+    "SolutionBatch": "solvers",
     "max_margin": "solvers",
     "token_scores": "selection",
     "optimal_tokens": "selection",
@@ -60,10 +63,12 @@ __all__ = [
     "Lp",
     "MarginSolution",
     "Margins",
+    "MarginsBatch",
     "Norm",
     "Nuclear",
     "PowerPotential",
     "Schatten",
+    "SolutionBatch",
     "Spectral",
     "Trajectory",
     "__version__",
@@ -94,6 +99,7 @@ __all__ = [
     "report",
     "runs",
     "selection",
+    "selection_batch",
     "selection_margins",
     "sequence_margins",
     "sklearn",
@@ -111,6 +117,7 @@ if TYPE_CHECKING:
     from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential, Schatten, Spectral, parse_norm
     from attsvm.margins import (
         Margins,
+        MarginsBatch,
         decoder_margins,
         finite_component,
         graph_margins,
@@ -124,12 +131,13 @@ if TYPE_CHECKING:
         ratio_margins,
         recombine,
         relaxed_margins,
+        selection_batch,
         selection_margins,
         sequence_margins,
         strong_components,
     )
     from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import MarginSolution, margin_path, max_margin
+    from attsvm.solvers import MarginSolution, SolutionBatch, margin_path, max_margin
 
 
 def __getattr__(name: str) -> Any:

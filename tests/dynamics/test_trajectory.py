@@ -8,7 +8,7 @@ import pytest
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import Trajectory, direction_gap, train
 from attsvm.errors import InputError
-from attsvm.margins import selection_margins
+from attsvm.margins import selection_batch, selection_margins
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.solvers import max_margin
@@ -39,6 +39,7 @@ def test_one_target_or_one_per_run() -> None:
     assert gaps.shape == trajectory.loss.shape
     assert (trajectory.direction_gap(np.stack([s.W for s in solutions])) == gaps).all()
     assert (trajectory.direction_gap(solutions[1])[:, 1] == gaps[:, 1]).all()
+    assert (trajectory.direction_gap(max_margin(selection_batch(data, trajectory.selected[-1]))) == gaps).all()
     assert (gaps[0] == 1.0).all()
     assert (gaps[-1] < 0.1).all()
     with pytest.raises(InputError, match="the target has shape"):

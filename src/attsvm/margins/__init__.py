@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attsvm.margins.batch import MarginsBatch, selection_batch
 from attsvm.margins.decoder import decoder_margins
 from attsvm.margins.finite import LeastNorm, Recombination, finite_component, least_norm, recombine, split
 from attsvm.margins.graph import graph_margins, strong_components
@@ -14,6 +15,7 @@ from attsvm.margins.sets import multi_token_margins, ratio_margins
 __all__ = [
     "LeastNorm",
     "Margins",
+    "MarginsBatch",
     "Recombination",
     "decoder_margins",
     "finite_component",
@@ -29,6 +31,7 @@ __all__ = [
     "recombine",
     "relax",
     "relaxed_margins",
+    "selection_batch",
     "selection_margins",
     "sequence_margins",
     "split",

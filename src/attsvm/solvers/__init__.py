@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attsvm.solvers.batch import SolutionBatch
 from attsvm.solvers.choice import Choice, choose, solver_names
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.path import margin_path
@@ -9,4 +10,15 @@ from attsvm.solvers.residuals import Residuals
 from attsvm.solvers.solution import MarginSolution, Status
 from attsvm.solvers.verification import SecondOpinion
 
-__all__ = ["Choice", "MarginSolution", "Residuals", "SecondOpinion", "Status", "choose", "margin_path", "max_margin", "solver_names"]
+__all__ = [
+    "Choice",
+    "MarginSolution",
+    "Residuals",
+    "SecondOpinion",
+    "SolutionBatch",
+    "Status",
+    "choose",
+    "margin_path",
+    "max_margin",
+    "solver_names",
+]

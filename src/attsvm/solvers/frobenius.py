@@ -21,7 +21,8 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import infeasibility
+from attsvm.solvers import infeasibility, small
+from attsvm.solvers.batch import Found
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
 from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
@@ -52,7 +53,20 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
+        if margins.m <= small.LARGEST and request.opposite is None:
+            solution = _at_once(margins, request)
+            if solution is not None:
+                return solution
     return _Search(margins, norm, request).run()
+
+
+def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
+    """The solution or the contradiction of a small programme, ``None`` where compiled code does not settle it."""
+    found = small.settle(margins.differences, margins.queries, margins.offsets, np.array([0, margins.n]), margins.rhs)
+    if found.outcome[0] == small.UNSETTLED:
+        return None
+    solution = Found(found.W[0], found.dual, *found.figures[0].tolist()).solution(margins, request, int(found.systems[0]))
+    return None if solution.status == "inaccurate" else solution
 
 
 class _Search:

@@ -15,6 +15,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
+from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution, Request, rescaled
@@ -53,7 +54,7 @@ def max_margin(
     max_seconds: float | None = ...,
     solver: str | None = ...,
     verify: Verifier | None = ...,
-) -> list[MarginSolution]: ...
+) -> SolutionBatch: ...
 
 
 def max_margin(
@@ -66,7 +67,7 @@ def max_margin(
     max_seconds: float | None = None,
     solver: str | None = None,
     verify: Verifier | None = None,
-) -> MarginSolution | list[MarginSolution]:
+) -> MarginSolution | SolutionBatch:
     r"""The weights of least norm that meet every margin, with a proof.
 
     .. math:: \min_W \|W\| \ \text{ subject to }\ \langle A_c, W\rangle\ge b_c
@@ -76,7 +77,9 @@ def max_margin(
     Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
 
     Args:
-        margins: one programme, or several that are solved one by one (a list of solutions comes back).
+        margins: one programme, or several, as a sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch`
+            comes back, in which each has its own status. Small hard-margin programmes of the Frobenius norm are solved together,
+            on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin always has a solution,
             and its ``W`` is not rescaled.
@@ -102,16 +105,23 @@ def max_margin(
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
         *Transformers as Support Vector Machines* (both 2023).
     """
-    if not isinstance(margins, Margins):
-        if warm_start is not None:
-            raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
-        return [max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, solver=solver, verify=verify) for each in margins]
     norm = Frobenius() if norm is None else norm
     if type(norm) not in MODULES:
         raise InputError(no_solver(norm))
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
+    if not isinstance(margins, Margins):
+        if warm_start is not None:
+            raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
+        together = None
+        if norm == Frobenius() and slack is None and solver is None and verify is None:
+            together = Request(tol=_default_tolerance(norm) if tol is None else tol, slack=None, warm_start=None, max_seconds=max_seconds)
+
+        def alone(each: Margins) -> MarginSolution:
+            return max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, solver=solver, verify=verify)
+
+        return solve_all(margins, alone, together)
     margins = _checked(margins)
     method = method_of(solver, margins, norm, slack)
     if verify is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
@@ -182,7 +182,7 @@ def solved(margins: Margins, found: Certificate, request: Request, solver: str, 
     slacks = short if request.slack is not None else np.zeros(margins.m)
     close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
     blurred = found.rounding > max(request.tol, _BLUR)
-    status: Status = "optimal" if found.error <= request.tol and not blurred else "inaccurate"
+    status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
     figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
         message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
@@ -241,6 +241,19 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
     )
 
 
+@overload
+def kept(error: float, rounding: float, tol: float) -> bool: ...
+
+
+@overload
+def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
+
+
+def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
+    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and margins that do not drown in rounding."""
+    return (error <= tol) & (rounding <= max(tol, _BLUR))
+
+
 def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Zero weights, optimal because no right-hand side is positive."""
     W = np.zeros(margins.shape)
@@ -264,10 +277,15 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
     )
 
 
-def infeasible_solution(margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int) -> MarginSolution:
-    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one)."""
+def infeasible_solution(
+    margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int, *, minimal: bool = False
+) -> MarginSolution:
+    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one).
+
+    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is cheap.
+    """
     dual = dual / np.abs(dual).max()
-    if np.count_nonzero(dual) <= _CHEAP_REDUCTION:
+    if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
         dual = _few_rows(margins, dual)
     return MarginSolution(
         margins=margins,
