@@ -19,7 +19,8 @@ from attsvm.optim import SteepestDescent
 class AutogradEngine:
     """Trains the model's own parameters in place.
 
-    Where every step is normalised the gradients are rescaled per run, so they never underflow; other optimisers get the true gradients.
+    Where every step is a normalised one of its gradient alone, the gradients are rescaled per run, so they never underflow; other
+    optimisers, and steepest descent with momentum or Polyak's step, get the true gradients.
     """
 
     name = "autograd"
@@ -27,9 +28,13 @@ class AutogradEngine:
     def __init__(self, model: Attention, data: AttentionData, optimizer: Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
         self._sequences = model.sequences(data)
-        self._steepest = isinstance(optimizer, SteepestDescent)
-        normalised = self._steepest and all(group["normalize"] for group in optimizer.param_groups)
-        self._scale = LogScale() if normalised else None
+        groups = optimizer.param_groups
+        steepest = isinstance(optimizer, SteepestDescent)
+        self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
+        # with momentum or weight decay a zero gradient is no place to stay
+        self._stops = steepest and not any(group["momentum"] or group["weight_decay"] for group in groups)
+        scale_free = steepest and not self._polyak and all(group["normalize"] and not group["momentum"] for group in groups)
+        self._scale = LogScale() if scale_free else None
         self.stopped_at = np.full(model.runs or 1, -1, dtype=np.int64)
         self._running = torch.ones(model.runs or 1, dtype=torch.bool, device=model.W.device)
 
@@ -42,10 +47,13 @@ class AutogradEngine:
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
         for number in range(step, step + count):
-            self._backward(self._scale)
-            if self._steepest:
+            loss = self._backward(self._scale)
+            if self._stops:
                 self._note_zeros(number)
-            self._optimizer.step()
+            if self._polyak and isinstance(self._optimizer, SteepestDescent):
+                self._optimizer.step(loss=loss)
+            else:
+                self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
     def _note_zeros(self, step: int) -> None:
