@@ -11,7 +11,8 @@ from attsvm.errors import InputError
 
 Blocks = int | Sequence[int] | None
 
-_BATCH = 1 << 18  # elements that are gathered into one batch: past this size gathering saves nothing and costs memory
+_CPU_PORTION = 1 << 18  # elements
+_DEVICE_PORTION = 1 << 25
 
 
 def matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> list[Tensor]:
@@ -60,31 +61,34 @@ def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
         raise InputError(f"blocks is {blocks!r}, which does not divide the {length} {'rows' if axis == -2 else 'columns'} of shape {shape}")
 
 
+def portions(rows: list[tuple[Tensor, Tensor, Tensor | None]]) -> list[list[tuple[Tensor, Tensor, Tensor | None]]]:
+    """Parameters (each with what belongs to it), equal shapes next to each other, in portions that one call should update.
+
+    On a CPU what a portion makes on the way stays in the cache; on an accelerator a portion is as large as its launch is worth.
+    """
+    found: list[list[tuple[Tensor, Tensor, Tensor | None]]] = []
+    room = 0
+    for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):
+        size = row[0].numel()
+        if size > room:
+            found.append([])
+            room = _CPU_PORTION if row[0].device.type == "cpu" else _DEVICE_PORTION
+        found[-1].append(row)
+        room -= size
+    return found
+
+
 def together(batches: list[Tensor], function: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """``function`` of every ``(k, m, n)``, called once for all of equal shape, dtype and device, as far as they are small."""
+    """``function`` of every ``(k, m, n)``, called once for all of equal shape, dtype and device."""
     results: list[Tensor | None] = [None] * len(batches)
     kinds: dict[tuple[int, int, torch.dtype, torch.device], list[int]] = {}
     for index, batch in enumerate(batches):
         kinds.setdefault((batch.shape[1], batch.shape[2], batch.dtype, batch.device), []).append(index)
     for members in kinds.values():
-        for chunk in _chunks(members, batches):
-            if len(chunk) == 1:
-                results[chunk[0]] = function(batches[chunk[0]])
-                continue
-            joint = function(torch.cat([batches[index] for index in chunk]))
-            for index, part in zip(chunk, torch.split(joint, [batches[index].shape[0] for index in chunk]), strict=True):
-                results[index] = part
+        if len(members) == 1:
+            results[members[0]] = function(batches[members[0]])
+            continue
+        joint = function(torch.cat([batches[index] for index in members]))
+        for index, part in zip(members, torch.split(joint, [batches[index].shape[0] for index in members]), strict=True):
+            results[index] = part
     return [result for result in results if result is not None]
-
-
-def _chunks(members: list[int], batches: list[Tensor]) -> list[list[int]]:
-    chunks: list[list[int]] = []
-    room = 0
-    for index in members:
-        size = batches[index].numel()
-        if not chunks or size > room:
-            chunks.append([])
-            room = _BATCH
-        chunks[-1].append(index)
-        room -= size
-    return chunks

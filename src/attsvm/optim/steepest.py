@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
-from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, together
+from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, portions, together
 from attsvm.optim.directions import aligned_length, steepest_direction, takes_singular_values
 from attsvm.optim.polar import Polar
 from attsvm.optim.polyak import polyak_step
@@ -171,10 +171,14 @@ class SteepestDescent(DescentOptimizer):
         return {"momentum_buffer": torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)}
 
     def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
-        full = [index for index, parameter in enumerate(parameters) if parameter.numel()]
-        rows = list(zip(*(([column[index] for index in full]) for column in (parameters, gradients, states[0])), strict=True))
-        one_call = group["foreach"] is not False or group["step_size"] == "polyak"  # whose step is one for all
-        for part in [rows] if one_call and rows else [[row] for row in rows]:
+        rows = [row for row in zip(parameters, gradients, states[0], strict=True) if row[0].numel()]
+        if group["step_size"] == "polyak":  # one step for all
+            parts = [rows]
+        elif group["foreach"] is False:
+            parts = [[row] for row in rows]
+        else:
+            parts = portions(rows)
+        for part in parts:
             self._move(group, *(list(column) for column in zip(*part, strict=True)))
 
     def _move(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
@@ -262,6 +266,9 @@ def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) 
         return vectors
     weight = 1 - group["dampening"]
     averages = [buffer for buffer in buffers if buffer is not None]
+    if group["dampening"] == momentum:
+        torch._foreach_lerp_(averages, vectors, weight)
+        return list(torch._foreach_lerp(vectors, averages, momentum)) if group["nesterov"] else averages
     torch._foreach_mul_(averages, momentum)
     torch._foreach_add_(averages, vectors, alpha=weight)
     if not group["nesterov"]:
