@@ -130,8 +130,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def _largest(values: Tensor) -> Tensor:
     if values.shape[-1] == 0:
         return values.new_zeros(values.shape[:-1])
-    low, high = values.aminmax(dim=-1)
-    return torch.maximum(-low, high).abs()
+    return torch.maximum(values.amax(dim=-1), -values.amin(dim=-1))
 
 
 def _power_sum(values: Tensor, scale: Tensor, q: float) -> Tensor:
