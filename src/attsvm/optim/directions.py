@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
-from attsvm.optim.polar import Polar, polar_factor
+from attsvm.optim.polar import Polar, decomposed, polar_factor
 
 INFINITY = float("inf")
 
@@ -33,9 +33,12 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
         return polar_factor(G, polar, ns_steps)
     if isinstance(norm, Lp) or norm == Frobenius():
         return _entrywise(G, norm.p)
-    finite = torch.isfinite(G).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
-    direction: Tensor = norm.steepest(torch.where(finite, G, torch.zeros_like(G)))
-    return torch.where(finite, direction, torch.full_like(G, float("nan")))
+    if isinstance(norm, Schatten):
+        U, sigma, Vh, finite = decomposed(G)
+        direction = (U * _entrywise(sigma[..., None], norm.p).mT) @ Vh
+        return torch.where(finite, direction, torch.full_like(G, float("nan")))
+    other: Tensor = norm.steepest(G)
+    return other
 
 
 def aligned_length(G: Tensor, direction: Tensor) -> Tensor:

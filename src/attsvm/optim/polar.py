@@ -92,12 +92,17 @@ def landing_range(method: Literal["newton-schulz", "polar-express"], steps: int,
     return float(x.min()), float(x.max())
 
 
-@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def schedule(lower: float, steps: int) -> tuple[Quintic, ...]:
     r"""The odd quintics :math:`ax+bx^3+cx^5` whose composition takes :math:`[\text{lower},1]` closest to one.
 
     Each is the best of its kind on the interval where the one before it ends (*Polar Express*, theorem 3.1: greedy is optimal).
     """
+    return _greedy(lower, steps)
+
+
+@lru_cache(maxsize=64)
+def _greedy(lower: float, steps: int) -> tuple[Quintic, ...]:
     low, high = lower, 1.0
     found = []
     for _ in range(steps):
@@ -173,7 +178,7 @@ def _iterated(X: Tensor) -> Tensor:
     # |(X X^T)^2|_F^(1/4) = (sum sigma^8)^(1/8) is much closer to the largest singular value than |X|_F, and costs nothing
     bound = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True).sqrt()
     bound = torch.where(bound > 0, bound, torch.ones_like(bound))
-    (a, b, c), *rest = schedule(_FIRST, _FIRST_STEPS)
+    (a, b, c), *rest = _greedy(_FIRST, _FIRST_STEPS)
     inner = (b / bound) * gram + (c / bound.square()) * square
     scaled = X * bound.rsqrt()
     Y, left = _settled(_compose(torch.baddbmm(scaled, inner, scaled, beta=a), tuple(rest)))
@@ -196,9 +201,9 @@ def _iterated(X: Tensor) -> Tensor:
 def _second_round() -> tuple[Quintic, ...]:
     """What follows the first round for singular values from ``_SECOND`` on: the best from where the first round leaves them."""
     x = _SECOND
-    for a, b, c in schedule(_FIRST, _FIRST_STEPS):
+    for a, b, c in _greedy(_FIRST, _FIRST_STEPS):
         x = x * (a + x * x * (b + c * x * x))
-    return schedule(x, 4)
+    return _greedy(x, 4)
 
 
 def _settled(X: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -215,8 +220,21 @@ def _settled(X: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _decomposed(X: Tensor) -> Tensor:
-    finite = torch.isfinite(X).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
-    U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, torch.zeros_like(X)), full_matrices=False)
-    noise = max(X.shape[-2:]) * torch.finfo(X.dtype).eps * sigma[..., :1]
-    factor = (U * (sigma > noise)[..., None, :].to(X.dtype)) @ Vh
+    U, sigma, Vh, finite = decomposed(X)
+    factor = (U * (sigma > 0)[..., None, :].to(X.dtype)) @ Vh
     return torch.where(finite, factor, torch.full_like(X, float("nan")))
+
+
+def decomposed(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Singular value decomposition up to a factor per matrix, rounding set to zero: ``U``, ``sigma``, ``Vh`` and what was finite.
+
+    Args:
+        G: ``(k, m, n)``; a matrix that is not finite counts as zero.
+
+    Returns:
+        ``U (k, m, r)``, ``sigma (k, r)`` with zeros below :math:`\max(m,n)\,\epsilon\,\sigma_1`, ``Vh (k, r, n)``, ``finite (k, 1, 1)``.
+    """
+    finite = torch.isfinite(G).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+    U, sigma, Vh = torch.linalg.svd(_near_one(torch.where(finite, G, torch.zeros_like(G))), full_matrices=False)
+    noise = max(G.shape[-2:]) * torch.finfo(G.dtype).eps * sigma[..., :1]
+    return U, torch.where(sigma > noise, sigma, torch.zeros_like(sigma)), Vh, finite
