@@ -58,6 +58,11 @@ class DescentOptimizer(Optimizer):
         """Move ``parameters`` in place, given their gradients and one list per name in ``state_names`` (None where there is none)."""
         raise NotImplementedError
 
+    def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
+        """Call :meth:`_update` for every group; where groups have to know of each other, this is the place."""
+        for arguments in moving:
+            self._update(*arguments)
+
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
@@ -81,13 +86,15 @@ class DescentOptimizer(Optimizer):
                 loss = closure()
             if loss is None:
                 raise InputError(f"the closure given to {type(self).__name__}.step returned None; return the loss from it")
+        moving: list[tuple[Any, ...]] = []
         for group in self.param_groups:
             parameters: TensorList = []
             gradients: TensorList = []
             states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
             self._init_group(group, parameters, gradients, *states)
             if parameters:
-                self._update(group, parameters, gradients, *states)
+                moving.append((group, parameters, gradients, *states))
+        self._update_groups(moving)
         return loss
 
     def _init_group(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
