@@ -14,7 +14,7 @@ from attsvm.errors import InputError
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList
 from attsvm.optim.mirror_maps import MAPS, PowerMap
 from attsvm.optim.mirror_step import fused_obstacle, take_step
-from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms
+from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, refuse_flat
 
 _DECAYS = ("dual", "primal", "l2")
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
@@ -136,6 +136,8 @@ class MirrorDescent(DescentOptimizer):
             raise InputError(f"state_dtype is {dtype!r}; use torch.float32 or torch.float64")
         if group["foreach"] and group["fused"]:
             raise InputError("foreach and fused are both True; choose one")
+        if group["normalize"] or group["potential"] != "power":
+            refuse_flat(group["params"], f"normalize={group['normalize']!r} with potential={group['potential']!r}")
         for parameter in group["params"]:
             if group["potential"] == "schatten" and parameter.ndim < 2:
                 raise InputError(
@@ -144,6 +146,7 @@ class MirrorDescent(DescentOptimizer):
             obstacle = fused_obstacle(parameter) if group["fused"] else None
             if obstacle is not None:
                 raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
+        group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
 
     @torch.no_grad()
     def resync_(self) -> None:
@@ -157,7 +160,7 @@ class MirrorDescent(DescentOptimizer):
                 self.state.get(parameter, {}).pop("dual", None)
 
     def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
-        if group.setdefault("dual_p", group["p"]) != group["p"]:  # the p of which the duals are; it travels with them
+        if group.setdefault("dual_p", group["p"]) != group["p"]:
             group["dual_p"] = group["p"]
             for other in group["params"]:
                 self.state.get(other, {}).pop("dual", None)

@@ -17,6 +17,8 @@ from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, porti
 from attsvm.optim.directions import aligned_length, steepest_direction, takes_singular_values
 from attsvm.optim.polar import Polar
 from attsvm.optim.polyak import polyak_step
+from attsvm.optim.reductions import is_sharded, local, refuse_flat
+from attsvm.optim.sharded import sharded_directions
 
 # a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default, read it
 torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
@@ -183,10 +185,15 @@ class SteepestDescent(DescentOptimizer):
 
     def _move(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
         lr = scalar(group["lr"])
-        vectors = _averaged(group, gradients, buffers)
+        placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
+        gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
+        vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
         steps: Tensor | None = None
         if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != Frobenius():
-            vectors, steps = self._directions(group, vectors)
+            if any(is_sharded(parameter) for parameter in placed):
+                vectors, steps = sharded_directions(group, vectors, placed, self._directions)
+            else:
+                vectors, steps = self._directions(group, vectors)
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
         if steps is not None:  # one step length, or one per run
@@ -226,6 +233,8 @@ class SteepestDescent(DescentOptimizer):
             raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
         if polar not in ("exact", "newton-schulz", "polar-express"):
             raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
+        if group["normalize"] or norm != Frobenius():
+            refuse_flat(group["params"], f"the direction of {norm!r}")
         for parameter in group["params"]:
             if parameter.ndim < 2 and takes_singular_values(norm):
                 raise InputError(
