@@ -458,7 +458,7 @@ def test_sparse_gradients_are_refused_or_right(row: Row) -> None:
     p.grad, q.grad = dense.to_sparse(), dense
     optimizer = row.make([p])
     if not row.sparse:
-        with pytest.raises(InputError, match="sparse gradient|a dense gradient"):
+        with pytest.raises(InputError, match=r"sparse gradient|a dense gradient"):
             optimizer.step()
         assert torch.equal(p, q)
         return

@@ -56,11 +56,11 @@ def takes_singular_values(norm: Norm) -> bool:
 
 def _entrywise(G: Tensor, p: float) -> Tensor:
     if p == INFINITY:
-        return torch.sign(G)
+        return _sign(G)
     entries = G.flatten(1)
     if p == 1.0:  # the first largest entry
         first = entries.abs().argmax(dim=1, keepdim=True)
-        return torch.zeros_like(entries).scatter_(1, first, torch.sign(entries.gather(1, first))).view_as(G)
+        return torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
     size = entries.abs()
     largest = size.amax(dim=1, keepdim=True)
     largest = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -72,3 +72,7 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
     return torch.copysign(raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries).view_as(G)
+
+
+def _sign(G: Tensor) -> Tensor:
+    return torch.where(G.isnan(), G, torch.sign(G))  # torch.sign alone hides a NaN as a zero

@@ -30,9 +30,11 @@ def polyak_step(loss: Any, floor: float | Tensor, factor: float, lengths: list[T
     Raises:
         InputError: one loss per run, of another number of runs than the parameters have.
     """
-    gap = (torch.as_tensor(loss).detach() - torch.as_tensor(floor)).to(lengths[0]).clamp(min=0.0)
-    if gap.ndim > 1 or (gap.ndim == 1 and any(number != len(gap) for number in runs)):
-        raise InputError(f"the loss has shape {tuple(gap.shape)} for parameters with {runs} runs; give one number, or one per run")
+    value, lowest = torch.as_tensor(loss).detach().to(lengths[0]), torch.as_tensor(floor).to(lengths[0])
+    for name, number in (("loss", value), ("loss_floor", lowest)):
+        if number.ndim > 1 or (number.ndim == 1 and any(count != len(number) for count in runs)):
+            raise InputError(f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give one number, or one per run")
+    gap = (value - lowest).clamp(min=0.0)
     rows = len(gap) if gap.ndim else 1
     per_run = torch.cat([length.reshape(rows, -1) for length in lengths], dim=1)
     total = per_run.sum(dim=1) if normalize else torch.linalg.vector_norm(per_run, dim=1)
