@@ -9,7 +9,7 @@ import torch
 
 from attsvm.errors import InputError
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.optim.reductions import global_norm, norms, refuse_flat
+from attsvm.optim.reductions import norms, refuse_flat
 
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 11.0, math.inf)
 
@@ -43,11 +43,6 @@ def test_leading_axes_are_runs_of_their_own():
     (found,) = norms([tensor], 3.0, keep=2)
     assert found.shape == (2, 5, 1, 1)
     torch.testing.assert_close(found, torch.linalg.vector_norm(tensor, 3.0, dim=(2, 3), keepdim=True), rtol=1e-14, atol=0)
-
-
-def test_global_norm_is_that_of_one_long_vector():
-    parts = [torch.randn(size, generator=torch.Generator().manual_seed(size), dtype=torch.float64) for size in (3, 50)]
-    assert float(global_norm(parts, 3.0)) == pytest.approx(exact(torch.cat(parts), 3.0), rel=1e-14)
 
 
 def test_nan_and_infinity_are_not_hidden():

@@ -42,12 +42,6 @@ def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
     return [value.reshape(value.shape + (1,) * (t.ndim - keep)) for value, t in zip(largest, tensors, strict=True)]
 
 
-def global_norm(tensors: Sequence[Tensor], q: float) -> Tensor:
-    r"""The entrywise :math:`\|\cdot\|_q` of all tensors as one vector, 0-d; no communication beyond that of :func:`norms`."""
-    each = [value.to(tensors[0].device) for value in norms(tensors, q)]
-    return norms([torch.stack([value.to(max_dtype(each)) for value in each])], q)[0]
-
-
 def max_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
     """The widest dtype of the tensors."""
     return max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.itemsize)
