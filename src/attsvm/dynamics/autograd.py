@@ -13,14 +13,14 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics.engine import Look
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 
 class AutogradEngine:
     """Trains the model's own parameters in place.
 
     Where every step is a normalised one of its gradient alone, the gradients are rescaled per run, so they never underflow; other
-    optimisers, and steepest descent with momentum or Polyak's step, get the true gradients.
+    optimisers, and steepest or mirror descent with momentum or Polyak's step, get the true gradients.
     """
 
     name = "autograd"
@@ -29,11 +29,13 @@ class AutogradEngine:
         self._model, self._optimizer = model, optimizer
         self._sequences = model.sequences(data)
         groups = optimizer.param_groups
-        steepest = isinstance(optimizer, SteepestDescent)
+        steepest, mirror = isinstance(optimizer, SteepestDescent), isinstance(optimizer, MirrorDescent)
         self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
         # with momentum or weight decay a zero gradient is no place to stay
-        self._stops = steepest and not any(group["momentum"] or group["weight_decay"] for group in groups)
+        self._stops = (steepest or mirror) and not any(group["momentum"] or group["weight_decay"] for group in groups)
         scale_free = steepest and not self._polyak and all(group["normalize"] and not group["momentum"] for group in groups)
+        if mirror:
+            scale_free = all(_sees_no_scale(group, model.runs) for group in groups)
         self._scale = LogScale() if scale_free else None
         self.stopped_at = np.full(model.runs or 1, -1, dtype=np.int64)
         self._running = torch.ones(model.runs or 1, dtype=torch.bool, device=model.W.device)
@@ -121,6 +123,12 @@ class AutogradEngine:
                 _, index, key = name.split(".", 2)
                 state.setdefault(int(index), {})[key] = torch.tensor(value)
         self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+
+
+def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:
+    """Whether mirror descent takes the same step when the gradient of every run has a positive factor of its own."""
+    per_run = group["normalize"] == "run" or (runs is None and group["normalize"] in (True, "tensor"))
+    return per_run and not (group["momentum"] or group["eps"] or (group["weight_decay"] and group["decay_mode"] == "l2"))
 
 
 def _numpy(tensor: Tensor) -> FloatArray:
