@@ -58,7 +58,7 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
-        X = _compose(_over_frobenius(_near_one(wide.bfloat16())), (MUON,) * steps)
+        X = _compose(_over_frobenius(_near_one(wide).bfloat16()), (MUON,) * steps)
     elif method == "polar-express":
         X = _compose(_over_frobenius(_near_one(wide)), schedule(LOWER, steps))
     else:
@@ -135,10 +135,8 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
 def _near_one(X: Tensor) -> Tensor:
     """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes."""
     largest = X.abs().amax(dim=(-2, -1), keepdim=True)
-    largest = largest.float() if X.dtype == torch.bfloat16 else largest
-    exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(largest.dtype).tiny)))
-    factor = torch.ldexp(torch.ones_like(largest), -exponent)
-    return X.mul_(factor) if X.dtype == torch.bfloat16 else X * factor  # the former is a rounded copy already
+    exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(X.dtype).tiny)))
+    return X * torch.ldexp(torch.ones_like(largest), -exponent)
 
 
 def _over_frobenius(X: Tensor) -> Tensor:
