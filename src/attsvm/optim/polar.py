@@ -134,9 +134,10 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
 
 def _near_one(X: Tensor) -> Tensor:
     """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes."""
-    largest = X.abs().amax(dim=(-2, -1), keepdim=True)
+    room = X.abs()
+    largest = room.amax(dim=(-2, -1), keepdim=True)
     exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(X.dtype).tiny)))
-    return X * torch.ldexp(torch.ones_like(largest), -exponent)
+    return torch.mul(X, torch.ldexp(torch.ones_like(largest), -exponent), out=room)
 
 
 def _over_frobenius(X: Tensor) -> Tensor:
