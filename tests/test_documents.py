@@ -25,3 +25,12 @@ def test_the_norms_page_runs(capsys):
     for block in blocks:
         exec(compile(block, "docs/norms.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_the_optimisers_page_runs(capsys):
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/optimisers.md").read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(compile(block, "docs/optimisers.md", "exec"), scope)
+    assert "attention/margin" in capsys.readouterr().out
+    groups = scope["optimizer"].param_groups  # type: ignore[attr-defined]
+    assert all(group["lr"] < 1e-9 for group in groups)  # the schedule has ended for both members
