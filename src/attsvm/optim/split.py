@@ -212,7 +212,7 @@ def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None
             return Matrix(name, parameter, roles, -2, None, None)
         if path[depth].lower() == "w" or (depth < len(path) - 1 and path[-1] != "weight"):
             return None
-        transposed = depth < len(path) - 1 and type(model.get_submodule(".".join(path[:-1]))).__name__ == "Conv1D"
+        transposed = depth < len(path) - 1 and type(model.get_submodule(".".join(path[:-1]))).__name__.endswith("Conv1D")
         axis = -1 if transposed != (roles == ("output",)) else -2
         width = None if path[depth] in _LATENT else _head_width(owner)
         return Matrix(name, parameter, roles, axis, width, _sizes(owner, path[depth], roles, parameter.shape[axis], width))
