@@ -431,6 +431,23 @@ def test_tensor_lr_schedules_and_grad_scaler() -> None:
     assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("settings", [{}, {"normalize": True}, {"momentum": 0.9, "weight_decay": 0.1}, {"dual_state": False}])
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_the_step_is_one_graph(settings: dict[str, Any]) -> None:
+    """Traced whole, without the compiler behind it: that takes seconds and is tested for the contract."""
+    torch._dynamo.reset()
+    ours, theirs = [[parameter(6, 5), parameter(5, seed=1)] for _ in range(2)]
+    graph, loop = MirrorDescent(ours, lr=torch.tensor(0.1), p=1.5, **settings), MirrorDescent(theirs, lr=0.1, p=1.5, **settings)
+    step = torch.compile(graph.step, fullgraph=True, backend="eager")
+    for k in range(3):
+        for a, b in zip(ours, theirs, strict=True):
+            b.grad = give_gradient(a, k)
+        step()
+        loop.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)  # the tensor lr is a float32
+
+
 def test_lr_from_sgd_moves_typical_weights_alike() -> None:
     for p in (1.1, 1.5, 3.0):
         w = nn.Parameter(torch.full((4,), 0.02, dtype=torch.float64))

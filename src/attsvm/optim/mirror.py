@@ -217,7 +217,9 @@ class _Work:
 
     def __init__(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList) -> None:
         self.group = group
-        self.weights, self.gradients, self.duals = list[Tensor](), list[Tensor](), list[Tensor | None]()
+        self.weights: TensorList = []
+        self.gradients: TensorList = []
+        self.duals: StateList = []
         self._parameters = parameters
         self._targets: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []
         for parameter, gradient, dual in zip(parameters, gradients, duals, strict=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -29,12 +28,16 @@ class Exponent:
         return self.whole + self.rest
 
 
-@lru_cache(maxsize=256)
+_KNOWN: dict[float, tuple[Exponent, Exponent]] = {}
+
+
 def mirror_exponents(p: float) -> tuple[Exponent, Exponent]:
     r""":math:`p-1` and :math:`\frac1{p-1}`, of the short fraction that ``p`` stands for where there is one (1.1 is 11/10)."""
-    short = Fraction(p).limit_denominator(_LONGEST_DENOMINATOR)
-    slope = (short if float(short) == p else Fraction(p)) - 1
-    return _split(slope), _split(1 / slope)
+    if p not in _KNOWN:
+        short = Fraction(p).limit_denominator(_LONGEST_DENOMINATOR)
+        slope = (short if float(short) == p else Fraction(p)) - 1
+        _KNOWN[p] = _split(slope), _split(1 / slope)
+    return _KNOWN[p]
 
 
 def _split(exponent: Fraction) -> Exponent:
