@@ -28,3 +28,12 @@ def test_the_norms_page_runs(capsys):
     assert len(lines) == 5  # one per norm, two of the batch
     assert lines[3].startswith("1000 ")  # every instance is optimal
     assert lines[4].startswith("optimal: ")
+
+
+def test_the_optimisers_page_runs(capsys):
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/optimisers.md").read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(compile(block, "docs/optimisers.md", "exec"), scope)
+    assert "attention/margin" in capsys.readouterr().out
+    groups = scope["optimizer"].param_groups  # type: ignore[attr-defined]
+    assert all(group["lr"] < 1e-9 for group in groups)  # the schedule has ended for both members

@@ -1,8 +1,10 @@
-"""The contract of a torch optimiser, and what steepest descent promises on top."""
+"""What steepest descent promises on top of the contract of a torch optimiser, which ``test_contract`` holds."""
 
 from __future__ import annotations
 
 import copy
+import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 from torch import nn
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.optim import SteepestDescent
 
 
@@ -145,3 +147,215 @@ def test_refuses_what_is_not_a_norm_and_sparse_or_complex_gradients() -> None:
     c.grad = torch.ones(2, 2, dtype=torch.complex128)
     with pytest.raises(InputError, match="complex gradient"):
         SteepestDescent([c], lr=0.1).step()
+
+
+NORMS = [Frobenius(), Lp(1), Lp(1.05), Lp(1.5), Lp(3), Lp(100), Lp(math.inf), Nuclear(), Schatten(1.5), Schatten(4), Spectral()]
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=repr)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_step_is_the_direction_of_the_geometry(norm: Norm, normalize: bool) -> None:
+    p = parameter(2, 4, 6)
+    start, G = p.detach().clone(), set_gradient(p)
+    SteepestDescent([p], lr=0.25, norm=norm, normalize=normalize).step()
+    expected = norm.steepest(G) * (1 if normalize else norm.dual_value(G)[:, None, None])
+    torch.testing.assert_close((start - p.detach()) / 0.25, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=repr)
+def test_unit_length_and_attained_dual_norm(norm: Norm) -> None:
+    # the two defining properties of a steepest direction, also for gradients of low rank and with repeated singular values
+    low_rank = torch.outer(torch.arange(1.0, 5.0), torch.ones(6)).double()
+    repeated = torch.diag(torch.tensor([2.0, 2.0, 1.0, 1.0])).double()
+    for G in (low_rank, repeated, torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)):
+        p = nn.Parameter(torch.zeros_like(G))
+        p.grad = G.clone()
+        SteepestDescent([p], lr=1.0, norm=norm).step()
+        D = -p.detach()
+        assert float(norm.value(D)) == pytest.approx(1.0, rel=1e-12)
+        assert float((G * D).sum()) == pytest.approx(float(norm.dual_value(G)), rel=1e-12)
+
+
+def test_spectral_on_a_diagonal_is_sign() -> None:
+    p, q = parameter(5, 5), parameter(5, 5)
+    p.grad = torch.diag(torch.tensor([3.0, -0.1, 0.0, 1e-3, -7.0], dtype=torch.float64))
+    q.grad = p.grad.clone()
+    SteepestDescent([p], lr=0.1, norm=Spectral()).step()
+    SteepestDescent([q], lr=0.1, norm=Lp(math.inf)).step()
+    torch.testing.assert_close(p, q, rtol=0, atol=1e-15)
+
+
+MUON: dict[str, Any] = {"momentum": 0.95, "dampening": 0.95, "nesterov": True, "weight_decay": 0.1, "polar": "newton-schulz"}
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (16, 48), (64, 64)])
+def test_is_muon_on_equal_settings(shape: tuple[int, int]) -> None:
+    a, b = parameter(*shape, dtype=torch.float32), parameter(*shape, dtype=torch.float32)
+    ours, theirs = SteepestDescent([a], lr=0.02, norm=Spectral(), **MUON), torch.optim.Muon([b], lr=0.02)
+    for seed in range(7):
+        start, b.grad = b.detach().clone(), set_gradient(a, seed)
+        ours.step()
+        theirs.step()
+        # the same products in bfloat16; where its rounding differs, five quintics amplify that to a few percent of an entry
+        torch.testing.assert_close(a, b, rtol=0, atol=0.05 * (seed + 1) * float((b.detach() - start).abs().max()))
+
+
+def test_muon_of_tall_matrices_needs_its_own_lr() -> None:
+    a, b = parameter(64, 16, dtype=torch.float32), parameter(64, 16, dtype=torch.float32)
+    ours, theirs = (
+        SteepestDescent([a], lr=0.04, norm=Spectral(), **{**MUON, "weight_decay": 0.0}),
+        torch.optim.Muon([b], 0.02, weight_decay=0.0),
+    )
+    b.grad = set_gradient(a)
+    ours.step()
+    theirs.step()
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-3)
+
+
+def test_sign_with_momentum_is_signum() -> None:
+    p = parameter(3, 4)
+    W, M = p.detach().clone(), torch.zeros(3, 4, dtype=torch.float64)
+    optimizer = SteepestDescent([p], lr=0.1, norm=Lp(math.inf), momentum=0.9, dampening=0.9)
+    for seed in range(5):
+        M = 0.9 * M + 0.1 * set_gradient(p, seed)
+        W = W - 0.1 * torch.sign(M)
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), W, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("norm", [Lp(3), Spectral()])
+def test_dampening_is_a_factor_that_a_normalised_step_does_not_see(norm: Norm) -> None:
+    a, b = parameter(3, 4), parameter(3, 4)
+    damped, plain = SteepestDescent([a], 0.1, norm, momentum=0.8, dampening=0.8), SteepestDescent([b], 0.1, norm, momentum=0.8)
+    for seed in range(5):
+        b.grad = set_gradient(a, seed)
+        damped.step()
+        plain.step()
+    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_unnormalised_gradient_with_momentum_is_sgd(nesterov: bool) -> None:
+    a, b = parameter(3, 4), parameter(3, 4)
+    ours = SteepestDescent([a], lr=0.1, normalize=False, momentum=0.9, nesterov=nesterov)
+    theirs = torch.optim.SGD([b], lr=0.1, momentum=0.9, nesterov=nesterov)
+    for seed in range(5):
+        b.grad = set_gradient(a, seed)
+        ours.step()
+        theirs.step()
+        assert torch.equal(a, b)
+
+
+def test_weight_decay_shrinks_and_stays_out_of_the_direction() -> None:
+    p = parameter(3, 4)
+    start, G = p.detach().clone(), set_gradient(p)
+    SteepestDescent([p], lr=0.1, norm=Lp(math.inf), weight_decay=0.5).step()
+    torch.testing.assert_close(p.detach(), 0.95 * start - 0.1 * torch.sign(G))
+
+
+@pytest.mark.parametrize("blocks", [3, [2, 2, 2], [1, 5]])
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) -> None:
+    p = parameter(2, 6, 6)
+    start, G = p.detach().clone(), set_gradient(p)
+    SteepestDescent([p], lr=0.1, norm=Spectral(), blocks=blocks, blocks_axis=axis).step()
+    sizes = [2, 2, 2] if blocks == 3 else blocks
+    expected = torch.cat([Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis)
+    torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_polyak_reaches_the_floor_of_a_norm_in_one_step() -> None:
+    # L = floor + |W| falls by the length of a step along its own steepest direction until W is zero; one step per run goes there
+    for norm, normalize in [(Frobenius(), True), (Frobenius(), False)]:
+        p = parameter(3, 4, 4)
+        value = norm.value(p.detach())
+        p.grad = norm.subgradient(p.detach())
+        optimizer = SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0, loss_floor=-2.0)
+        optimizer.step(loss=value - 2.0)
+        torch.testing.assert_close(p.detach(), torch.zeros_like(p), rtol=0, atol=1e-14)
+    for norm, normalize in [(Lp(3), True), (Spectral(), True), (Spectral(), False)]:
+        # in any norm the linear model of the loss is at its floor after the step
+        p = parameter(3, 4, 4)
+        start, G = p.detach().clone(), set_gradient(p)
+        SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0).step(loss=torch.tensor([1.0, 2.0, 3.0]))
+        fall = (G * (start - p.detach())).sum(dim=(1, 2))
+        torch.testing.assert_close(fall, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+def test_polyak_counts_a_group_as_one_point() -> None:
+    a, b = parameter(3, 4), parameter(5, seed=4)
+    optimizer = SteepestDescent([a, b], lr=1.0, normalize=False, step_size="polyak", loss_floor=1.0, foreach=False)
+    start = [p.detach().clone() for p in (a, b)]
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = 1.0 + (a**2).sum() + (b**2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    for p, was in zip((a, b), start, strict=True):  # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
+        torch.testing.assert_close(p.detach(), 0.75 * was)
+
+
+def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
+    p = parameter(2, 3, 3)
+    start = p.detach().clone()
+    set_gradient(p)
+    p.grad[0] = 0.0
+    optimizer = SteepestDescent([p], lr=1.0, step_size="polyak", loss_floor=torch.tensor([0.0, 2.0]))
+    optimizer.step(loss=torch.tensor([1.0, 1.5]))
+    assert torch.equal(p, start)
+    with pytest.raises(InputError, match="needs the loss"):
+        optimizer.step()
+    with pytest.raises(InputError, match=r"loss has shape \(3,\)"):
+        optimizer.step(loss=torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"norm": Spectral()}, r"norm is Spectral\(\) for a parameter of shape \(4,\)"),
+        ({"norm": Schatten(3)}, r"norm is Schatten\(3\) for a parameter"),
+        ({"polar": "svd"}, "polar is 'svd'"),
+        ({"ns_steps": 0}, "ns_steps is 0"),
+        ({"momentum": 1.0}, r"momentum is 1\.0"),
+        ({"dampening": 1.5}, r"dampening is 1\.5"),
+        ({"nesterov": True}, "nesterov is True with momentum 0"),
+        ({"weight_decay": math.inf}, "weight_decay is inf"),
+        ({"step_size": "auto"}, "step_size is 'auto'"),
+        ({"step_size": "polyak", "momentum": 0.5}, r"momentum is 0\.5 with step_size='polyak'"),
+        ({"polyak_factor": 0}, "polyak_factor is 0"),
+        ({"loss_floor": math.nan}, "loss_floor is nan"),
+        ({"blocks": 2}, r"blocks is 2 for a parameter of shape \(4,\)"),
+        ({"blocks": 0}, "blocks is 0"),
+        ({"blocks_axis": 0}, "blocks_axis is 0"),
+        ({"differentiable": True}, "differentiable is True"),
+        ({"fused": True}, "fused is True"),
+    ],
+)
+def test_refusals_name_the_value(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        SteepestDescent([parameter(4)], lr=0.1, **settings)
+
+
+def test_refuses_blocks_that_do_not_divide_and_graphs_of_decompositions() -> None:
+    for blocks, axis in ((4, -2), ([3, 2], -2), (3, -1)):
+        with pytest.raises(InputError, match="does not divide"):
+            SteepestDescent([parameter(6, 4)], lr=0.1, blocks=blocks, blocks_axis=axis)
+    for settings in ({"norm": Spectral()}, {"norm": Nuclear(), "polar": "polar-express"}):
+        with pytest.raises(InputError, match="capturable is True"):
+            SteepestDescent([parameter(6, 4)], lr=0.1, capturable=True, **settings)
+    SteepestDescent([parameter(6, 4)], lr=0.1, capturable=True, norm=Spectral(), polar="polar-express")
+    with pytest.raises(InputError, match="two groups have step_size='polyak'"):
+        SteepestDescent([{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak")
+
+
+def test_a_nan_is_seen_and_stays_in_its_run() -> None:
+    for norm in NORMS:
+        p = parameter(2, 4, 4)
+        set_gradient(p)
+        p.grad[1, 0, 0] = math.nan
+        SteepestDescent([p], lr=0.1, norm=norm).step()
+        assert bool(p[0].isfinite().all())
+        assert bool(p[1].isnan().any())

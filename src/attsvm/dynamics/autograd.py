@@ -13,13 +13,14 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics.engine import Look
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 
 class AutogradEngine:
     """Trains the model's own parameters in place.
 
-    Where every step is normalised the gradients are rescaled per run, so they never underflow; other optimisers get the true gradients.
+    Where every step is a normalised one of its gradient alone, the gradients are rescaled per run, so they never underflow; other
+    optimisers, and steepest or mirror descent with momentum or Polyak's step, get the true gradients.
     """
 
     name = "autograd"
@@ -27,9 +28,15 @@ class AutogradEngine:
     def __init__(self, model: Attention, data: AttentionData, optimizer: Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
         self._sequences = model.sequences(data)
-        self._steepest = isinstance(optimizer, SteepestDescent)
-        normalised = self._steepest and all(group["normalize"] for group in optimizer.param_groups)
-        self._scale = LogScale() if normalised else None
+        groups = optimizer.param_groups
+        steepest, mirror = isinstance(optimizer, SteepestDescent), isinstance(optimizer, MirrorDescent)
+        self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
+        # with momentum or weight decay a zero gradient is no place to stay
+        self._stops = (steepest or mirror) and not any(group["momentum"] or group["weight_decay"] for group in groups)
+        scale_free = steepest and not self._polyak and all(group["normalize"] and not group["momentum"] for group in groups)
+        if mirror:
+            scale_free = all(_sees_no_scale(group, model.runs) for group in groups)
+        self._scale = LogScale() if scale_free else None
         self.stopped_at = np.full(model.runs or 1, -1, dtype=np.int64)
         self._running = torch.ones(model.runs or 1, dtype=torch.bool, device=model.W.device)
 
@@ -42,10 +49,13 @@ class AutogradEngine:
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
         for number in range(step, step + count):
-            self._backward(self._scale)
-            if self._steepest:
+            loss = self._backward(self._scale)
+            if self._stops:
                 self._note_zeros(number)
-            self._optimizer.step()
+            if self._polyak and isinstance(self._optimizer, SteepestDescent):
+                self._optimizer.step(loss=loss)
+            else:
+                self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
     def _note_zeros(self, step: int) -> None:
@@ -113,6 +123,12 @@ class AutogradEngine:
                 _, index, key = name.split(".", 2)
                 state.setdefault(int(index), {})[key] = torch.tensor(value)
         self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+
+
+def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:
+    """Whether mirror descent takes the same step when the gradient of every run has a positive factor of its own."""
+    per_run = group["normalize"] == "run" or (runs is None and group["normalize"] in (True, "tensor"))
+    return per_run and not (group["momentum"] or group["eps"] or (group["weight_decay"] and group["decay_mode"] == "l2"))
 
 
 def _numpy(tensor: Tensor) -> FloatArray:

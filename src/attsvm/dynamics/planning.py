@@ -116,6 +116,10 @@ def _obstacle(model: Attention, optimizer: Optimizer) -> str | None:
         return f"the optimizer is {type(optimizer).__name__}, not SteepestDescent"
     if any(type(group["norm"]) is not Frobenius for group in optimizer.param_groups):
         return "the norm is not Frobenius"
+    if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups):
+        return "the optimizer has momentum or weight decay, or maximises"
+    if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
+        return "the step is Polyak's, or the weights are cut into blocks"
     if model.W.dtype != torch.float64 or model.W.device.type != "cpu":
         return f"the weights are {model.W.dtype} on {model.W.device}, not float64 on the CPU"
     if not any(parameter is model.W for group in optimizer.param_groups for parameter in group["params"]):

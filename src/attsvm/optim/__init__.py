@@ -1,5 +1,8 @@
 """Optimisers that read a geometry: plain ``torch.optim.Optimizer`` subclasses."""
 
+from attsvm.optim.combined import CombinedOptimizer
+from attsvm.optim.mirror import MirrorDescent, lr_from_sgd
+from attsvm.optim.split import Split, split_params
 from attsvm.optim.steepest import SteepestDescent
 
-__all__ = ["SteepestDescent"]
+__all__ = ["CombinedOptimizer", "MirrorDescent", "Split", "SteepestDescent", "lr_from_sgd", "split_params"]

@@ -4,95 +4,309 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
+from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, portions, together
+from attsvm.optim.directions import aligned_length, steepest_direction, takes_singular_values
+from attsvm.optim.polar import Polar
+from attsvm.optim.polyak import polyak_step
+from attsvm.optim.reductions import is_sharded, local, refuse_flat
+from attsvm.optim.sharded import sharded_directions
+
+# a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default, read it
+torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
 
 
-class SteepestDescent(Optimizer):
-    r"""Steepest descent, :math:`W \leftarrow W - \eta\, D` with :math:`D=\arg\max_{\|D\|\le 1}\langle\nabla L, D\rangle`.
+class SteepestDescent(DescentOptimizer):
+    r"""Steepest descent in a norm, normalised or not, with momentum before the direction.
 
-    With the Frobenius norm this is normalised gradient descent, :math:`D=\nabla L/\|\nabla L\|_F`.
-    Without normalisation the step is :math:`\eta\,\|\nabla L\|_*\,D`, which for the Frobenius norm is plain
-    gradient descent, bit for bit ``torch.optim.SGD``.
+    .. math::
+        M_t&=\mu M_{t-1}+(1-\tau)\,\nabla L(W_t),\qquad M_{-1}=0,\\
+        D_t&=\arg\max_{\|D\|\le1}\langle M_t,D\rangle,\\
+        W_{t+1}&=(1-\eta\lambda)W_t-\eta\,D_t,
 
-    The last two axes of a parameter are one matrix and every axis in front counts independent runs, each normalised
-    by itself; a vector or a scalar is one column. Normalised steps do not see a positive factor in the gradient, so no
-    machine epsilon is added to the norm; a gradient that is exactly zero moves nothing.
+    with :math:`\eta\|M_t\|_*D_t` in the last line if not ``normalize``. Members of the family:
+
+    ================================================  ====================================================================
+    ``Frobenius()``                                   normalised gradient descent; not normalised: ``torch.optim.SGD``,
+                                                      bit for bit (with momentum too)
+    ``Lp(inf)``                                       sign descent; with momentum Signum
+    ``Lp(1)``                                         greedy coordinate descent, one entry a step
+    ``Spectral()``                                    spectral descent; with momentum Muon, exact by default.
+                                                      ``polar="newton-schulz"``, ``momentum=0.95, dampening=0.95,
+                                                      nesterov=True`` and ``weight_decay=0.1`` is ``torch.optim.Muon`` on
+                                                      matrices with no more rows than columns (on others Muon enlarges
+                                                      ``lr`` by the root of rows over columns; set it in their group)
+    ``Nuclear()``                                     rank-one steps (Frank-Wolfe's direction)
+    ``Lp(p)``, ``Schatten(p)``                        all between
+    ================================================  ====================================================================
+
+    The last two axes of a parameter are one matrix and every axis in front counts independent runs, each with its own norm; a vector or
+    a scalar is one column, and has no singular values. A convolution kernel ``(out, in, h, w)`` is therefore ``out * in`` matrices of
+    ``(h, w)``, which is seldom meant by a spectral norm: give such parameters an entrywise norm. ``blocks`` cuts a matrix into several
+    with a direction each, such as the heads of a fused query-key-value projection.
+
+    Nothing is added to a divisor: a normalised step does not see a positive factor in its gradient, from 1e-30 to 1e30 in float32, and a
+    zero gradient moves nothing. Half-precision parameters keep their momentum, and compute their direction, in float32. State: one
+    tensor per parameter with ``momentum``, none without.
 
     Args:
-        params: parameters or parameter groups; ``lr``, ``norm`` and ``normalize`` may be set per group.
-        lr: step length :math:`\eta > 0` (the length of every step, in the norm, when normalised).
-        norm: the geometry.
-        normalize: False for the unnormalised step.
+        params: parameters, named parameters or groups; every argument below may be set per group.
+        lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in the norm, when normalised).
+        norm: the geometry, :class:`~attsvm.geometry.Frobenius` if None.
+        normalize: False for steps of length :math:`\eta\|M_t\|_*`.
+        momentum: :math:`0\le\mu<1`.
+        dampening: :math:`0\le\tau\le1`. ``dampening = momentum`` is the moving average of Fan et al.'s NMD; when normalised it moves
+            exactly like ``dampening = 0``, up to rounding.
+        nesterov: the direction is of :math:`\mu M_t+(1-\tau)\nabla L(W_t)`.
+        weight_decay: :math:`\lambda\ge0`, decoupled as in AdamW: it shrinks the weights and never enters the direction.
+        polar: how the spectral norm finds its direction: ``exact``, ``newton-schulz`` or ``polar-express``; :mod:`attsvm.optim.polar`
+            states their accuracy.
+        ns_steps: the number of iterations of the last two.
+        step_size: ``fixed``, or ``polyak`` for :math:`\eta\,(L-L^\star)/(c\|\nabla L\|_*)` in place of :math:`\eta`, per run where the
+            loss is given per run. The matrices of the group count as one point; ``lr`` is a factor, usually 1. The loss comes
+            from the closure or from ``step(loss=...)``.
+        loss_floor: :math:`L^\star`, the infimum of the loss, one number or a tensor of one per run.
+        polyak_factor: :math:`c`.
+        blocks: the number of equal blocks of a matrix, or a list of their sizes.
+        blocks_axis: -2 for blocks of rows, -1 for blocks of columns.
+        maximize: ascend instead.
+        foreach: update all parameters in one call and gather equal shapes into one batch; False goes one by one. None is True.
+        fused: there is no fused kernel: None or False.
+        capturable: refuse what cannot be captured into a CUDA graph: the exact polar factor and other singular value decompositions.
+        differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
-        InputError: an ``lr`` that is not positive and finite, a ``norm`` that is not a :class:`~attsvm.geometry.Norm`;
-            at :meth:`step`, a sparse or complex gradient.
+        InputError: a hyper-parameter outside its range, a norm of singular values for a vector, blocks that do not divide a matrix; at
+            :meth:`step`, a sparse gradient, a closure that returns None, ``polyak`` without a loss.
 
-    Source: normalised gradient descent as in Tarzanagh et al., *Transformers as Support Vector Machines*.
+    Source: Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data* (NSD and NMD, every
+    norm); Tarzanagh et al., *Transformers as Support Vector Machines* (normalised gradient descent); Vasudeva, Deora and Thrampoulidis,
+    *Implicit Bias and Fast Convergence Rates for Self-attention* (Polyak's step); Jordan et al., *Muon*.
     """
 
-    def __init__(self, params: ParamsT, lr: float, norm: Norm | None = None, normalize: bool = True) -> None:
-        defaults = {"lr": lr, "norm": Frobenius() if norm is None else norm, "normalize": normalize}
-        _check(defaults)
+    state_names = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        norm: Norm | None = None,
+        normalize: bool = True,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        *,
+        polar: Polar = "exact",
+        ns_steps: int = 5,
+        step_size: Literal["fixed", "polyak"] = "fixed",
+        loss_floor: float | Tensor = 0.0,
+        polyak_factor: float = 2.0,
+        blocks: Blocks = None,
+        blocks_axis: int = -2,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "norm": Frobenius() if norm is None else norm,
+            "normalize": normalize,
+            "momentum": momentum,
+            "dampening": dampening,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "polar": polar,
+            "ns_steps": ns_steps,
+            "step_size": step_size,
+            "loss_floor": loss_floor,
+            "polyak_factor": polyak_factor,
+            "blocks": blocks,
+            "blocks_axis": blocks_axis,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        self._loss: Any = None
         super().__init__(params, defaults)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("norm", Frobenius())
-            group.setdefault("normalize", True)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with hyper-parameters of their own, checked like the constructor's."""
-        _check({**self.defaults, **param_group})
-        super().add_param_group(param_group)
-
     @overload
-    def step(self, closure: None = None) -> None: ...
+    def step(self, closure: None = None, *, loss: Any = None) -> None: ...
     @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step for every parameter that has a gradient; returns the closure's loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    _check_gradient(parameter)
-                    parameter.add_(_direction(parameter.grad, group["norm"], group["normalize"]), alpha=-float(group["lr"]))
-        return loss
+    def step(self, closure: Callable[[], Any], *, loss: Any = None) -> Any: ...
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
+        """See :meth:`DescentOptimizer.step`.
+
+        Args:
+            closure: evaluates the model anew, with gradients, and returns the loss.
+            loss: the loss at the present weights, where there is no closure; only Polyak's step reads it. One number, or one per run.
+        """
+        self._loss = loss
+        try:
+            if closure is None:
+                return super().step()
+
+            def remembered() -> Any:
+                self._loss = closure()
+                return self._loss
+
+            return super().step(remembered)
+        finally:
+            self._loss = None
+
+    def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
+        if group["momentum"] == 0 or "momentum_buffer" in known:
+            return {}
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        return {"momentum_buffer": torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)}
+
+    def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
+        rows = [row for row in zip(parameters, gradients, states[0], strict=True) if row[0].numel()]
+        if group["step_size"] == "polyak":  # one step for all
+            parts = [rows]
+        elif group["foreach"] is False:
+            parts = [[row] for row in rows]
+        else:
+            parts = portions(rows)
+        for part in parts:
+            self._move(group, *(list(column) for column in zip(*part, strict=True)))
+
+    def _move(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
+        lr = scalar(group["lr"])
+        placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
+        gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
+        vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
+        steps: Tensor | None = None
+        if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != Frobenius():
+            if any(is_sharded(parameter) for parameter in placed):
+                vectors, steps = sharded_directions(group, vectors, placed, self._directions)
+            else:
+                vectors, steps = self._directions(group, vectors)
+        if group["weight_decay"]:
+            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
+        if steps is not None:  # one step length, or one per run
+            vectors = [vector * _column(steps, vector) for vector in vectors]
+        add_scaled(parameters, vectors, -lr)
+
+    def _directions(self, group: dict[str, Any], vectors: TensorList) -> tuple[TensorList, Tensor | None]:
+        """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
+        normalize, axis = group["normalize"], group["blocks_axis"]
+        parts = [matrices(vector, group["blocks"], axis) for vector in vectors]
+        batches = [batch for part in parts for batch in part]
+
+        def direct(batch: Tensor) -> Tensor:
+            return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
+
+        directions = together(batches, direct) if group["foreach"] is not False else [direct(batch) for batch in batches]
+        steps = None
+        if group["step_size"] == "polyak" or not normalize:
+            lengths = [aligned_length(batch, direction) for batch, direction in zip(batches, directions, strict=True)]
+            if not normalize:
+                directions = [length[:, None, None] * direction for length, direction in zip(lengths, directions, strict=True)]
+            if group["step_size"] == "polyak":
+                runs = [math.prod(vector.shape[:-2]) for vector, part in zip(vectors, parts, strict=True) for _ in part]
+                steps = polyak_step(self._known_loss(), group["loss_floor"], group["polyak_factor"], lengths, runs, normalize)
+        found = iter(directions)
+        return [assembled([next(found) for _ in part], vector, axis) for vector, part in zip(vectors, parts, strict=True)], steps
+
+    def _known_loss(self) -> Any:
+        if self._loss is None:
+            raise InputError("step_size='polyak' needs the loss: give step() a closure that returns it, or loss=")
+        return self._loss
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        _check_numbers(group)
+        norm, polar = group["norm"], group["polar"]
+        if not isinstance(norm, Norm):
+            raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
+        if polar not in ("exact", "newton-schulz", "polar-express"):
+            raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
+        if group["normalize"] or norm != Frobenius():
+            refuse_flat(group["params"], f"the direction of {norm!r}")
+        for parameter in group["params"]:
+            if parameter.ndim < 2 and takes_singular_values(norm):
+                raise InputError(
+                    f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no singular values; "
+                    "put vectors into a group with Frobenius() or an Lp norm"
+                )
+            check_blocks(group["blocks"], group["blocks_axis"], parameter)
+        if group["step_size"] not in ("fixed", "polyak"):
+            raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
+        if group["step_size"] == "polyak":
+            if group["momentum"]:
+                raise InputError(
+                    f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a gradient; set one of them"
+                )
+            if sum(other["step_size"] == "polyak" for other in self.param_groups) > 1:
+                raise InputError(
+                    "two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group"
+                )
+        if group["differentiable"]:
+            raise InputError("differentiable is True, but steepest directions have no derivative; leave it False")
+        if group["fused"]:
+            raise InputError("fused is True, but SteepestDescent has no fused kernel; leave fused=None and use foreach")
+        decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
+        if group["capturable"] and decomposes:
+            raise InputError(
+                f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on the host; "
+                "use Spectral() with polar='polar-express'"
+            )
 
 
-def _direction(gradient: Tensor, norm: Norm, normalize: bool) -> Tensor:
-    if gradient.numel() == 0 or (not normalize and norm == Frobenius()):
-        return gradient
-    matrix = gradient if gradient.ndim >= 2 else gradient.reshape(-1, 1)
-    direction: Tensor = norm.steepest(matrix)
-    if not normalize:
-        direction = norm.dual_value(matrix)[..., None, None] * direction
-    return direction.reshape(gradient.shape)
+def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
+    """What the direction is of, at least in single precision; the gradients themselves are left as they are."""
+    vectors = [gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float() for gradient in gradients]
+    if group["maximize"]:
+        vectors = list(torch._foreach_neg(vectors))
+    momentum = group["momentum"]
+    if momentum == 0:
+        return vectors
+    weight = 1 - group["dampening"]
+    averages = [buffer for buffer in buffers if buffer is not None]
+    if group["dampening"] == momentum:
+        torch._foreach_lerp_(averages, vectors, weight)
+        return list(torch._foreach_lerp(vectors, averages, momentum)) if group["nesterov"] else averages
+    torch._foreach_mul_(averages, momentum)
+    torch._foreach_add_(averages, vectors, alpha=weight)
+    if not group["nesterov"]:
+        return averages
+    if weight != 1:
+        vectors = list(torch._foreach_mul(vectors, weight))
+    return list(torch._foreach_add(vectors, averages, alpha=momentum))
 
 
-def _check(group: dict[str, Any]) -> None:
-    lr = group["lr"]
-    if not (isinstance(lr, (int, float, Tensor)) and math.isfinite(float(lr)) and float(lr) > 0):
-        raise InputError(f"lr is {lr!r}; give a positive finite step length")
-    if not isinstance(group["norm"], Norm):
-        raise InputError(f"norm is {group['norm']!r}; give an attsvm.geometry.Norm such as Frobenius()")
+def _column(steps: Tensor, vector: Tensor) -> Tensor:
+    """``()`` as it is, ``(runs,)`` against the leading axis of ``vector``."""
+    return steps.to(vector.dtype).reshape(-1, *[1] * (vector.ndim - 1)) if steps.ndim else steps.to(vector.dtype)
 
 
-def _check_gradient(parameter: Tensor) -> None:
-    gradient = parameter.grad
-    if gradient is not None and (gradient.layout is not torch.strided or gradient.is_complex()):
-        kind = "complex" if gradient.is_complex() else "sparse"
-        raise InputError(f"a parameter of shape {tuple(parameter.shape)} has a {kind} gradient; SteepestDescent needs dense real gradients")
+def _check_numbers(group: dict[str, Any]) -> None:
+    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
+        "momentum": (lambda number: 0 <= number < 1, "0 <= momentum < 1"),
+        "dampening": (lambda number: 0 <= number <= 1, "0 <= dampening <= 1"),
+        "weight_decay": (lambda number: 0 <= number < math.inf, "a number that is at least 0"),
+        "polyak_factor": (lambda number: 0 < number < math.inf, "a positive number"),
+    }
+    for name, (holds, wanted) in bounds.items():
+        value = group[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value):
+            raise InputError(f"{name} is {value!r}; give {wanted}")
+    steps, floor = group["ns_steps"], group["loss_floor"]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
+        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
+    if not isinstance(floor, (int, float, Tensor)) or not bool(torch.isfinite(torch.as_tensor(floor)).all()):
+        raise InputError(f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of one per run")
+    if group["nesterov"] and not group["momentum"]:
+        raise InputError("nesterov is True with momentum 0; give a momentum")

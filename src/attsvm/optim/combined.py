@@ -1,0 +1,173 @@
+"""Several optimisers as one: attention by its own geometry, the rest by AdamW, one object for the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from attsvm.errors import InputError
+
+
+class CombinedOptimizer(Optimizer):
+    """Optimisers of disjoint parameters as one ``torch.optim.Optimizer``.
+
+    ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the ``Trainer`` of Hugging Face, acts on
+    all of them, and whatever changes in a member is seen here. ``state_dict`` has torch's usual layout, as if one optimiser owned all
+    groups, so checkpoints work as usual, distributed ones included; loading hands every member its part, through the member's own
+    ``load_state_dict``.
+
+    Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the step of every member.
+
+    Args:
+        optimizers: the members, in the order of their groups. Their steps run in this order.
+
+    Raises:
+        InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that two members would move; a checkpoint
+            with other groups; an ``add_param_group``, which does not say who gets the parameters.
+    """
+
+    optimizers: tuple[Optimizer, ...] = ()
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        members = tuple(optimizers)
+        for member in members:
+            if not isinstance(member, Optimizer):
+                raise InputError(f"a member of CombinedOptimizer is a {type(member).__name__}; give torch.optim.Optimizer objects")
+        if not members:
+            raise InputError("CombinedOptimizer got no optimisers; give at least one")
+        _owners(members)
+        super().__init__([{"params": []}], {})  # sets up hooks; the groups are the members'
+        self.optimizers = members
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The members' groups, joined."""
+        return [group for member in self.optimizers for group in member.param_groups]
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        if not self.optimizers:  # torch's constructor
+            return
+        counts = [len(member.param_groups) for member in self.optimizers]
+        if len(groups) != sum(counts):
+            raise InputError(f"{len(groups)} parameter groups for members that have {counts}; give as many groups, in the same order")
+        for member, count in zip(self.optimizers, counts, strict=True):
+            member.param_groups, groups = groups[:count], groups[count:]
+
+    @property  # type: ignore[override]
+    def state(self) -> MutableMapping[Tensor, Any]:
+        """The members' states, joined."""
+        return _JoinedState(self.optimizers)
+
+    @state.setter
+    def state(self, state: MutableMapping[Tensor, Any]) -> None:
+        joined = _JoinedState(self.optimizers)
+        for parameter, value in state.items():
+            joined[parameter] = value
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused after construction: add the group to the member that should move it, and it appears here."""
+        if self.optimizers:
+            raise InputError(
+                "CombinedOptimizer cannot tell which member gets a new parameter group; call add_param_group of that member instead"
+            )
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], Any]) -> Any: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Evaluate the closure once, then step every member."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+            if loss is None:
+                raise InputError("the closure given to CombinedOptimizer.step returned None; return the loss from it")
+        for member in self.optimizers:
+            member.step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of every member's parameters."""
+        for member in self.optimizers:
+            member.zero_grad(set_to_none)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Hand every member its part of what :meth:`state_dict` returned."""
+        before: Any = self._optimizer_load_state_dict_pre_hooks
+        for hook in before.values():
+            state_dict = hook(self, state_dict) or state_dict
+        groups = list(state_dict["param_groups"])
+        counts = [len(member.param_groups) for member in self.optimizers]
+        if len(groups) != sum(counts):
+            raise InputError(f"the checkpoint has {len(groups)} parameter groups but the members have {counts}; load one with as many")
+        for member, count in zip(self.optimizers, counts, strict=True):
+            mine, groups = groups[:count], groups[count:]
+            ids = {index for group in mine for index in group["params"]}
+            state = {index: value for index, value in state_dict["state"].items() if index in ids}
+            member.load_state_dict({"state": state, "param_groups": mine})
+        after: Any = self._optimizer_load_state_dict_post_hooks
+        for hook in after.values():
+            hook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "optimizers": self.optimizers}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.optimizers)!r})"
+
+
+class _JoinedState(MutableMapping[Tensor, Any]):
+    """The members' states as one mapping; an entry is kept by the member that owns the parameter."""
+
+    def __init__(self, members: Sequence[Optimizer]) -> None:
+        self._members = members
+
+    def _owner(self, parameter: Tensor) -> Optimizer:
+        for member in self._members:  # sharding a model replaces parameters in groups: what has state may be in no group
+            if parameter in member.state:
+                return member
+        return _owners(self._members)[parameter]
+
+    def __getitem__(self, parameter: Tensor) -> Any:
+        return self._owner(parameter).state[parameter]
+
+    def __setitem__(self, parameter: Tensor, value: Any) -> None:
+        self._owner(parameter).state[parameter] = value
+
+    def __delitem__(self, parameter: Tensor) -> None:
+        del self._owner(parameter).state[parameter]
+
+    def __contains__(self, parameter: object) -> bool:
+        return any(parameter in member.state for member in self._members)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for member in self._members:
+            yield from member.state
+
+    def __len__(self) -> int:
+        return sum(len(member.state) for member in self._members)
+
+
+def _owners(members: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
+    """Who moves which parameter.
+
+    Raises:
+        InputError: two members would move the same one.
+    """
+    owner: dict[Tensor, Optimizer] = {}
+    for member in members:
+        for group in member.param_groups:
+            for parameter in group["params"]:
+                if owner.setdefault(parameter, member) is not member:
+                    raise InputError(
+                        f"a parameter of shape {tuple(parameter.shape)} is in two optimisers, {type(owner[parameter]).__name__} and "
+                        f"{type(member).__name__}; give each parameter to one (attsvm.optim.split_params does)"
+                    )
+    return owner

@@ -1,0 +1,78 @@
+r"""Steepest directions of every norm, for a batch of gradients: :math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
+
+The same directions as :meth:`attsvm.geometry.Norm.steepest`, in fewer passes over memory: an optimiser takes them at every step.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
+from attsvm.optim.polar import Polar, decomposed, polar_factor
+
+INFINITY = float("inf")
+
+
+def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5) -> Tensor:
+    r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G`` is zero, NaN where it is not finite.
+
+    Nothing is added to a divisor: powers and squares are taken after division by the largest entry, so a gradient of size 1e-30 has the
+    direction of one of size 1e30.
+
+    Args:
+        G: ``(k, m, n)``, float32 or float64.
+        norm: the geometry.
+        polar: how the spectral norm finds its polar factor; other norms do not read it.
+        ns_steps: how many polynomials that takes, where it is not exact.
+
+    Returns:
+        ``(k, m, n)``. An approximate polar factor has the spectral norm that :func:`attsvm.optim.polar.landing_range` states.
+    """
+    if norm == Spectral():
+        return polar_factor(G, polar, ns_steps)
+    if isinstance(norm, Lp) or norm == Frobenius():
+        return _entrywise(G, norm.p)
+    if isinstance(norm, Schatten):
+        U, sigma, Vh, finite = decomposed(G)
+        direction = (U * _entrywise(sigma[..., None], norm.p).mT) @ Vh
+        return torch.where(finite, direction, torch.full_like(G, float("nan")))
+    other: Tensor = norm.steepest(G)
+    return other
+
+
+def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
+    r""":math:`\langle G,D\rangle` per matrix, ``(k,)``: the dual norm of ``G`` when ``direction`` is its steepest one.
+
+    For an approximate polar factor it is what the direction really attains.
+    """
+    return (G * direction).sum(dim=(-2, -1))
+
+
+def takes_singular_values(norm: Norm) -> bool:
+    """Whether the direction needs the matrix as a matrix, and not only its entries."""
+    return isinstance(norm, Schatten) and norm != Frobenius()
+
+
+def _entrywise(G: Tensor, p: float) -> Tensor:
+    if p == INFINITY:
+        return _sign(G)
+    entries = G.flatten(1)
+    if p == 1.0:  # the first largest entry
+        first = entries.abs().argmax(dim=1, keepdim=True)
+        return torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
+    size = entries.abs()
+    largest = size.amax(dim=1, keepdim=True)
+    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    if p == 2.0:
+        unit = entries / largest
+        norm = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        return unit.div_(torch.where(norm > 0, norm, torch.ones_like(norm))).view_as(G)
+    size = size.div_(largest)
+    raised = size ** (1.0 / (p - 1.0))
+    total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
+    return torch.copysign(raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries).view_as(G)
+
+
+def _sign(G: Tensor) -> Tensor:
+    return torch.where(G.isnan(), G, torch.sign(G))  # torch.sign alone hides a NaN as a zero

@@ -1,0 +1,316 @@
+r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from attsvm.errors import InputError
+from attsvm.optim.base import DescentOptimizer, StateList, TensorList
+from attsvm.optim.mirror_maps import MAPS, PowerMap
+from attsvm.optim.mirror_step import fused_obstacle, take_step
+from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, refuse_flat
+
+_DECAYS = ("dual", "primal", "l2")
+_NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
+
+
+class MirrorDescent(DescentOptimizer):
+    r"""Mirror descent with the potential :math:`\psi(W)=\frac1p\|W\|_p^p`, :math:`1<p<\infty`.
+
+    .. math:: Y \leftarrow Y-\eta\,\nabla L,\qquad W \leftarrow \mathrm{sp}\big(Y,\tfrac1{p-1}\big),\qquad
+              \mathrm{sp}(y,r)=\mathrm{sign}(y)\,|y|^r .
+
+    :math:`Y=\nabla\psi(W)=\mathrm{sp}(W,p-1)` is the dual iterate. It is kept, in float32 or better, and the weights are its image:
+    small gradients add up where the weights alone would round them away, and a low-precision parameter has its master copy in it.
+    :math:`p=2` is gradient descent, bit for bit ``torch.optim.SGD``, and keeps nothing.
+
+    On separable data the direction of the weights converges to the max-margin solution in the norm :math:`\|\cdot\|_p`: small
+    :math:`p` gives sparse weights, large :math:`p` even ones. Zeros are sticky for :math:`p` near 1: a tensor that starts at zero
+    (a bias, the second factor of LoRA) needs :math:`|Y|^{1/(p-1)}` to move; give it a group with ``p=2``.
+
+    One step is, for the gradient :math:`g` of one parameter :math:`w`, all in the precision of the state::
+
+        g = -g                                    if maximize
+        g = g + weight_decay * w                  if decay_mode is "l2"
+        m = momentum * m + (1 - dampening) * g    if momentum (first step: m = g), then g = g + momentum * m (nesterov) or g = m
+        g = g / (||g||_q + eps)                   if normalize; a gradient that is exactly zero stays zero
+        y = y * (1 - lr * weight_decay)           if decay_mode is "dual"
+        y = y * (1 - lr * weight_decay)**(p - 1)  if decay_mode is "primal"
+        y = y - lr * g
+        w = sp(y, 1 / (p - 1))
+
+    Momentum averages in the dual space, where gradients live. Decay in the dual is mirror descent on :math:`L+\lambda\psi`; primal
+    decay shrinks :math:`W` itself by :math:`1-\eta\lambda`, as AdamW does; ``l2`` adds :math:`\frac\lambda2\|W\|_2^2` to the loss.
+    At :math:`p=2` without momentum and normalisation the three are one.
+
+    ``lr`` is the length of a step in the dual; :func:`lr_from_sgd` translates it from gradient descent. Set per group: everything.
+    Changing ``p`` of a group starts a new dual from the weights. Weights that somebody else has written (a loaded model, a pruning
+    mask, averaged weights) are noticed by their version counter, and the dual follows where they differ; see :meth:`resync_`.
+
+    Sparse COO gradients touch their own entries alone and give the dense step there; they go without momentum and decay.
+    A step reads no value on the host; with ``lr`` a tensor on the device it can be captured in a CUDA graph.
+
+    Args:
+        params: parameters, named parameters, or groups of them.
+        lr: step length :math:`\eta>0`, a number or a tensor of one.
+        p: exponent of the potential, :math:`1<p<\infty`.
+        momentum: :math:`\mu\ge0`.
+        dampening: of momentum.
+        nesterov: Nesterov's momentum.
+        weight_decay: :math:`\lambda\ge0`.
+        decay_mode: ``dual``, ``primal`` or ``l2``.
+        normalize: None; ``tensor`` (or True), by the dual norm :math:`\|g\|_q`, :math:`\frac1p+\frac1q=1`, of each parameter;
+            ``run``, the same with the last two axes as one matrix and the axes before them as independent runs; ``global``, by one
+            norm over all parameters that say so, which then share one ``p``. Norms neither overflow nor underflow.
+        eps: added to the dual norm; the published code adds :math:`2.2\cdot10^{-16}`, at which late steps stall.
+        dual_state: False keeps nothing and takes :math:`Y` from the weights at every step, as the published code does.
+        state_dtype: precision of the state; by default that of the parameter, float32 at least.
+        maximize: ascend.
+        potential: ``power``, or ``schatten`` for :math:`\frac1p\sum_i\sigma_i^p` of the singular values of the last two axes.
+        foreach: multi-tensor calls.
+        fused: one compiled kernel for the whole list: parameters and state of float32 or float64 on the CPU. By default it is taken
+            where it applies and the list is long, ``foreach`` on accelerators, and a plain loop elsewhere.
+
+    Raises:
+        InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does not apply; at :meth:`step`,
+            what sparse gradients do not go with.
+
+    Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
+    """
+
+    state_names = ("dual", "momentum_buffer")
+    accepts_sparse = True
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        p: float = 1.1,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        decay_mode: str = "dual",
+        normalize: bool | str | None = None,
+        eps: float = 0.0,
+        *,
+        dual_state: bool = True,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        potential: str = "power",
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        self._written: dict[Tensor, int] = {}
+        settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
+        super().__init__(params, settings)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._written = {}  # of another process, or older than what is loaded
+        super().__setstate__(state)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        p = group["p"]
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 1.0 < p < math.inf:
+            raise InputError(f"p is {p!r}; the potential needs a number with 1 < p < inf")
+        if not 1.01 <= p <= 10:
+            warnings.warn(f"p = {p} makes the weights powers {1 / (p - 1):.3g} of the dual; 1.01 <= p <= 10 is usual", stacklevel=4)
+        for name in ("momentum", "weight_decay", "eps"):
+            if not (isinstance(group[name], (int, float)) and 0 <= group[name] < math.inf):
+                raise InputError(f"{name} is {group[name]!r}; give a finite number, 0 or more")
+        if not (isinstance(group["dampening"], (int, float)) and math.isfinite(group["dampening"])):
+            raise InputError(f"dampening is {group['dampening']!r}; give a finite number")
+        if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
+            raise InputError("nesterov is True; it needs a momentum above 0 and a dampening of 0")
+        for name, allowed in (("decay_mode", _DECAYS), ("normalize", _NORMALIZATIONS), ("potential", tuple(MAPS))):
+            if group[name] not in allowed:
+                raise InputError(f"{name} is {group[name]!r}; use one of {', '.join(map(repr, allowed))}")
+        dtype = group["state_dtype"]
+        if dtype is not None and dtype not in (torch.float32, torch.float64):
+            raise InputError(f"state_dtype is {dtype!r}; use torch.float32 or torch.float64")
+        if group["foreach"] and group["fused"]:
+            raise InputError("foreach and fused are both True; choose one")
+        if group["normalize"] or group["potential"] != "power":
+            refuse_flat(group["params"], f"normalize={group['normalize']!r} with potential={group['potential']!r}")
+        for parameter in group["params"]:
+            if group["potential"] == "schatten" and parameter.ndim < 2:
+                raise InputError(
+                    f"a parameter of shape {tuple(parameter.shape)} has no singular values; give it a group with potential='power'"
+                )
+            obstacle = fused_obstacle(parameter) if group["fused"] else None
+            if obstacle is not None:
+                raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
+        group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
+
+    @torch.no_grad()
+    def resync_(self) -> None:
+        """Start every dual anew from the present weights.
+
+        Needed only where weights were changed behind torch's back (through ``.data`` or another view of the memory) and under
+        ``torch.compile``, which does not see version counters; other writes are noticed.
+        """
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state.get(parameter, {}).pop("dual", None)
+
+    def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
+        if group.setdefault("dual_p", group["p"]) != group["p"]:
+            group["dual_p"] = group["p"]
+            for other in group["params"]:
+                self.state.get(other, {}).pop("dual", None)
+        if group["potential"] == "schatten" and is_sharded(parameter):
+            raise InputError(f"a parameter of shape {tuple(parameter.shape)} is sharded and has its singular values nowhere; use 'power'")
+        if not _keeps_dual(group, parameter):
+            known.pop("dual", None)
+            return {}
+        potential, weight, dual = _map(group), local(parameter.detach()), known.get("dual")
+        if dual is None:
+            return {"dual": like(potential.mirror(weight.to(_state_dtype(group, parameter))), parameter)}
+        if self._written.get(parameter) != parameter._version:
+            dual = local(dual)
+            kept = potential.agreement(weight, potential.image(dual).to(weight.dtype))
+            dual.copy_(torch.where(kept, dual, potential.mirror(weight.to(dual.dtype))))
+        return {}
+
+    def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
+        works = [_Work(*arguments[:-1]) for arguments in moving]
+        for work, (group, parameters, _, _, buffers) in zip(works, moving, strict=True):
+            self._directions(group, parameters, work, buffers)
+        _normalize(works)
+        for work in works:
+            take_step(work.group, _map(work.group), work.weights, work.gradients, work.duals)
+            work.write_back()
+        if not torch.compiler.is_compiling():
+            for _, parameters, *_ in moving:
+                self._written.update((parameter, parameter._version) for parameter in parameters)
+
+    def _directions(self, group: dict[str, Any], parameters: TensorList, work: _Work, buffers: StateList) -> None:
+        """Turn gradients into directions: sign, l2 decay, momentum. The gradients themselves are never written."""
+        if group["maximize"]:
+            work.gradients = list(torch._foreach_neg(work.gradients))
+        if group["weight_decay"] and group["decay_mode"] == "l2":
+            weights = [w.to(g.dtype) for w, g in zip(work.weights, work.gradients, strict=True)]
+            work.gradients = list(torch._foreach_add(work.gradients, weights, alpha=group["weight_decay"]))
+        if not group["momentum"]:
+            return
+        averages: TensorList = []
+        for parameter, gradient, buffer in zip(parameters, work.gradients, buffers, strict=True):
+            if buffer is None:
+                averages.append(gradient.clone())
+                self.state[parameter]["momentum_buffer"] = like(averages[-1], parameter)
+            else:
+                averages.append(local(buffer).mul_(group["momentum"]).add_(gradient, alpha=1 - group["dampening"]))
+        work.gradients = list(torch._foreach_add(work.gradients, averages, alpha=group["momentum"])) if group["nesterov"] else averages
+
+
+class _Work:
+    """The tensors of one group that move in this step, as this process holds them.
+
+    The entries that a sparse gradient names stand in for their parameter.
+    """
+
+    def __init__(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList) -> None:
+        self.group = group
+        self.weights: TensorList = []
+        self.gradients: TensorList = []
+        self.duals: StateList = []
+        self._parameters = parameters
+        self._targets: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []
+        for parameter, gradient, dual in zip(parameters, gradients, duals, strict=True):
+            weight, mine = local(parameter), None if dual is None else local(dual)
+            if gradient.is_sparse:
+                weight, gradient, mine = self._gathered(weight, gradient.coalesce(), mine)
+            else:
+                gradient = local(gradient, parameter)
+            self.weights.append(weight)
+            self.gradients.append(gradient.to(_state_dtype(group, parameter)))
+            self.duals.append(mine)
+
+    def _gathered(self, weight: Tensor, gradient: Tensor, dual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        group = self.group
+        if group["momentum"] or group["weight_decay"] or group["normalize"] == "run" or group["potential"] == "schatten":
+            raise InputError(
+                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run' and "
+                "potential='schatten', or give a dense gradient"
+            )
+        entries = tuple(gradient.indices())
+        rows = weight[entries]
+        self._targets.append((weight, entries, rows))
+        if dual is None:
+            return rows, gradient.values(), None
+        images = dual[entries]
+        self._targets.append((dual, entries, images))
+        return rows, gradient.values(), images
+
+    def placed(self) -> TensorList:
+        """The directions, placed like their parameters, so that norms are those of whole parameters."""
+        if self._targets:
+            return self.gradients
+        return [like(g, w) for g, w in zip(self.gradients, self._parameters, strict=True)]
+
+    def divide(self, dual_norms: TensorList) -> None:
+        """Divide every direction by its norm; what is exactly zero stays zero."""
+        eps = self.group["eps"]
+        divisors = [torch.where(norm == 0, torch.ones_like(norm), norm + eps) for norm in dual_norms]
+        self.gradients = [g / d.to(g.dtype) for g, d in zip(self.gradients, divisors, strict=True)]
+
+    def write_back(self) -> None:
+        """Put gathered entries where they came from."""
+        for target, entries, values in self._targets:
+            target[entries] = values
+
+
+def _normalize(works: list[_Work]) -> None:
+    shared = [work for work in works if work.group["normalize"] == "global"]
+    for work in works:
+        if work.group["normalize"] in (True, "tensor", "run"):
+            work.divide(_map(work.group).dual_norms(work.placed(), runs=work.group["normalize"] == "run"))
+    if shared:
+        if len({(work.group["p"], work.group["potential"]) for work in shared}) > 1:
+            raise InputError("groups with normalize='global' have different p or potential; one norm needs one of each")
+        potential = _map(shared[0].group)
+        each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
+        norm = norms([torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])], potential.q)[0].reshape(())
+        for work in shared:
+            work.divide([norm.to(g.device) for g in work.gradients])
+
+
+def lr_from_sgd(lr: float, p: float, typical: float) -> float:
+    r"""The step length :math:`\eta_p\approx\eta_2\,(p-1)\,\bar w^{\,p-2}` that moves weights of size :math:`\bar w` as SGD does.
+
+    To first order mirror descent moves a weight by :math:`\eta\frac{|w|^{2-p}}{p-1}g`. For un-normalised steps.
+
+    Args:
+        lr: step length of gradient descent, :math:`\eta_2`.
+        p: exponent of the potential.
+        typical: typical modulus :math:`\bar w` of a weight, for instance the standard deviation of its initialisation.
+
+    Raises:
+        InputError: a value that is not positive and finite, ``p`` not above 1.
+    """
+    if not (1.0 < p < math.inf and 0.0 < lr < math.inf and 0.0 < typical < math.inf):
+        raise InputError(f"lr_from_sgd got lr={lr!r}, p={p!r}, typical={typical!r}; give lr > 0, 1 < p < inf and typical > 0")
+    return float(lr * (p - 1.0) * typical ** (p - 2.0))
+
+
+def _map(group: dict[str, Any]) -> PowerMap:
+    return MAPS[group["potential"]](float(group["p"]))
+
+
+def _state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
+    if group["state_dtype"] is not None:
+        dtype: torch.dtype = group["state_dtype"]
+        return dtype
+    if group["p"] == 2 and group["potential"] == "power":
+        return parameter.dtype
+    return parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32
+
+
+def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:
+    return bool(group["dual_state"]) and (group["p"] != 2 or _state_dtype(group, parameter) != parameter.dtype)

@@ -1,0 +1,85 @@
+r"""The mirror step itself: :math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow` its image, as a loop, multi-tensor, and fused."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from attsvm.optim.base import StateList, TensorList, add_scaled, scalar
+from attsvm.optim.mirror_maps import PowerMap, SchattenMap
+from attsvm.optim.powers import signed_power, signed_powers
+
+_LONG = 1 << 16  # numbers: below it a list of tensors is no work, and starting threads is
+
+
+def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList) -> None:
+    """Decay, dual step and image of one group, by the path that the group asks for or that applies."""
+    lr = scalar(group["lr"])
+    decay = group["weight_decay"] if group["decay_mode"] != "l2" else 0.0
+    shrink = 1.0 - lr * decay if decay else 1.0
+    if decay and group["decay_mode"] == "primal" and potential.p != 2:
+        shrink = shrink ** float(potential.forward)
+    if potential.p == 2 and all(dual is None and g.dtype == w.dtype for dual, g, w in zip(duals, gradients, weights, strict=True)):
+        if decay:
+            torch._foreach_mul_(weights, shrink)
+        return add_scaled(weights, gradients, -lr)  # the dual is the weight
+    path = _choose(group, potential, weights, gradients, duals)
+    if path == "fused":
+        from attsvm.optim.fused import fused_step
+
+        return fused_step(potential, weights, gradients, cast("TensorList", duals), float(shrink), float(lr))
+    if path == "foreach":
+        return _multi_tensor(potential, weights, gradients, duals, shrink, lr)
+    for weight, gradient, kept in zip(weights, gradients, duals, strict=True):
+        dual = potential.mirror(weight.to(gradient.dtype)) if kept is None else kept
+        if decay:
+            dual.mul_(shrink)
+        dual.add_(gradient, alpha=-lr) if not isinstance(lr, Tensor) else dual.sub_(gradient * lr)
+        weight.copy_(potential.image(dual))
+    return None
+
+
+def fused_obstacle(parameter: Tensor) -> str | None:
+    """Why the compiled kernel cannot move this parameter, or None."""
+    if type(parameter) not in (Tensor, torch.nn.Parameter):
+        return f"is a {type(parameter).__name__}"
+    if parameter.device.type != "cpu":
+        return f"is on {parameter.device}, and not on the CPU"
+    if parameter.dtype not in (torch.float32, torch.float64):
+        return f"is {parameter.dtype}, and neither float32 nor float64"
+    return None
+
+
+def _choose(group: dict[str, Any], potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList) -> str:
+    if isinstance(potential, SchattenMap) or torch.compiler.is_compiling():
+        return "loop"
+    wanted, multiple = group["fused"], group["foreach"]
+    if wanted or (wanted is None and multiple is None and sum(w.numel() for w in weights) >= _LONG):
+        tensors = list(zip(weights, gradients, duals, strict=True))
+        if all(d is not None and fused_obstacle(w) is None and g.dtype == d.dtype == w.dtype for w, g, d in tensors) and all(
+            w.is_contiguous() and g.is_contiguous() and d is not None and d.is_contiguous() for w, g, d in tensors
+        ):
+            return "fused"
+    if multiple or (multiple is None and weights[0].device.type != "cpu"):
+        return "foreach"
+    return "loop"
+
+
+def _multi_tensor(
+    potential: PowerMap, weights: TensorList, gradients: TensorList, kept: StateList, shrink: float | Tensor, lr: float | Tensor
+) -> None:
+    wide = [w.to(g.dtype) for w, g in zip(weights, gradients, strict=True)]
+    duals = signed_powers(wide, potential.forward) if kept[0] is None else cast("TensorList", kept)
+    if isinstance(shrink, Tensor) or shrink != 1.0:
+        torch._foreach_mul_(duals, shrink)
+    add_scaled(duals, gradients, -lr)
+    if weights[0].device.type == "cpu":  # where multi-tensor calls are loops anyway, and temporaries cost more than calls
+        for weight, dual in zip(weights, duals, strict=True):
+            if weight.dtype == dual.dtype:
+                signed_power(dual, potential.inverse, out=weight)
+            else:
+                weight.copy_(signed_power(dual, potential.inverse))
+    else:
+        torch._foreach_copy_(weights, signed_powers(duals, potential.inverse))

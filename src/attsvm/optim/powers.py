@@ -1,0 +1,119 @@
+r"""Signed powers :math:`\mathrm{sp}(y,r)=\mathrm{sign}(y)|y|^r` of tensors, by products and square roots where these are exact.
+
+The two powers of a potential :math:`\frac1p\|W\|_p^p` have the exponents :math:`p-1` and :math:`\frac1{p-1}`. Neither is a
+floating-point number in general, and an exponent that is wrong by one rounding makes :math:`|y|^r` wrong by
+:math:`r\ln|y|` roundings. So an exponent is kept as a whole number and a rest in :math:`[0,1)`: powers of whole exponents take the
+exponent as it is, and the rest is rounded once, at its own size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+_LONGEST_DENOMINATOR = 1000  # p = 1.1 stands for 11/10, and not for the binary fraction next to it
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """A positive exponent ``whole + rest``, ``0 <= rest < 1``."""
+
+    whole: int
+    rest: float
+
+    def __float__(self) -> float:
+        return self.whole + self.rest
+
+
+_KNOWN: dict[float, tuple[Exponent, Exponent]] = {}
+
+
+def mirror_exponents(p: float) -> tuple[Exponent, Exponent]:
+    r""":math:`p-1` and :math:`\frac1{p-1}`, of the short fraction that ``p`` stands for where there is one (1.1 is 11/10)."""
+    if p not in _KNOWN:
+        short = Fraction(p).limit_denominator(_LONGEST_DENOMINATOR)
+        slope = (short if float(short) == p else Fraction(p)) - 1
+        _KNOWN[p] = _split(slope), _split(1 / slope)
+    return _KNOWN[p]
+
+
+def _split(exponent: Fraction) -> Exponent:
+    whole = exponent.numerator // exponent.denominator
+    rest = float(exponent - whole)
+    return Exponent(whole + 1, 0.0) if rest == 1.0 else Exponent(whole, rest)
+
+
+def signed_power(y: Tensor, exponent: Exponent, out: Tensor | None = None) -> Tensor:
+    r""":math:`\mathrm{sign}(y)|y|^r`, entry by entry; NaN stays NaN.
+
+    Args:
+        y: real, any shape.
+        exponent: :math:`r>0`.
+        out: written instead of a new tensor, of the shape and precision of ``y`` and not ``y`` itself.
+    """
+    size = torch.abs(y) if out is None else torch.abs(y, out=out)
+    if exponent.rest == 0.0:
+        return _whole_(size, y, exponent.whole)
+    if exponent.whole == 0:
+        return _root_(size, exponent.rest).copysign_(y)
+    if exponent.whole == 1:
+        return _root_(size, exponent.rest).mul_(y)
+    root = _root_(size.clone(), exponent.rest)
+    return size.pow_(exponent.whole).mul_(root).copysign_(y)
+
+
+def _whole_(size: Tensor, y: Tensor, whole: int) -> Tensor:
+    """``sp(y, whole)`` in place of ``size = |y|``."""
+    if whole == 1:
+        return size.copy_(y)
+    if whole == 2:
+        return size.mul_(y)
+    if whole == 3:
+        return size.mul_(size).mul_(y)
+    if whole == 4:
+        return size.square_().square_().copysign_(y)
+    if whole == 10 and y.dtype != torch.float64:  # four products can be 4.5 roundings off, pow less than one
+        size.square_().square_().mul_(y)
+        return size.mul_(size.abs())
+    return size.pow_(whole).copysign_(y)
+
+
+def _root_(size: Tensor, rest: float) -> Tensor:
+    """``size ** rest`` in place, for ``size >= 0`` and ``0 < rest < 1``."""
+    if rest == 0.5:
+        return size.sqrt_()
+    if rest == 0.25:
+        return size.sqrt_().sqrt_()
+    if rest == 0.75:
+        root = size.sqrt()
+        return size.copy_(root).mul_(root.sqrt_())
+    return size.pow_(rest)
+
+
+def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
+    """:func:`signed_power` of every tensor, in multi-tensor calls."""
+    sizes = list(torch._foreach_abs(ys))
+    whole, rest = exponent.whole, exponent.rest
+    if rest == 0.0 and whole <= 3:
+        if whole == 1:
+            torch._foreach_copy_(sizes, ys)
+        elif whole == 3:
+            torch._foreach_mul_(sizes, sizes)
+        if whole > 1:
+            torch._foreach_mul_(sizes, ys)
+        return sizes
+    if rest == 0.0:
+        torch._foreach_pow_(sizes, float(whole))
+    elif rest == 0.5 and whole == 0:
+        torch._foreach_sqrt_(sizes)
+    else:
+        roots = list(torch._foreach_pow(sizes, rest))
+        if whole:
+            torch._foreach_pow_(sizes, float(whole))
+            torch._foreach_mul_(roots, sizes)
+        sizes = roots
+    torch._foreach_mul_(sizes, torch._foreach_sign(ys))
+    return sizes

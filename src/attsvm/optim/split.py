@@ -1,0 +1,265 @@
+"""Which parameters are attention matrices: those to one optimiser, the rest to another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from attsvm.errors import InputError
+
+Role = Literal["query", "key", "value", "output"]
+Select = str | Callable[[str, Tensor], bool | None]
+
+# The names under which torch, Hugging Face, timm and the usual hand-written models keep the matrices of an attention layer.
+_NAMES: dict[str, tuple[Role, ...]] = {
+    **dict.fromkeys(
+        ("query", "q_proj", "query_proj", "q_lin", "q", "wq", "to_q", "q_attn", "q_a_proj", "q_b_proj", "query_global", "q_proj_weight"),
+        ("query",),
+    ),
+    **dict.fromkeys(("key", "k_proj", "key_proj", "k_lin", "k", "wk", "to_k", "key_global", "k_proj_weight"), ("key",)),
+    **dict.fromkeys(("value", "v_proj", "value_proj", "v_lin", "v", "wv", "to_v", "value_global", "v_proj_weight"), ("value",)),
+    **dict.fromkeys(("o_proj", "out_proj", "out_lin", "o", "wo", "to_out", "c_proj", "dense", "proj"), ("output",)),
+    **dict.fromkeys(("kv", "to_kv", "kv_proj", "kv_a_proj_with_mqa", "kv_b_proj"), ("key", "value")),
+    **dict.fromkeys(
+        ("c_attn", "query_key_value", "qkv_proj", "wqkv", "qkv", "to_qkv", "in_proj_weight", "in_proj"), ("query", "key", "value")
+    ),
+    "w": ("query", "key"),  # the combined matrix of attsvm.models.Attention
+}
+_LATENT = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")  # factors of low rank: their rows are not heads
+_ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
+_HEAD_WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim", "d_head")
+_HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
+_KEY_HEADS = ("num_key_value_heads", "num_kv_heads")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One attention matrix.
+
+    Attributes:
+        name: its first name in the model.
+        parameter: the tensor.
+        roles: what its rows hold, in order: one role, or several for a fused matrix.
+        axis: the axis of the outputs, on which roles and heads lie: -2, or -1 for matrices stored as inputs by outputs (GPT-2's
+            ``Conv1D``) and for output projections, whose heads are on the side of the inputs.
+        head_width: entries of one head along ``axis``, None where the module does not tell.
+        sizes: length of each role along ``axis``, None where roles are interleaved head by head or unknown.
+    """
+
+    name: str
+    parameter: Tensor
+    roles: tuple[Role, ...]
+    axis: int
+    head_width: int | None
+    sizes: tuple[int, ...] | None
+
+    def blocks(self, by: Literal["roles", "heads"] | None) -> int | tuple[int, ...] | None:
+        """The blocks that :class:`~attsvm.optim.SteepestDescent` treats as matrices of their own; None for the whole."""
+        if by is None or self.parameter.ndim != 2 or (by == "roles" and len(self.roles) == 1):
+            return None
+        if by == "roles" and self.sizes is not None:
+            return len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
+        length = self.parameter.shape[self.axis]
+        if self.head_width and length % self.head_width == 0 and length > self.head_width:
+            return length // self.head_width
+        return None
+
+
+@dataclass(frozen=True)
+class Split:
+    """What :func:`split_params` found; ``print(split)`` shows it.
+
+    Attributes:
+        matrices: the attention matrices, in the order of the model.
+        others: name and tensor of every other trainable parameter.
+        frozen: names of parameters that are not trained and belong to neither.
+        by: how fused matrices are cut, as given to :func:`split_params`.
+    """
+
+    matrices: tuple[Matrix, ...]
+    others: tuple[tuple[str, Tensor], ...]
+    frozen: tuple[str, ...] = ()
+    by: Literal["roles", "heads"] | None = field(default="roles")
+
+    @property
+    def attention(self) -> list[dict[str, Any]]:
+        """Parameter groups of the attention matrices, with ``param_names``; ``blocks`` and ``blocks_axis`` where they apply."""
+        kinds: dict[Any, list[Matrix]] = {}
+        for matrix in self.matrices:
+            blocks = matrix.blocks(self.by)
+            kinds.setdefault(None if blocks is None else (blocks, matrix.axis), []).append(matrix)
+        groups = []
+        for kind, members in kinds.items():
+            group: dict[str, Any] = {"params": [m.parameter for m in members], "param_names": [m.name for m in members]}
+            if kind is not None:
+                blocks, group["blocks_axis"] = kind
+                group["blocks"] = blocks if isinstance(blocks, int) else list(blocks)
+            groups.append(group)
+        return groups
+
+    @property
+    def rest(self) -> list[dict[str, Any]]:
+        """The group of all other trainable parameters, with ``param_names``; an empty list where there are none."""
+        if not self.others:
+            return []
+        return [{"params": [tensor for _, tensor in self.others], "param_names": [name for name, _ in self.others]}]
+
+    def __str__(self) -> str:
+        rows: dict[tuple[str, ...], int] = {}
+        for matrix in self.matrices:
+            note = ", ".join(matrix.roles)
+            blocks = matrix.blocks(self.by)
+            if blocks is not None:
+                kind = f"{blocks} equal" if isinstance(blocks, int) else f"{blocks}"
+                note += f"; {kind} blocks of {'rows' if matrix.axis == -2 else 'columns'}"
+            _count(rows, "attention", matrix.name, matrix.parameter, note)
+        for name, tensor in self.others:
+            _count(rows, "rest", name, tensor, "")
+        lines = [(side, name, shape, f"x {count}", note) for (side, name, shape, note), count in rows.items()]
+        width = [max(len(line[column]) for line in lines) for column in range(4)]
+        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, [*width, 0], strict=True)).rstrip() for line in lines]
+        sizes = [sum(t.numel() for t in ts) for ts in ([m.parameter for m in self.matrices], [t for _, t in self.others])]
+        text.append(f"{sizes[0]:,} entries in attention, {sizes[1]:,} in the rest, {len(self.frozen)} frozen parameters in neither")
+        return "\n".join(text)
+
+
+def split_params(
+    model: nn.Module,
+    roles: Collection[Role] = ("query", "key"),
+    select: Select | None = None,
+    blocks: Literal["roles", "heads"] | None = "roles",
+) -> Split:
+    """The attention matrices of ``model`` on one side, everything else that is trained on the other.
+
+    Recognised by name inside a module whose name or class says attention: ``torch.nn.MultiheadAttention`` and what is built from it,
+    :class:`attsvm.models.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``, ``c_attn``, ``query_key_value``, ...), timm.
+    A matrix in which queries or keys are fused with values goes to attention whole, with the blocks to treat apart. Biases and vectors
+    stay in the rest, frozen parameters in neither, a tied parameter is listed once.
+
+    Args:
+        model: any module, before or after ``DistributedDataParallel`` or ``fully_shard``.
+        roles: which matrices count as attention: "query", "key", "value", "output".
+        select: decides by name instead: a regular expression that is searched in every name, or a function of name and tensor that
+            returns True (attention), False (rest) or None (as recognised).
+        blocks: "roles" cuts fused matrices into queries, keys and values (into heads, where they are interleaved head by head);
+            "heads" cuts every attention matrix into its heads; None leaves matrices whole.
+
+    Raises:
+        InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a regular expression.
+    """
+    unknown = sorted(set(roles) - {"query", "key", "value", "output"})
+    if unknown or not roles:
+        raise InputError(f"roles is {list(roles)!r}; give some of 'query', 'key', 'value', 'output'")
+    if blocks not in ("roles", "heads", None):
+        raise InputError(f"blocks is {blocks!r}; give 'roles', 'heads' or None")
+    decide = _decision(select)
+    names: dict[Tensor, list[str]] = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        names.setdefault(tensor, []).append(name)
+    matrices: list[Matrix] = []
+    others: list[tuple[str, Tensor]] = []
+    frozen: list[str] = []
+    for parameter, aliases in names.items():  # tied parameters have several
+        if not parameter.requires_grad:
+            frozen.append(aliases[0])
+            continue
+        found = next((matrix for alias in aliases if (matrix := _recognised(model, alias, parameter)) is not None), None)
+        wanted = found is not None and not set(found.roles).isdisjoint(roles)
+        verdicts = [verdict for alias in aliases if (verdict := decide(alias, parameter)) is not None]
+        if any(verdicts) or (wanted and not verdicts):
+            matrices.append(found or Matrix(aliases[0], parameter, (), -2, None, None))
+        else:
+            others.append((aliases[0], parameter))
+    if not matrices:
+        raise InputError(_nothing(model, roles, select, others))
+    return Split(tuple(matrices), tuple(others), tuple(frozen), blocks)
+
+
+def _decision(select: Select | None) -> Callable[[str, Tensor], bool | None]:
+    if select is None:
+        return lambda name, tensor: None
+    if callable(select):
+        return select
+    try:
+        pattern = re.compile(select)
+    except (re.error, TypeError) as error:
+        raise InputError(
+            f"select is {select!r}, which is no regular expression ({error}); give one, or a function of name and tensor"
+        ) from error
+    return lambda name, tensor: pattern.search(name) is not None
+
+
+def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
+    """The matrix that ``name`` says it is. Adapters inside a projection (``q_proj.lora_A.default.weight``) count as the projection."""
+    if parameter.ndim < 2:
+        return None
+    path = name.split(".")
+    for depth in range(len(path) - 1, max(len(path) - 5, -1), -1):
+        roles = _NAMES.get(path[depth].lower())
+        if roles is None:
+            continue
+        owner = model.get_submodule(".".join(path[:depth]))
+        above = model.get_submodule(".".join(path[: max(depth - 1, 0)]))
+        if not any(_ATTENTION.search(word) for word in (*path[max(depth - 2, 0) : depth], type(owner).__name__, type(above).__name__)):
+            return None
+        if len(roles) == 3 and hasattr(owner, "q_attn"):
+            roles = ("key", "value")  # GPT-2's cross-attention keeps its queries apart
+        if path[depth] == "W" and depth == len(path) - 1:
+            return Matrix(name, parameter, roles, -2, None, None)
+        if path[depth].lower() == "w" or (depth < len(path) - 1 and path[-1] != "weight"):
+            return None
+        transposed = depth < len(path) - 1 and type(model.get_submodule(".".join(path[:-1]))).__name__.endswith("Conv1D")
+        axis = -1 if transposed != (roles == ("output",)) else -2
+        width = None if path[depth] in _LATENT else _head_width(owner)
+        return Matrix(name, parameter, roles, axis, width, _sizes(owner, path[depth], roles, parameter.shape[axis], width))
+    return None
+
+
+def _number(module: nn.Module, names: Collection[str]) -> int | None:
+    for holder in (module, getattr(module, "config", None)):
+        for name in names:
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
+
+
+def _head_width(owner: nn.Module) -> int | None:
+    width, heads = _number(owner, _HEAD_WIDTH), _number(owner, _HEADS)
+    size = _number(owner, ("hidden_size", "embed_dim", "d_model"))
+    return width if width or not (heads and size) else size // heads
+
+
+def _sizes(owner: nn.Module, leaf: str, roles: tuple[Role, ...], length: int, width: int | None) -> tuple[int, ...] | None:
+    """Where queries, keys and values lie in a fused matrix of this length."""
+    if len(roles) == 1 or leaf == "query_key_value" or leaf in _LATENT:
+        return None  # one role; Megatron's layout, interleaved head by head; no heads
+    heads, keys = _number(owner, _HEADS), _number(owner, _KEY_HEADS)
+    for count in (keys, 1, heads):
+        sizes = tuple((heads if role == "query" else count or 0) * width for role in roles) if width and heads else ()
+        if sizes and sum(sizes) == length and min(sizes) > 0:
+            return sizes
+    return (length // len(roles),) * len(roles) if length % len(roles) == 0 else None
+
+
+def _count(rows: dict[tuple[str, ...], int], side: str, name: str, tensor: Tensor, note: str) -> None:
+    pattern = ".".join("*" if word.isdigit() else word for word in name.split("."))
+    key = (side, pattern, f"{tuple(tensor.shape)}", note)
+    rows[key] = rows.get(key, 0) + 1
+
+
+def _nothing(model: nn.Module, roles: Collection[Role], select: Select | None, others: list[tuple[str, Tensor]]) -> str:
+    trained = f"among the {len(others)} trainable parameters of {type(model).__name__}"
+    seen = f" (its matrices: {', '.join([name for name, t in others if t.ndim > 1][:3]) or 'none'})"
+    if select is not None:
+        rule = repr(select) if isinstance(select, str) else "the function given"
+        return f"select, {rule}, chose nothing {trained}{seen}; choose at least one name"
+    looked = ", ".join(name for name, held in _NAMES.items() if len(held) == 1 and held[0] in roles)
+    return (
+        f"no {' or '.join(roles)} matrix was found {trained}{seen}: looked for {looked} and fused forms in modules called attention; "
+        "name yours with select='regular expression'"
+    )

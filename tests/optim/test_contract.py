@@ -1,0 +1,517 @@
+"""What torch.optim asks of an optimiser, for every optimiser of the house.
+
+A new optimiser joins by one line in ``TABLE``. The rows are torch's own checks (``torch/testing/_internal/common_optimizers.py`` and
+``test/test_optim.py``): paths agree, layouts, precision, refusals, checkpoints, schedulers, tensor lr, closures, scalers, groups, copies,
+compilation.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
+from attsvm.optim import SteepestDescent
+from attsvm.optim.mirror import MirrorDescent
+
+
+@dataclass(frozen=True)
+class Row:
+    """An optimiser with fixed hyper-parameters, and how it differs from the others.
+
+    ``rounding`` is how far two paths to the same step may be apart, in units of the parameter's precision.
+    """
+
+    name: str
+    make: Callable[..., Optimizer]
+    matrices_only: bool = False
+    scale_free: bool = True  # a positive factor in the gradient does not matter
+    still_at_zero: bool = True  # a zero gradient moves nothing
+    rounding: float = 8.0
+    bfloat16_noise: bool = False
+    sparse: bool = False  # a gradient with few rows is taken as it is
+    graph: bool = False  # the step can be captured into a CUDA graph
+
+
+def steepest(**settings: Any) -> Callable[..., Optimizer]:
+    return lambda params, lr=0.1, **more: SteepestDescent(params, lr=lr, **{**settings, **more})
+
+
+def mirror(**settings: Any) -> Callable[..., Optimizer]:
+    return lambda params, lr=0.1, **more: MirrorDescent(params, lr=lr, **{**settings, **more})
+
+
+MUON = {"norm": Spectral(), "momentum": 0.95, "dampening": 0.95, "nesterov": True, "weight_decay": 0.1}
+TABLE = [
+    Row("gradient", steepest(normalize=False), scale_free=False, graph=True),
+    Row("normalised gradient", steepest(norm=Frobenius()), graph=True),
+    Row("sign", steepest(norm=Lp(math.inf)), graph=True),
+    Row("signum", steepest(norm=Lp(math.inf), momentum=0.9, dampening=0.9), still_at_zero=False, graph=True),
+    Row("coordinate", steepest(norm=Lp(1)), graph=True),
+    Row("lp 3, nesterov", steepest(norm=Lp(3), momentum=0.9, nesterov=True, weight_decay=0.1), still_at_zero=False, graph=True),
+    Row("lp 1.5, unnormalised", steepest(norm=Lp(1.5), normalize=False), scale_free=False, graph=True),
+    Row("spectral", steepest(norm=Spectral()), matrices_only=True, rounding=300),
+    Row("spectral blocks", steepest(norm=Spectral(), blocks=2), matrices_only=True, rounding=300),
+    Row("muon", steepest(**MUON, polar="newton-schulz"), matrices_only=True, still_at_zero=False, bfloat16_noise=True),
+    Row("muon, exact", steepest(**MUON), matrices_only=True, still_at_zero=False, rounding=300),
+    Row("polar express", steepest(norm=Spectral(), polar="polar-express"), matrices_only=True, rounding=1000, graph=True),
+    Row("rank one", steepest(norm=Nuclear()), matrices_only=True, rounding=300),
+    Row("schatten 3", steepest(norm=Schatten(3), momentum=0.5), matrices_only=True, still_at_zero=False, rounding=300),
+    Row("mirror 2", mirror(p=2.0), scale_free=False, sparse=True),
+    Row("mirror 1.5", mirror(p=1.5), scale_free=False, sparse=True),
+    Row("mirror 3, momentum", mirror(p=3.0, momentum=0.9), scale_free=False, still_at_zero=False),
+    Row("mirror 1.5, normalised", mirror(p=1.5, normalize=True), sparse=True),
+]
+SHAPES = [(6, 4), (4, 6), (2, 4, 4), (6, 4), (0, 4)]
+VECTORS = [(5,), ()]
+
+every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+
+
+def tensor(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
+    return (scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(dtype)
+
+
+def parameters(row: Row, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    shapes = SHAPES + ([] if row.matrices_only else VECTORS)
+    return [nn.Parameter(tensor(shape, index, dtype)) for index, shape in enumerate(shapes)]
+
+
+def feed(params: list[nn.Parameter], step: int, missing: int | None = None, scale: float = 1.0) -> None:
+    """Gradients of a step: the same for the same step, for every copy of the parameters."""
+    for index, p in enumerate(params):
+        p.grad = None if index == missing else tensor(tuple(p.shape), 1000 * step + index, scale=scale).to(p.dtype)
+
+
+def run(optimizer: Optimizer, params: list[nn.Parameter], steps: range, **options: Any) -> None:
+    for step in steps:
+        feed(params, step, **options)
+        optimizer.step()
+
+
+def assert_near(row: Row, actual: list[Any], expected: list[Any], slack: float = 1.0) -> None:
+    for a, b in zip(actual, expected, strict=True):
+        # one bit more or less in bfloat16 becomes a percent of the step in a polynomial that amplifies forty times
+        tolerance = 0.05 if row.bfloat16_noise else slack * row.rounding * torch.finfo(b.dtype).eps
+        torch.testing.assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance)
+
+
+def pair(
+    row: Row, dtype: torch.dtype = torch.float32, **options: Any
+) -> tuple[Optimizer, list[nn.Parameter], Optimizer, list[nn.Parameter]]:
+    a, b = parameters(row, dtype), parameters(row, dtype)
+    return row.make(a, **options), a, row.make(b), b
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_call_for_all_equals_one_by_one(row: Row, dtype: torch.dtype) -> None:
+    # seven steps; one parameter has no gradient in the fourth, one has no elements
+    a, b = parameters(row, dtype), parameters(row, dtype)
+    many, single = row.make(a, foreach=True), row.make(b, foreach=False)
+    for step in range(7):
+        for optimizer, params in ((many, a), (single, b)):
+            feed(params, step, missing=1 if step == 3 else None)
+            optimizer.step()
+    assert_near(row, a, b, slack=7)
+
+
+@every
+def test_a_parameter_without_gradient_stays_and_gets_no_state(row: Row) -> None:
+    params = parameters(row)
+    optimizer = row.make(params)
+    before = params[1].detach().clone()
+    run(optimizer, params, range(2), missing=1)
+    assert torch.equal(params[1], before)
+    assert params[1] not in optimizer.state
+    optimizer.zero_grad()
+    optimizer.step()  # no gradient at all
+
+
+@every
+def test_strides_do_not_matter(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    for p in b:
+        if p.ndim >= 2:
+            p.data = p.data.mT.contiguous().mT
+    first, second = row.make(a), row.make(b)
+    for step in range(3):
+        feed(a, step)
+        feed(b, step)
+        for index, p in enumerate(b):
+            if p.ndim >= 2 and index != 1:  # one has the gradient in another layout than itself
+                p.grad = p.grad.mT.contiguous().mT
+        first.step()
+        second.step()
+    assert_near(row, b, a, slack=3)
+    every_second = nn.Parameter(tensor((6, 8), 1)[:, ::2])
+    packed = nn.Parameter(every_second.detach().clone())
+    for p in (every_second, packed):
+        p.grad = tensor((6, 4), 2)
+        row.make([p]).step()
+    assert_near(row, [every_second], [packed])
+
+
+@every
+def test_precisions_mix(row: Row) -> None:
+    kinds = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+    params = [nn.Parameter(tensor((6, 4), 0, dtype)) for dtype in kinds]
+    optimizer = row.make(params)
+    run(optimizer, params, range(2))
+    alone = nn.Parameter(tensor((6, 4), 0))
+    other = row.make([alone])
+    for step in range(2):
+        alone.grad = tensor((6, 4), 1000 * step)
+        other.step()
+    assert_near(row, params[:1], [alone], slack=2)
+    for p, dtype in zip(params, kinds, strict=True):
+        assert p.dtype == dtype
+        assert bool(p.isfinite().all())
+        for value in optimizer.state[p].values():
+            assert not isinstance(value, torch.Tensor) or value.dtype == torch.promote_types(dtype, torch.float32)
+
+
+@every
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_no_scale_of_the_gradient_is_out_of_range(row: Row, scale: float) -> None:
+    if not row.scale_free:
+        pytest.skip("the step is proportional to the gradient")
+    optimizer, a, plain, b = pair(row)
+    run(optimizer, a, range(2), scale=scale)
+    run(plain, b, range(2))
+    assert_near(row, a, b, slack=4)  # the scaled gradient itself is rounded
+
+
+@every
+def test_zero_gradients(row: Row) -> None:
+    params = parameters(row)
+    optimizer = row.make(params)
+    states = [[p.detach().clone() for p in params]]
+    for _ in range(3):
+        for p in params:
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+        states.append([p.detach().clone() for p in params])
+    assert all(bool(p.isfinite().all()) for p in params)
+    if row.still_at_zero:
+        assert_near(row, states[1], states[0])  # the first write may round, as it does through a mirror map
+        assert all(torch.equal(p, q) for p, q in zip(states[1] * 2, states[2] + states[3], strict=True))
+
+
+@every
+def test_maximize_is_descent_of_the_negative(row: Row) -> None:
+    up, a, down, b = pair(row, maximize=True)
+    for step in range(3):
+        feed(a, step)
+        feed(b, step)
+        kept = [p.grad.clone() for p in a]
+        for p in b:
+            p.grad.neg_()
+        up.step()
+        down.step()
+        assert all(torch.equal(p.grad, gradient) for p, gradient in zip(a, kept, strict=True))  # gradients are left as they were
+    assert_near(row, a, b)
+
+
+@every
+def test_groups_have_their_own_settings_and_grow(row: Row) -> None:
+    a, b, c = (nn.Parameter(tensor((6, 4), 0)) for _ in range(3))
+    optimizer = row.make([{"params": [a]}, {"params": [b], "lr": 0.01}])
+    apart = row.make([c], lr=0.01)
+    run(optimizer, [a], range(1))
+    for p, chosen in ((b, optimizer), (c, apart)):
+        feed([a, p], 1)
+        p.grad = tensor((6, 4), 7)
+        chosen.step()
+    assert_near(row, [b], [c])
+    late = nn.Parameter(tensor((6, 4), 3))
+    optimizer.add_param_group({"params": [late]})
+    assert optimizer.param_groups[-1].keys() == optimizer.param_groups[0].keys()
+    before = late.detach().clone()
+    late.grad = tensor((6, 4), 9)
+    optimizer.step()
+    assert not torch.equal(late, before)
+    with pytest.raises(InputError, match="lr is -1"):
+        optimizer.add_param_group({"params": [nn.Parameter(tensor((6, 4), 3))], "lr": -1.0})
+    assert len(optimizer.param_groups) == 3
+
+
+@every
+def test_named_parameters(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    named = row.make([(f"layer.{index}", p) for index, p in enumerate(a)])
+    assert named.param_groups[0]["param_names"][0] == "layer.0"
+    run(named, a, range(2))
+    run(row.make(b), b, range(2))
+    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+    assert named.state_dict()["param_groups"][0]["param_names"][1] == "layer.1"
+
+
+def _reload_by_state_dict(optimizer: Optimizer, row: Row, params: list[nn.Parameter]) -> Optimizer:
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    other = row.make(params)
+    other.load_state_dict(torch.load(file))  # weights_only is torch's default
+    return other
+
+
+def _reload_by_pickle(optimizer: Optimizer, row: Row, params: list[nn.Parameter]) -> Optimizer:
+    other = pickle.loads(pickle.dumps(optimizer))
+    _take_over(other, params)
+    return other
+
+
+def _reload_by_deepcopy(optimizer: Optimizer, row: Row, params: list[nn.Parameter]) -> Optimizer:
+    other = copy.deepcopy(optimizer)
+    _take_over(other, params)
+    return other
+
+
+def _take_over(optimizer: Optimizer, params: list[nn.Parameter]) -> None:
+    """Let the list hold the parameters that a copied optimiser made for itself."""
+    params[:] = [p for group in optimizer.param_groups for p in group["params"]]
+
+
+@every
+@pytest.mark.parametrize("reload", [_reload_by_state_dict, _reload_by_pickle, _reload_by_deepcopy])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_goes_on_to_the_same_bits_after_a_reload(row: Row, reload: Callable[..., Optimizer], dtype: torch.dtype) -> None:
+    params = parameters(row, dtype)
+    optimizer = row.make(params, lr=0.05)
+    run(optimizer, params, range(3))
+    copies = [nn.Parameter(p.detach().clone()) for p in params]
+    other = reload(optimizer, row, copies)
+    assert other.param_groups[0]["lr"] == 0.05
+    run(optimizer, params, range(3, 6))
+    run(other, copies, range(3, 6))
+    for p, q in zip(params, copies, strict=True):
+        assert torch.equal(p, q)
+        for key, value in optimizer.state[p].items():
+            assert not isinstance(value, torch.Tensor) or torch.equal(value, other.state[q][key])
+
+
+@every
+def test_an_old_checkpoint_lacks_hyper_parameters(row: Row) -> None:
+    params = parameters(row)
+    optimizer = row.make(params)
+    run(optimizer, params, range(2))
+    saved = optimizer.state_dict()
+    old = {
+        "state": copy.deepcopy(saved["state"]),
+        "param_groups": [{"lr": group["lr"], "params": group["params"]} for group in saved["param_groups"]],
+    }
+    copies = [nn.Parameter(p.detach().clone()) for p in params]
+    other = row.make(copies)
+    other.load_state_dict(old)
+    run(optimizer, params, range(2, 4))
+    run(other, copies, range(2, 4))
+    assert all(torch.equal(p, q) for p, q in zip(params, copies, strict=True))
+
+
+SCHEDULERS = [
+    lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5),
+    lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8),
+    lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=3),
+    lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) ** -0.5),
+    lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0),
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULERS)
+@pytest.mark.parametrize("row", TABLE[::3], ids=lambda row: row.name)  # of both classes; the base reads lr for all
+def test_schedulers_are_seen(row: Row, schedule: Callable[[Optimizer], Any]) -> None:
+    a, b = parameters(row), parameters(row)
+    scheduled, by_hand = row.make(a), row.make(b)
+    scheduler = schedule(scheduled)
+    for step in range(4):
+        by_hand.param_groups[0]["lr"] = scheduled.param_groups[0]["lr"]
+        run(scheduled, a, range(step, step + 1))
+        run(by_hand, b, range(step, step + 1))
+        scheduler.step(1.0) if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else scheduler.step()
+    assert scheduled.param_groups[0]["lr"] != 0.1
+    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+@every
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_tensor_lr_is_its_number(row: Row, shape: tuple[int, ...]) -> None:
+    a, b = parameters(row), parameters(row)
+    rate = torch.full(shape, 0.125)
+    tensored, plain = row.make(a, lr=rate), row.make(b, lr=0.125)
+    run(tensored, a, range(2))
+    run(plain, b, range(2))
+    rate.fill_(0.25)  # in place, as a captured schedule does
+    plain.param_groups[0]["lr"] = 0.25
+    run(tensored, a, range(2, 4))
+    run(plain, b, range(2, 4))
+    assert_near(row, a, b, slack=4)
+
+
+@every
+def test_a_closure_runs_with_gradients_and_its_loss_comes_back(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    optimizer, plain = row.make(a), row.make(b)
+
+    def closure() -> torch.Tensor:
+        assert torch.is_grad_enabled()
+        optimizer.zero_grad()
+        loss = sum((p**2).sum() for p in a)
+        loss.backward()
+        return loss
+
+    loss = optimizer.step(closure)
+    assert float(loss.detach()) == pytest.approx(float(sum((p.detach() ** 2).sum() for p in b)))
+    for p in b:
+        p.grad = 2 * p.detach()
+    plain.step()
+    assert_near(row, a, b)
+    with pytest.raises(ValueError, match="returned None"):
+        optimizer.step(lambda: None)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grad_scaler(row: Row, dtype: torch.dtype) -> None:
+    scaled, a, plain, b = pair(row, dtype)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=100)
+    for step in range(3):
+        feed(a, step)
+        feed(b, step)
+        for p in a:
+            p.grad.mul_(scaler.get_scale())
+        if step == 1:
+            a[0].grad[0, 0] = math.inf  # a step that must not happen
+        scaler.scale(torch.zeros(()))
+        scaler.step(scaled)
+        scaler.update()
+        if step != 1:
+            plain.step()
+    assert scaler.get_scale() == 512.0
+    assert_near(row, a, b)
+
+
+@every
+def test_hooks_and_zero_grad(row: Row) -> None:
+    params = parameters(row)
+    optimizer = row.make(params)
+    seen: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
+    optimizer.register_step_post_hook(lambda *_: seen.append("after"))
+    run(optimizer, params, range(1))
+    assert seen == ["before", "after"]
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in params)
+
+
+REFUSED = [
+    ({"lr": 0.0}, r"lr is 0\.0"),
+    ({"lr": -0.5}, r"lr is -0\.5"),
+    ({"lr": math.nan}, "lr is nan"),
+    ({"lr": "0.1"}, "lr is '0.1'"),
+    ({"lr": torch.ones(2)}, r"lr is a tensor of shape \(2,\)"),
+    ({"momentum": -0.1}, r"momentum is -0\.1"),
+    ({"weight_decay": -1}, "weight_decay is -1"),
+]
+
+
+@every
+def test_refuses_settings(row: Row) -> None:
+    for arguments, sentence in REFUSED:
+        with pytest.raises(ValueError, match=sentence) as caught:
+            row.make([nn.Parameter(tensor((6, 4), 0))], **arguments)
+        assert isinstance(caught.value, InputError)
+
+
+@every
+def test_refuses_parameters(row: Row) -> None:
+    p = nn.Parameter(tensor((6, 4), 0))
+    with pytest.raises(InputError, match="empty parameter list"):
+        row.make([])
+    with pytest.raises(TypeError, match="iterable"):
+        row.make(p)
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        row.make([{"params": [p]}, {"params": [p]}])
+    with pytest.raises(InputError, match="is complex"):
+        row.make([nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))])
+    if row.matrices_only:
+        with pytest.raises(InputError, match=r"shape \(5,\)"):
+            row.make([nn.Parameter(tensor((5,), 0))])
+
+
+@every
+def test_sparse_gradients_are_refused_or_right(row: Row) -> None:
+    p, q = nn.Parameter(tensor((6, 4), 0)), nn.Parameter(tensor((6, 4), 0))
+    dense = torch.zeros(6, 4)
+    dense[2] = tensor((4,), 5)
+    p.grad, q.grad = dense.to_sparse(), dense
+    optimizer = row.make([p])
+    if not row.sparse:
+        with pytest.raises(InputError, match=r"sparse gradient|a dense gradient"):
+            optimizer.step()
+        assert torch.equal(p, q)
+        return
+    optimizer.step()
+    row.make([q]).step()
+    assert_near(row, [p], [q])
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+COMPILED = ("gradient", "muon", "polar express", "mirror 1.5")  # each a code path of its own, half a second to compile
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, marks=[] if row.name in COMPILED else pytest.mark.slow, id=row.name) for row in TABLE])
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_the_step_compiles(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    compiled, plain = row.make(a), row.make(b)
+    step = torch.compile(compiled.step, backend="eager")
+    for number in range(3):
+        feed(a, number)
+        feed(b, number)
+        step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+@every
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+def test_the_step_can_be_captured(row: Row) -> None:
+    if not row.graph:
+        pytest.skip("the step looks at its own result on the host")
+    a = [nn.Parameter(p.detach().cuda()) for p in parameters(row)]
+    b = [nn.Parameter(p.detach().clone()) for p in a]
+    captured, plain = row.make(a, lr=torch.tensor(0.1, device="cuda"), capturable=True), row.make(b)
+    for params in (a, b):
+        for index, p in enumerate(params):
+            p.grad = tensor(tuple(p.shape), index).cuda()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        captured.step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured.step()
+    for _ in range(2):
+        graph.replay()
+    for _ in range(3):
+        plain.step()
+    assert_near(row, a, b, slack=3)

@@ -1,0 +1,503 @@
+"""Mirror descent: the step, its state, and what must not change it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attsvm.errors import InputError
+from attsvm.geometry import PowerPotential
+from attsvm.optim import MirrorDescent, lr_from_sgd
+
+pytestmark = pytest.mark.filterwarnings("ignore:p = 100.0 makes")
+PATHS: list[dict[str, Any]] = [{"foreach": False}, {"foreach": True}, {"fused": True}]
+
+
+def parameter(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.1) -> nn.Parameter:
+    values = scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return nn.Parameter(values.to(dtype))
+
+
+def give_gradient(p: nn.Parameter, seed: int, scale: float = 1.0) -> torch.Tensor:
+    values = scale * torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64)
+    p.grad = values.to(p.dtype)
+    return p.grad.clone()
+
+
+def trained(w: nn.Parameter, steps: int = 5, **settings: Any) -> MirrorDescent:
+    optimizer = MirrorDescent([w], **settings)
+    for k in range(steps):
+        give_gradient(w, k)
+        optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("settings", PATHS)
+@pytest.mark.parametrize("p", ["1.05", "1.1", "1.5", "1.75", "2", "3", "10", "100"])
+def test_one_step_is_the_closed_form_in_extended_precision(p: str, settings: dict[str, Any]) -> None:
+    """Each of its two roundings within 4 ulp: the dual step from the dual, and the weight from the dual after it."""
+    w = parameter(40, 5)
+    optimizer = trained(w, steps=1, lr=0.01, p=float(p), **settings)
+    before = optimizer.state[w].get("dual", w).detach().clone()
+    gradient = give_gradient(w, 7)
+    optimizer.step()
+    after = optimizer.state[w].get("dual", w).detach()
+    inverse = 1 / (Fraction(p) - 1)
+    with mpmath.workdps(40):
+        for y0, g, y1, weight in zip(*(x.flatten().tolist() for x in (before, gradient, after, w.detach())), strict=True):
+            exact = mpmath.mpf(y0) - mpmath.mpf(0.01) * mpmath.mpf(g)
+            assert abs(y1 - exact) <= 4 * np.spacing(max(abs(y0), 0.01 * abs(g), abs(y1)))
+            image = mpmath.sign(y1) * mpmath.power(abs(mpmath.mpf(y1)), mpmath.mpf(inverse.numerator) / inverse.denominator)
+            assert abs(weight - image) <= 4 * np.spacing(abs(float(image)))
+
+
+@pytest.mark.parametrize("p", [1.05, 1.1, 1.5, 1.75, 3.0, 10.0])
+def test_a_step_is_mirror_descent_in_the_potential_of_the_geometry(p: float) -> None:
+    w = parameter(6, 5, scale=1.0)
+    w.data[0, :2] = torch.tensor([0.0, -0.0])
+    start, gradient, potential = w.detach().clone(), give_gradient(w, 0), PowerPotential(p)
+    MirrorDescent([w], lr=0.02, p=p).step()
+    expected = potential.inverse_mirror(potential.mirror(start) - 0.02 * gradient)
+    torch.testing.assert_close(w.detach(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("settings", PATHS)
+def test_nan_stays_where_it_is(settings: dict[str, Any]) -> None:
+    w = parameter(4, 4)
+    give_gradient(w, 0)[0]
+    w.grad[1, 2] = math.nan
+    MirrorDescent([w], lr=0.01, p=1.5, **settings).step()
+    assert w.isnan().sum() == 1
+    assert w[1, 2].isnan()
+
+
+@pytest.mark.parametrize("settings", PATHS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "dampening": 0.3},
+        {"momentum": 0.9, "nesterov": True},
+        {"weight_decay": 0.1},
+        {"maximize": True},
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True},
+    ],
+)
+def test_p_2_is_sgd_bit_for_bit_without_a_dual(options: dict[str, Any], settings: dict[str, Any]) -> None:
+    a, b = parameter(7, 5, dtype=torch.float32), parameter(7, 5, dtype=torch.float32)
+    ours = MirrorDescent([a], lr=0.03, p=2, decay_mode="l2", **options, **settings)
+    theirs = torch.optim.SGD([b], lr=0.03, **options)
+    for k in range(6):
+        give_gradient(a, k)
+        give_gradient(b, k)
+        ours.step()
+        theirs.step()
+        assert torch.equal(a, b)
+    kept = {"momentum_buffer"} if "momentum" in options else set()
+    assert {name for state in ours.state.values() for name in state} == kept
+
+
+@pytest.mark.parametrize("p", [1.05, 1.1, 1.25, 4 / 3, 1.5, 1.75, 3.0, 5.0, 10.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_foreach_and_fused_are_the_loop(p: float, dtype: torch.dtype) -> None:
+    """The duals bit for bit; the weights within 2 units in the last place."""
+    settings = {"lr": 0.01, "p": p, "momentum": 0.5, "weight_decay": 0.1, "normalize": "tensor"}
+    weights = [parameter(40, 30, dtype=dtype) for _ in PATHS]
+    loop, *others = [trained(w, **settings, **path) for w, path in zip(weights, PATHS, strict=True)]
+    for w, other in zip(weights[1:], others, strict=True):
+        assert torch.equal(other.state[w]["dual"], loop.state[weights[0]]["dual"])
+        torch.testing.assert_close(w, weights[0], rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny)
+
+
+def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
+    shapes = [(), (3,), (0, 4), (128, 130), (7, 1, 5), (20000,)]
+    ours, theirs = [[parameter(*s, dtype=d) for s in shapes for d in (torch.float32, torch.float64)] for _ in range(2)]
+    for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        give_gradient(a, k)
+        give_gradient(b, k)
+    version = ours[0]._version
+    MirrorDescent(ours, lr=0.1, p=1.5, fused=True).step()
+    MirrorDescent(theirs, lr=0.1, p=1.5, foreach=False).step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert ours[0]._version > version  # autograd sees the write
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("p", [1.1, 1.75, 3.0])
+def test_zero_gradients_change_nothing_after_the_first_write(p: float, dtype: torch.dtype) -> None:
+    w = parameter(5, 4, dtype=dtype)
+    optimizer = MirrorDescent([w], lr=0.1, p=p)
+    give_gradient(w, 0)
+    optimizer.step()
+    w.grad.zero_()
+    here = w.detach().clone()
+    for _ in range(10_000 if (dtype, p) == (torch.float32, 1.1) else 200):
+        optimizer.step()
+    assert torch.equal(w, here)
+
+
+def test_tiny_gradients_add_up_from_zero() -> None:
+    """The primal iterate would stay at zero: the tenth power of 1.6e-6 underflows in float32."""
+    w = nn.Parameter(torch.zeros(3))
+    optimizer = MirrorDescent([w], lr=1.0, p=1.1)
+    w.grad = torch.full((3,), 1.6e-6)
+    for _ in range(5000):
+        optimizer.step()
+    np.testing.assert_allclose(optimizer.state[w]["dual"], -8e-3, rtol=1e-4)  # 5000 float32 sums
+    np.testing.assert_allclose(w.detach(), -((8e-3) ** 10), rtol=2e-3)
+
+
+@pytest.mark.parametrize("mode", ["tensor", "run", "global"])
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30])
+def test_normalised_steps_do_not_see_the_scale_of_float32_gradients(mode: str, scale: float) -> None:
+    a, b = parameter(3, 4, dtype=torch.float32), parameter(3, 4, dtype=torch.float32)
+    give_gradient(a, 0)
+    b.grad = (scale * a.grad.double()).float()
+    optimizers = [MirrorDescent([w], lr=0.1, p=1.1, normalize=mode) for w in (a, b)]
+    duals = []
+    for w, optimizer in zip((a, b), optimizers, strict=True):
+        start = PowerPotential(1.1).mirror(w.detach().double())
+        optimizer.step()
+        duals.append(optimizer.state[w]["dual"].double() - start)
+    torch.testing.assert_close(*duals, rtol=1e-5, atol=1e-6)
+    assert float((duals[1].abs() ** 11).sum() ** (1 / 11)) == pytest.approx(0.1, rel=1e-4)  # q = 11
+
+
+def test_normalisation_counts_tensors_runs_or_everything() -> None:
+    w, other = parameter(5, 4, 3), parameter(6, seed=1)
+
+    def lengths(mode: str) -> list[torch.Tensor]:
+        a, b = copy.deepcopy(w), copy.deepcopy(other)
+        optimizer = MirrorDescent([a, b], lr=0.1, p=1.5, normalize=mode)
+        starts = [PowerPotential(1.5).mirror(x.detach().reshape(len(x), -1)).reshape(x.shape) for x in (a, b)]
+        give_gradient(a, 0, scale=7.0)
+        give_gradient(b, 1)
+        optimizer.step()
+        return [optimizer.state[x]["dual"] - s for x, s in zip((a, b), starts, strict=True)]
+
+    q = 3.0
+    moved = lengths("run")
+    np.testing.assert_allclose((moved[0].abs() ** q).sum((-2, -1)) ** (1 / q), np.full(5, 0.1), rtol=1e-12)
+    moved = lengths("tensor")
+    np.testing.assert_allclose([float((m.abs() ** q).sum() ** (1 / q)) for m in moved], 0.1, rtol=1e-12)
+    moved = lengths("global")
+    assert float(sum((m.abs() ** q).sum() for m in moved) ** (1 / q)) == pytest.approx(0.1, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["tensor", "run", "global"])
+@pytest.mark.parametrize("potential", ["power", "schatten"])
+def test_a_zero_gradient_is_no_step_under_normalisation(mode: str, potential: str) -> None:
+    w = parameter(2, 3, 3)
+    optimizer = MirrorDescent([w], lr=0.1, p=1.5, normalize=mode, potential=potential)
+    w.grad = torch.zeros_like(w)
+    start = w.detach().clone()
+    optimizer.step()
+    torch.testing.assert_close(w.detach(), start, rtol=1e-13, atol=1e-15)
+    here = w.detach().clone()
+    optimizer.step()
+    assert torch.equal(w, here)
+
+
+@pytest.mark.parametrize("p", [1.3, 3.0])
+def test_dual_decay_is_descent_on_the_loss_plus_the_potential(p: float) -> None:
+    a, b = parameter(4, 4), parameter(4, 4)
+    ours, theirs = MirrorDescent([a], lr=0.05, p=p, weight_decay=0.2), MirrorDescent([b], lr=0.05, p=p)
+    for k in range(5):
+        give_gradient(a, k)
+        b.grad = give_gradient(a, k) + 0.2 * PowerPotential(p).mirror(b.detach())
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("p", [1.3, 2.0, 3.0])
+def test_primal_decay_shrinks_the_weights_and_all_decays_are_one_at_p_2(p: float) -> None:
+    w = parameter(4, 4)
+    start = w.detach().clone()
+    w.grad = torch.zeros_like(w)
+    MirrorDescent([w], lr=0.05, p=p, weight_decay=0.2, decay_mode="primal").step()
+    torch.testing.assert_close(w.detach(), 0.99 * start, rtol=1e-13, atol=0)
+    if p == 2.0:
+        others = [parameter(4, 4) for _ in range(3)]
+        for other, mode in zip(others, ("dual", "primal", "l2"), strict=True):
+            trained(other, lr=0.05, p=2, weight_decay=0.2, decay_mode=mode)
+            torch.testing.assert_close(other, others[0], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_save_and_load_go_on_to_the_same_bits(dtype: torch.dtype) -> None:
+    settings = {"lr": 0.01, "p": 1.3, "momentum": 0.9}
+    w = parameter(6, 5, dtype=dtype)
+    optimizer = trained(w, **settings)
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    v = nn.Parameter(w.detach().clone())
+    loaded = MirrorDescent([v], lr=0.5)
+    loaded.load_state_dict(torch.load(file))
+    for k in range(5):
+        give_gradient(w, 100 + k)
+        give_gradient(v, 100 + k)
+        optimizer.step()
+        loaded.step()
+    assert torch.equal(v, w)
+    assert torch.equal(loaded.state[v]["dual"], optimizer.state[w]["dual"])
+    assert loaded.state[v]["dual"].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+def test_the_dual_is_the_master_copy_of_low_precision_weights() -> None:
+    """Steps far below the rounding of bfloat16 add up as they do in float32."""
+    low, high = parameter(50, dtype=torch.bfloat16), nn.Parameter(parameter(50, dtype=torch.bfloat16).detach().float())
+    optimizers = [MirrorDescent([w], lr=1e-5, p=1.5) for w in (low, high)]
+    for _ in range(300):
+        for w, optimizer in zip((low, high), optimizers, strict=True):
+            w.grad = torch.ones_like(w)
+            optimizer.step()
+    assert torch.equal(low, high.bfloat16())
+
+
+def test_state_is_one_tensor_per_parameter_none_at_p_2_and_none_without_dual_state() -> None:
+    for settings, numbers in [({"p": 1.5}, 20), ({"p": 2}, 0), ({"p": 1.5, "dual_state": False}, 0), ({"p": 3, "momentum": 0.5}, 40)]:
+        w = parameter(5, 4, dtype=torch.float32)
+        state = trained(w, lr=0.01, **settings).state
+        assert sum(value.numel() for entry in state.values() for value in entry.values()) == numbers
+
+
+@pytest.mark.parametrize("settings", PATHS[:2])
+def test_without_state_the_step_is_the_published_one(settings: dict[str, Any]) -> None:
+    w = parameter(5, 4)
+    u = w.detach().clone()
+    optimizer = MirrorDescent([w], lr=0.01, p=1.75, normalize=True, eps=2.0**-52, dual_state=False, **settings)
+    for k in range(5):
+        g = give_gradient(w, k)
+        optimizer.step()
+        q = 1.75 / 0.75
+        dual = u.sign() * u.abs() ** 0.75 - 0.01 * g / ((g.abs() ** q).sum() ** (1 / q) + 2.0**-52)
+        u = dual.sign() * dual.abs() ** (1 / 0.75)
+    torch.testing.assert_close(w.detach(), u, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("dual_state", [True, False])
+def test_sparse_gradients_give_the_dense_step(p: float, dual_state: bool) -> None:
+    sparse, dense = nn.Embedding(20, 6, sparse=True), nn.Embedding(20, 6)
+    dense.load_state_dict(sparse.state_dict())
+    optimizers = [MirrorDescent(m.parameters(), lr=0.1, p=p, normalize="tensor", dual_state=dual_state) for m in (sparse, dense)]
+    start = dense.weight.detach().clone()
+    for rows in ([0, 3, 3, 7], [3, 8]):
+        for module, optimizer in zip((sparse, dense), optimizers, strict=True):
+            optimizer.zero_grad()
+            (module(torch.tensor(rows)) ** 2).sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(sparse.weight, dense.weight, rtol=1e-5, atol=1e-7)  # dense steps rewrite idle rows, within rounding
+    assert torch.equal(sparse.weight[1], start[1])
+
+
+def test_written_weights_are_followed() -> None:
+    """A mask, an average, another model: the dual follows where the weights differ, and keeps its bits elsewhere."""
+    w, reference = parameter(6, 5), parameter(6, 5)
+    optimizer, other = trained(w, lr=0.01, p=1.3), trained(reference, lr=0.01, p=1.3)
+    before = optimizer.state[w]["dual"].clone()
+    with torch.no_grad():
+        w[0] = 0.5
+        w[1] *= 1.0
+    give_gradient(w, 50)
+    give_gradient(reference, 50)
+    optimizer.step()
+    other.step()
+    assert torch.equal(w[1:], reference[1:])
+    expected = PowerPotential(1.3).mirror(torch.full((1, 5), 0.5, dtype=torch.float64))[0] - 0.01 * w.grad[0]
+    torch.testing.assert_close(optimizer.state[w]["dual"][0], expected, rtol=1e-12, atol=0)
+    assert not torch.equal(optimizer.state[w]["dual"][1:], before[1:])
+
+
+def test_a_model_loaded_before_or_after_the_optimizer_is_followed() -> None:
+    w, foreign = parameter(4, 3), parameter(4, 3, seed=9)
+    saved = trained(w, lr=0.01, p=1.3).state_dict()
+    duals = []
+    for order in ("model first", "optimizer first"):
+        v = parameter(4, 3)
+        optimizer = MirrorDescent([v], lr=0.01, p=1.3)
+        if order == "optimizer first":
+            optimizer.load_state_dict(saved)
+        with torch.no_grad():
+            v.copy_(foreign)
+        if order == "model first":
+            optimizer.load_state_dict(saved)
+        v.grad = torch.zeros_like(v)
+        optimizer.step()
+        duals.append(optimizer.state[v]["dual"])
+    for dual in duals:
+        torch.testing.assert_close(dual, PowerPotential(1.3).mirror(foreign.detach()), rtol=1e-13, atol=0)
+
+
+def test_resync_starts_from_what_data_wrote() -> None:
+    w = parameter(4, 3)
+    optimizer = trained(w, lr=0.01, p=1.3)
+    w.data = torch.full_like(w, 0.25)
+    optimizer.resync_()
+    w.grad = torch.zeros_like(w)
+    optimizer.step()
+    torch.testing.assert_close(w.detach(), torch.full_like(w.detach(), 0.25), rtol=1e-13, atol=0)
+
+
+def test_changing_p_takes_the_dual_from_the_weights() -> None:
+    w = parameter(4, 3)
+    optimizer = trained(w, lr=0.01, p=1.3)
+    here = w.detach().clone()
+    for p in (3.0, 2.0, 1.5):
+        optimizer.param_groups[0]["p"] = p
+        g = give_gradient(w, 60)
+        optimizer.step()
+        potential = PowerPotential(p)
+        expected = potential.inverse_mirror(potential.mirror(here) - 0.01 * g)
+        torch.testing.assert_close(w.detach(), expected, rtol=1e-11, atol=0)
+        assert ("dual" in optimizer.state.get(w, {})) == (p != 2)
+        here = w.detach().clone()
+
+
+def test_groups_have_their_own_p_and_a_late_group_joins() -> None:
+    a, b, c = parameter(3, 3), parameter(3, seed=1), parameter(3, seed=2)
+    optimizer = MirrorDescent([{"params": [a], "p": 3.0}, {"params": [b], "p": 2}], lr=0.01, p=1.5)
+    optimizer.add_param_group({"params": [c]})
+    starts = [x.detach().clone() for x in (a, b, c)]
+    grads = [give_gradient(x, k) for k, x in enumerate((a, b, c))]
+    optimizer.step()
+    for x, start, g, p in zip((a, b, c), starts, grads, (3.0, 2.0, 1.5), strict=True):
+        potential = PowerPotential(p)
+        image = potential.inverse_mirror(potential.mirror(start[None]) - 0.01 * g[None])[0]
+        torch.testing.assert_close(x.detach(), image.reshape(x.shape), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("p", [1.5, 3.0])
+def test_the_schatten_potential_moves_singular_values(p: float) -> None:
+    w = parameter(2, 5, 4)
+    start, g = w.detach().clone(), give_gradient(w, 0)
+    MirrorDescent([w], lr=0.1, p=p, potential="schatten", normalize="run").step()
+    for k in range(2):
+        U, s, Vh = torch.linalg.svd(start[k], full_matrices=False)
+        sigma = torch.linalg.svdvals(g[k])
+        q = p / (p - 1)
+        dual = U @ torch.diag(s ** (p - 1)) @ Vh - 0.1 * g[k] / (sigma**q).sum() ** (1 / q)
+        U, s, Vh = torch.linalg.svd(dual, full_matrices=False)
+        torch.testing.assert_close(w[k].detach(), U @ torch.diag(s ** (1 / (p - 1))) @ Vh, rtol=1e-9, atol=1e-12)
+
+
+def test_the_schatten_potential_is_the_entrywise_one_on_diagonals_and_idle_at_rest() -> None:
+    a, b = (
+        nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
+        nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
+    )
+    schatten, power = MirrorDescent([a], lr=0.1, p=3.0, potential="schatten"), MirrorDescent([b], lr=0.1, p=3.0)
+    for optimizer, w in ((schatten, a), (power, b)):
+        w.grad = torch.diag(torch.tensor([1.0, -2.0, 0.5]).double())
+        optimizer.step()
+    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+    a.grad.zero_()
+    here = a.detach().clone()
+    for _ in range(20):
+        schatten.step()
+    assert torch.equal(a, here)
+
+
+def test_tensor_lr_schedules_and_grad_scaler() -> None:
+    a, b = parameter(5, 4, dtype=torch.float32), parameter(5, 4, dtype=torch.float32)
+    ours, theirs = MirrorDescent([a], lr=torch.tensor(0.125), p=1.5), MirrorDescent([b], lr=0.125, p=1.5)
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (ours, theirs)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    for k in range(4):
+        give_gradient(a, k)
+        b.grad = a.grad.clone()
+        if k == 2:
+            b.grad[0, 0] = math.inf
+        scaler.scale(torch.zeros((), requires_grad=True))  # makes its scale
+        b.grad *= scaler.get_scale()
+        scaler.step(theirs)
+        scaler.update()
+        if k != 2:
+            ours.step()
+        for schedule in schedules:
+            schedule.step()
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("settings", [{}, {"normalize": True}, {"momentum": 0.9, "weight_decay": 0.1}, {"dual_state": False}])
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_the_step_is_one_graph(settings: dict[str, Any]) -> None:
+    """Traced whole, without the compiler behind it: that takes seconds and is tested for the contract."""
+    torch._dynamo.reset()
+    ours, theirs = [[parameter(6, 5), parameter(5, seed=1)] for _ in range(2)]
+    graph, loop = MirrorDescent(ours, lr=torch.tensor(0.1), p=1.5, **settings), MirrorDescent(theirs, lr=0.1, p=1.5, **settings)
+    step = torch.compile(graph.step, fullgraph=True, backend="eager")
+    for k in range(3):
+        for a, b in zip(ours, theirs, strict=True):
+            b.grad = give_gradient(a, k)
+        step()
+        loop.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)  # the tensor lr is a float32
+
+
+def test_lr_from_sgd_moves_typical_weights_alike() -> None:
+    for p in (1.1, 1.5, 3.0):
+        w = nn.Parameter(torch.full((4,), 0.02, dtype=torch.float64))
+        w.grad = torch.full((4,), 0.01, dtype=torch.float64)
+        MirrorDescent([w], lr=lr_from_sgd(1e-3, p, 0.02), p=p).step()
+        np.testing.assert_allclose(0.02 - w.detach().numpy(), 1e-5, rtol=5e-3)  # first order in a step of 1/2000 of the weight
+    with pytest.raises(InputError, match=r"p=1\.0"):
+        lr_from_sgd(1e-3, 1.0, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"p": 1.0}, r"p is 1.0; the potential needs a number with 1 < p < inf"),
+        ({"p": math.inf}, "p is inf"),
+        ({"p": math.nan}, "p is nan"),
+        ({"p": "2"}, "p is '2'"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"momentum": -0.1}, "momentum is -0.1"),
+        ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"eps": -1.0}, "eps is -1.0"),
+        ({"dampening": math.nan}, "dampening is nan"),
+        ({"nesterov": True}, "nesterov is True; it needs a momentum"),
+        ({"decay_mode": "L2"}, "decay_mode is 'L2'; use one of 'dual', 'primal', 'l2'"),
+        ({"normalize": "layer"}, "normalize is 'layer'; use one of"),
+        ({"potential": "spectral"}, "potential is 'spectral'"),
+        ({"state_dtype": torch.bfloat16}, "state_dtype is torch.bfloat16"),
+        ({"foreach": True, "fused": True}, "foreach and fused are both True"),
+        ({"potential": "schatten"}, r"shape \(3,\) has no singular values; give it a group with potential='power'"),
+    ],
+)
+def test_refuses(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        MirrorDescent([parameter(3)], **settings)
+
+
+def test_refuses_fused_low_precision_mixed_global_norms_and_sparse_with_momentum() -> None:
+    with pytest.raises(InputError, match=r"fused is True .* is torch.bfloat16, and neither"):
+        MirrorDescent([parameter(3, dtype=torch.bfloat16)], fused=True)
+    a, b = parameter(3), parameter(3)
+    give_gradient(a, 0)
+    give_gradient(b, 0)
+    mixed = MirrorDescent([{"params": [a], "p": 1.5}, {"params": [b], "p": 3.0}], normalize="global")
+    with pytest.raises(InputError, match="different p or potential"):
+        mixed.step()
+    a.grad = a.grad.to_sparse()
+    with pytest.raises(InputError, match="sparse gradient moves its own entries alone"):
+        MirrorDescent([a], momentum=0.9).step()
+
+
+def test_warns_outside_the_usual_range_of_p() -> None:
+    with pytest.warns(UserWarning, match=r"1.01 <= p <= 10 is usual"):
+        MirrorDescent([parameter(3)], p=1.001)

@@ -1,0 +1,160 @@
+"""Every trainable parameter on one side, attention matrices recognised in what people train."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attsvm import AttentionData
+from attsvm.errors import InputError
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.optim.split import split_params
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def named(groups):
+    return {name: p for group in groups for name, p in zip(group["param_names"], group["params"], strict=True)}
+
+
+def huggingface(kind, **settings):
+    transformers = pytest.importorskip("transformers")
+    return getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**settings))
+
+
+MODELS = {
+    "Bert": ({"vocab_size": 50, **SMALL}, ["self.query.weight", "self.key.weight"], [None]),
+    "Llama": ({"vocab_size": 50, "num_key_value_heads": 1, **SMALL}, ["q_proj.weight", "k_proj.weight"], [None]),
+    "ViT": ({"image_size": 8, "patch_size": 4, **SMALL}, None, [None]),
+    "DistilBert": ({"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}, ["q_lin.weight", "k_lin.weight"], [None]),
+    "T5": ({"vocab_size": 50, "d_model": 16, "d_kv": 8, "num_heads": 2, "num_layers": 2, "d_ff": 32}, ["n.q.weight", "n.k.weight"], [None]),
+    "GPT2": (
+        {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0},
+        ["attn.c_attn.weight"],
+        [(3, -1)],  # Conv1D stores inputs by outputs: the blocks are columns
+    ),
+    "Phi3": (
+        {"vocab_size": 50, "num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, **SMALL},
+        ["qkv_proj.weight"],
+        [([16, 8, 8], -2)],  # grouped queries: two query heads, one key head, one value head
+    ),
+    "GPTNeoX": (
+        {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0, **SMALL},
+        ["query_key_value.weight"],
+        [(6, -2)],  # interleaved head by head: only heads are contiguous
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_hugging_face_models(kind):
+    settings, endings, blocks = MODELS[kind]
+    model = huggingface(kind, **settings)
+    split = split_params(model)
+    found, rest = named(split.attention), named(split.rest)
+    if endings is not None:
+        assert {next(e for e in endings if name.endswith(e)) for name in found} == set(endings)
+    assert len(found) == {"T5": 12}.get(kind, 2 if blocks[0] else 4)  # two layers; T5 has six attentions
+    assert [(g["blocks"], g["blocks_axis"]) if "blocks" in g else None for g in split.attention] == blocks
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    assert {id(p) for p in (*found.values(), *rest.values())} == trained
+    assert len(found) + len(rest) == len(trained)
+    assert all(model.get_parameter(name) is p for name, p in (*found.items(), *rest.items()))
+
+
+def test_torch_layers_and_roles():
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    assert set(named(split_params(layer).attention)) == {"self_attn.in_proj_weight"}
+    assert split_params(layer).attention[0]["blocks"] == 3
+    assert split_params(layer, blocks=None).attention[0].keys() == {"params", "param_names"}
+    heads = split_params(layer, roles=("query", "output"), blocks="heads").attention
+    assert [(g["param_names"], g["blocks"], g["blocks_axis"]) for g in heads] == [
+        (["self_attn.in_proj_weight"], 6, -2),
+        (["self_attn.out_proj.weight"], 2, -1),  # the heads of an output projection are its columns
+    ]
+    apart = nn.MultiheadAttention(8, 2, kdim=4, vdim=6)
+    assert set(named(split_params(apart).attention)) == {"q_proj_weight", "k_proj_weight"}
+    assert set(named(split_params(apart, roles=("value",)).attention)) == {"v_proj_weight"}
+
+
+@pytest.mark.parametrize("runs", [None, 3])
+def test_own_attention(runs):
+    data = AttentionData(tokens=np.ones((2, 3, 4)), queries=np.ones((2, 4)), labels=np.array([1, -1]))
+    split = split_params(Attention.cross(data, head=np.ones(4), runs=runs, train_head=True))
+    assert set(named(split.attention)) == {"W"}
+    assert set(named(split.rest)) == {"head.readout"}
+
+
+def test_blocks_make_a_fused_matrix_step_like_separate_ones():
+    fused = nn.MultiheadAttention(8, 2)
+    fused.in_proj_weight.grad = torch.randn(24, 8, generator=torch.Generator().manual_seed(0))
+    start, gradient = fused.in_proj_weight.detach().clone(), fused.in_proj_weight.grad.clone()
+    SteepestDescent(split_params(fused).attention, lr=1.0).step()
+    moved = (start - fused.in_proj_weight.detach()).reshape(3, 8, 8)
+    expected = gradient.reshape(3, 8, 8)
+    torch.testing.assert_close(moved, expected / torch.linalg.norm(expected, dim=(1, 2), keepdim=True), rtol=1e-5, atol=1e-6)
+
+
+def test_tied_once_frozen_nowhere_wrapped_models_alike():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = nn.Linear(8, 8)
+            self.attention = nn.ModuleDict({"query": nn.Linear(8, 8), "key": nn.Linear(8, 8), "value": nn.Linear(8, 8)})
+            self.attention["key"].weight = self.memory.weight
+            self.attention["value"].requires_grad_(False)
+
+    model = Tied()
+    split = split_params(model)
+    assert [m.parameter is p for m, p in zip(split.matrices, (model.memory.weight, model.attention["query"].weight), strict=True)] == [
+        True
+    ] * 2
+    assert len(split.others) == 3
+    assert split.frozen == ("attention.value.weight", "attention.value.bias")
+    assert len(split_params(nn.Sequential(model)).matrices) == 2
+
+
+def test_override_by_pattern_and_by_function():
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    assert set(named(split_params(layer, select=r"linear\d\.weight").attention)) == {"linear1.weight", "linear2.weight"}
+    also = split_params(layer, select=lambda name, tensor: True if name == "linear1.weight" else None)
+    assert set(named(also.attention)) == {"linear1.weight", "self_attn.in_proj_weight"}
+    less = split_params(
+        nn.Sequential(layer, nn.TransformerEncoderLayer(8, 2, 16)), select=lambda name, tensor: False if name[0] == "0" else None
+    )
+    assert set(named(less.attention)) == {"1.self_attn.in_proj_weight"}
+
+
+def test_the_table_counts_every_entry():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
+    text = str(split_params(model))
+    assert "attention  layers.*.self_attn.in_proj_weight   (24, 8)  x 2  query, key, value; 3 equal blocks of rows" in text
+    inside = 2 * 24 * 8
+    assert text.splitlines()[-1].startswith(f"{inside:,} entries in attention, {sum(p.numel() for p in model.parameters()) - inside:,} in")
+
+
+def test_groups_are_fresh_and_named_for_torch():
+    split = split_params(nn.TransformerEncoderLayer(8, 2, 16))
+    optimizer = torch.optim.AdamW(split.attention, lr=0.1)
+    assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["self_attn.in_proj_weight"]
+    assert "lr" not in split.attention[0]
+
+
+def test_refusals_name_what_was_looked_for():
+    mlp = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(
+        InputError,
+        match=r"no query or key matrix was found among the 2 .* of Sequential \(its matrices: 0.weight\): looked for query, q_proj",
+    ):
+        split_params(mlp)
+    with pytest.raises(InputError, match=r"select, 'query', chose nothing"):
+        split_params(mlp, select="query")
+    with pytest.raises(InputError, match="no regular expression"):
+        split_params(mlp, select="(")
+    with pytest.raises(InputError, match="roles is"):
+        split_params(mlp, roles=("keys",))
+    with pytest.raises(InputError, match="blocks is 'head'"):
+        split_params(mlp, blocks="head")

@@ -1,0 +1,142 @@
+"""What each of two gloo processes does in ``test_distributed.py``; run as ``two_processes.py RANK FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
+
+STEPS = 20
+BATCH = 6
+
+
+class Net(nn.Module):
+    """Odd sizes, so that shards differ; a matrix of one row, so that one process holds nothing of it."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.attention = nn.MultiheadAttention(6, 2, bias=False, batch_first=True)  # a key bias has no gradient but roundings
+        self.wide = nn.Linear(6, 5)
+        self.last = nn.Linear(5, 1)
+        with torch.no_grad():
+            for parameter in self.parameters():  # no zeros: biases too take part at p = 1.1
+                parameter.uniform_(0.1, 0.5, generator=generator).mul_((torch.rand(parameter.shape, generator=generator) < 0.5) * 2 - 1)
+
+    def forward(self, x):
+        out, _ = self.attention(x, x, x, need_weights=False)
+        return self.last(torch.tanh(self.wide(out))).mean(dim=1)
+
+
+def matrices_only(net, **settings):
+    split = split_params(net, select=lambda name, tensor: tensor.ndim > 1)
+    return CombinedOptimizer([SteepestDescent(split.attention, **settings), torch.optim.SGD(split.rest, lr=0.01)])
+
+
+OPTIMIZERS = {
+    **{
+        f"mirror p={p} normalize={normalize}": lambda net, p=p, normalize=normalize: MirrorDescent(
+            net.parameters(), p=p, lr=0.01 if normalize is None else 0.002, normalize=normalize
+        )
+        for p in (1.5, 1.1)
+        for normalize in (None, "tensor", "global")
+    },
+    "mirror with momentum and decay": lambda net: MirrorDescent(net.parameters(), p=1.5, lr=0.01, momentum=0.9, weight_decay=0.01),
+    "steepest fro": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Frobenius()),
+    "steepest sign": lambda net: SteepestDescent(net.parameters(), lr=0.002, norm=Lp(float("inf")), momentum=0.9),
+    "steepest l3": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(3)),
+    "steepest l3 unnormalised": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(3), normalize=False),
+    "steepest coordinate": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(1)),
+    "steepest spectral": lambda net: matrices_only(net, lr=0.01, norm=Spectral(), momentum=0.9),
+    "steepest schatten": lambda net: matrices_only(net, lr=0.01, norm=Schatten(3)),
+    "steepest nuclear": lambda net: matrices_only(net, lr=0.01, norm=Nuclear()),
+    "split": lambda net: combined(net),
+}
+
+
+def combined(net):
+    split = split_params(net)
+    return CombinedOptimizer(
+        [MirrorDescent(split.attention, p=1.1, lr=0.002, normalize="tensor", momentum=0.5), torch.optim.AdamW(split.rest, lr=1e-3)]
+    )
+
+
+def batch(step, dtype):
+    return torch.randn(BATCH, 4, 6, generator=torch.Generator().manual_seed(100 + step)).to(dtype)
+
+
+class Fleet(nn.ModuleDict):
+    """One network for every optimiser, in one model: what a step costs in messages is paid once."""
+
+    def __init__(self, names):
+        super().__init__({str(index): Net() for index, _ in enumerate(names)})
+        self.to(dtype(names[0]))
+
+    def forward(self, x):
+        return sum((net(x) - 1).square().mean() for net in self.values())
+
+
+def dtype(name):
+    """Singular vectors of nearly singular gradients amplify roundings; float64 keeps those away from what is compared."""
+    return torch.float64 if name in ("steepest spectral", "steepest schatten", "steepest nuclear") else torch.float32
+
+
+def train(fleet, optimizers, steps, rows=slice(None)):
+    for step in steps:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        fleet(batch(step, next(fleet.parameters()).dtype)[rows]).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def fleets():
+    kinds = {}
+    for name in OPTIMIZERS:
+        kinds.setdefault(dtype(name), []).append(name)
+    for names in kinds.values():
+        fleet = Fleet(names)
+        yield names, fleet, [OPTIMIZERS[name](net) for name, net in zip(names, fleet.values(), strict=True)]
+
+
+def main(rank, folder):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    mine = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
+    results = {}
+    for names, fleet, optimizers in fleets():
+        train(DistributedDataParallel(fleet), optimizers, range(STEPS), mine)
+        for name, net in zip(names, fleet.values(), strict=True):
+            results[f"ddp, {name}"] = [p.detach().clone() for p in net.parameters()]
+    for names, fleet, _ in fleets():
+        fully_shard(fleet, mesh=mesh)
+        optimizers = [OPTIMIZERS[name](net) for name, net in zip(names, fleet.values(), strict=True)]
+        train(fleet, optimizers, range(STEPS // 2), mine)
+        if "split" in names:
+            net, optimizer = fleet[str(names.index("split"))], optimizers[names.index("split")]
+            saved = {"net": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            checkpoint.save(saved, checkpoint_id=folder / "checkpoint")
+        train(fleet, optimizers, range(STEPS // 2, STEPS), mine)
+        for name, net in zip(names, fleet.values(), strict=True):
+            results[f"fsdp, {name}"] = [p.full_tensor().detach() for p in net.parameters()]
+    if rank == 0:
+        torch.save(results, folder / "results.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
