@@ -22,8 +22,9 @@ def test_python_blocks_run(page, capsys):
 
 def test_the_norms_page_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/norms.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    scope: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "docs/norms.md", "exec"), {})
+        exec(compile(block, "docs/norms.md", "exec"), scope)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5  # one per norm, two of the batch
     assert lines[3].startswith("1000 ")  # every instance is optimal
