@@ -38,3 +38,10 @@ def test_the_optimisers_page_runs(capsys):
     assert "attention/margin" in capsys.readouterr().out
     groups = scope["optimizer"].param_groups  # type: ignore[attr-defined]
     assert all(group["lr"] < 1e-9 for group in groups)  # the schedule has ended for both members
+
+
+def test_the_models_page_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "docs/models.md", "exec"), {})
+    assert 0 < float(capsys.readouterr().out) < 0.05

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from attsvm.data import AttentionData
+from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
-from attsvm.models import Attention, LinearHead
+from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, PromptAttention
 from attsvm.optim import SteepestDescent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch.optim import Optimizer
 
+    from attsvm.dynamics.autograd import Schedule
     from attsvm.dynamics.engine import Engine
 
 Backend = Literal["auto", "compiled", "autograd"]
@@ -27,19 +32,20 @@ class Plan:
     """The engine that will train and the reason for it.
 
     Attributes:
-        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head) or ``autograd`` (everything else).
+        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head), ``factored`` (factors K and Q) or ``autograd``
+            (everything else).
         reason: one sentence.
         gram_cost: estimated microseconds per step and run of the Gram kernel on one core; None where it does not apply.
         ragged_cost: the same for the ragged kernel.
     """
 
-    engine: Literal["gram", "ragged", "autograd"]
+    engine: Literal["gram", "ragged", "factored", "autograd"]
     reason: str
     gram_cost: float | None = None
     ragged_cost: float | None = None
 
 
-def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto") -> Plan:
+def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto", schedule: Schedule | None = None) -> Plan:
     """Choose the engine.
 
     Raises:
@@ -53,12 +59,18 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
             raise InputError("the optimizer holds a parameter that the model does not have; build it from this model's parameters()")
     if backend == "autograd":
         return Plan("autograd", "autograd was asked for")
-    obstacle = _obstacle(model, optimizer)
+    obstacle = _obstacle(model, optimizer, schedule)
     if obstacle is not None:
         if backend == "compiled":
             raise InputError(f"no compiled kernel applies because {obstacle}; use backend='auto' or 'autograd'")
         return Plan("autograd", f"no compiled kernel applies because {obstacle}")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
+    if type(model) is FactoredAttention:
+        return Plan("factored", "the weights are factors K and Q")
+    if model.reading.keys is not None:
+        if gram is None:
+            return Plan("autograd", "the head reads other features than the attention, and the Gram matrices would not fit into memory")
+        return Plan("gram", "the head reads other features than the attention", gram)
     if trains_head(model, optimizer):
         return Plan("ragged", "the head is trained, so scores change with every step", ragged_cost=ragged)
     if gram is None:
@@ -68,13 +80,20 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
     return Plan("ragged", "the instance is large: a pass over its tokens is cheaper than a product with its Gram matrix", gram, ragged)
 
 
-def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: Optimizer) -> Engine:
+def make_engine(
+    chosen: Plan,
+    model: Attention,
+    data: AttentionData,
+    optimizer: Optimizer,
+    step_scale: Mapping[str, FloatArray] | None = None,
+    schedule: Schedule | None = None,
+) -> Engine:
     """The engine of a plan, at the model's present parameters. Imports numba only for a compiled one."""
-    model.sequences(data.take([0]))  # refuses data that does not belong to the model
     if chosen.engine == "autograd":
         from attsvm.dynamics.autograd import AutogradEngine
 
-        return AutogradEngine(model, data, optimizer)
+        return AutogradEngine(model, data, optimizer, step_scale, schedule)
+    model.sequences(data.take([0]))  # refuses data that does not belong to the model
     from attsvm.dynamics.engine import Setup
 
     runs = model.runs or 1
@@ -82,18 +101,38 @@ def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: 
     head = readout[:, :-1] if model.head.has_intercept else readout
     intercept = readout[:, -1] if model.head.has_intercept else torch.zeros_like(readout[:, 0])
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    mine: dict[str, Any] = groups[id(model.W)]
+    weight = next(iter(model.weights.values()))
+    mine: dict[str, Any] = groups[id(weight)]
     other: dict[str, Any] | None = groups.get(id(model.head.readout))
+    scales = step_scale or {}
+
+    def rates(group: dict[str, Any], parameter: str) -> FloatArray:
+        lr = np.asarray(group["lr"].detach().cpu() if isinstance(group["lr"], torch.Tensor) else group["lr"], dtype=np.float64)
+        return np.array(np.broadcast_to(lr * scales.get(parameter, 1.0), (runs,)))
+
+    losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective] * runs
     setup = Setup(
-        W=model.W.detach().numpy().reshape(runs, *model.W.shape[-2:]).copy(),
+        W=model.combined().detach().numpy().reshape(runs, *model.combined().shape[-2:]).copy(),
         head=head.numpy().copy(),
         intercept=intercept.numpy().copy(),
-        lr=float(mine["lr"]),
+        lr=rates(mine, next(iter(model.weights))),
         normalize=bool(mine["normalize"]),
-        head_lr=None if other is None else float(other["lr"]),
+        loss=np.array([loss.code for loss in losses], dtype=np.int64),
+        head_lr=None if other is None else rates(other, "head.readout"),
         head_normalize=other is None or bool(other["normalize"]),
         has_intercept=model.head.has_intercept,
+        schedule=None if schedule is None or isinstance(schedule, LRScheduler) else schedule,
+        keys=model.reading.keys,
+        prompt=model.reading.prompt,
     )
+    if isinstance(model, FactoredAttention):
+        from attsvm.dynamics.factored import FactorEngine, FactorSetup
+
+        members = [(name, groups[id(parameter)]) for name, parameter in model.weights.items()]
+        K, Q = (np.array(part.detach().numpy().reshape(runs, *part.shape[-2:])) for part in model.factors())
+        pair = [rates(group, name) for name, group in members] * (2 // len(members))
+        flags = np.array([bool(group["normalize"]) for _, group in members] * (2 // len(members)))
+        return FactorEngine(data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, model.penalty))
     if chosen.engine == "gram":
         from attsvm.dynamics.gram import GramEngine
 
@@ -104,26 +143,44 @@ def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: 
 
 
 def trains_head(model: Attention, optimizer: Optimizer) -> bool:
-    """Whether the head is among the optimiser's parameters."""
-    return any(parameter is model.head.readout for group in optimizer.param_groups for parameter in group["params"])
+    """Whether a linear head is among the optimiser's parameters."""
+    readout = getattr(model.head, "readout", None)
+    return readout is not None and any(parameter is readout for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _obstacle(model: Attention, optimizer: Optimizer) -> str | None:
+def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None) -> str | None:
     """Why no compiled kernel applies, or None."""
-    if type(model) is not Attention or type(model.head) is not LinearHead:
-        return "the model is not Attention with a LinearHead"
+    if type(model) not in (Attention, FactoredAttention, PromptAttention) or type(model.head) is not LinearHead:
+        return "the parameters are not W, K and Q, or one prompt under a LinearHead"
+    factored = type(model) is FactoredAttention
+    if factored and trains_head(model, optimizer):
+        return "the head is trained beside factors"
+    if model.reading.labels is not None:
+        return "every position is a query"
+    if model.reading.keys is not None and trains_head(model, optimizer):
+        return "the head reads other features than the attention"
+    if model.penalty and not factored:
+        return "the weights are penalised"
+    losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective]
+    if any(loss.code < 0 for loss in losses):
+        return "the kernels do not know the loss"
+    if isinstance(schedule, LRScheduler):
+        return "the schedule is a torch scheduler and not a function of the step"
     if type(optimizer) is not SteepestDescent:
         return f"the optimizer is {type(optimizer).__name__}, not SteepestDescent"
-    if any(type(group["norm"]) is not Frobenius for group in optimizer.param_groups):
+    extras = [name for name in ("momentum", "weight_decay", "maximize") if any(group.get(name) for group in optimizer.param_groups)]
+    if extras:
+        return f"the optimizer has {' and '.join(extras)}"
+    if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
         return "the norm is not Frobenius"
-    if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups):
-        return "the optimizer has momentum or weight decay, or maximises"
     if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
         return "the step is Polyak's, or the weights are cut into blocks"
-    if model.W.dtype != torch.float64 or model.W.device.type != "cpu":
-        return f"the weights are {model.W.dtype} on {model.W.device}, not float64 on the CPU"
-    if not any(parameter is model.W for group in optimizer.param_groups for parameter in group["params"]):
-        return "the optimizer does not train W"
+    weights = list(model.weights.values())
+    if weights[0].dtype != torch.float64 or weights[0].device.type != "cpu":
+        return f"the weights are {weights[0].dtype} on {weights[0].device}, not float64 on the CPU"
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if any(id(weight) not in trained for weight in weights):
+        return f"the optimizer does not train {' and '.join(model.weights)}"
     if not all(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"]):
         return "a parameter of the optimizer does not require gradients"
     return None
