@@ -168,9 +168,8 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return "the schedule is a torch scheduler and not a function of the step"
     if type(optimizer) is not SteepestDescent:
         return f"the optimizer is {type(optimizer).__name__}, not SteepestDescent"
-    extras = [name for name in ("momentum", "weight_decay", "maximize") if any(group.get(name) for group in optimizer.param_groups)]
-    if extras:
-        return f"the optimizer has {' and '.join(extras)}"
+    if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups):
+        return "the optimizer has momentum or weight decay, or maximises"
     if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
         return "the norm is not Frobenius"
     if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):

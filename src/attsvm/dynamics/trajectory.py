@@ -140,10 +140,10 @@ class DirectionWithin:
 
     def certified(self, W: ArrayLike) -> FloatArray:
         """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact solutions."""
-        single = hasattr(self.target, "W") and hasattr(self.target, "gap")
-        several = not single and isinstance(self.target, Sequence) and all(hasattr(item, "gap") for item in self.target)
+        several = isinstance(self.target, Sequence) and all(hasattr(item, "gap") for item in self.target)
+        single = not several and hasattr(self.target, "W") and hasattr(self.target, "gap")
         solutions = [self.target] if single else list(self.target) if several else []
-        if any(solution.slack is not None or not np.isclose(solution.norm, np.linalg.norm(solution.W)) for solution in solutions):
+        if any(each.slack is not None or each.geometry != Frobenius() or each.status == "infeasible" for each in solutions):
             raise InputError(
                 "a certified direction gap needs hard-margin solutions of the Frobenius norm that exist; pass other weights as arrays"
             )
