@@ -66,10 +66,12 @@ __all__ = [
     "Spectral",
     "Trajectory",
     "__version__",
+    "claims",
     "datasets",
     "decoder_margins",
     "dynamics",
     "errors",
+    "experiments",
     "finite_component",
     "geometry",
     "graph_margins",
@@ -102,7 +104,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import datasets, dynamics, errors, geometry, models, optim, report, runs, selection, sklearn, solvers
+    from attsvm import claims, datasets, dynamics, errors, experiments, geometry, models, optim, report, runs, selection, sklearn, solvers
     from attsvm.data import AttentionData
     from attsvm.dynamics import LogSpaced, Trajectory, train
     from attsvm.errors import AttsvmError, InputError

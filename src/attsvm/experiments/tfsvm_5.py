@@ -209,7 +209,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "convergence",
             "Where gradient descent ends",
-            "Over-parameterisation (large d) makes the global solution the only one that attracts; more sequences or tokens do the opposite. "
+            "Over-parameterisation (large d) leaves the global solution as the only one that attracts; more sequences or tokens do not. "
             "Grey dashes: share of instances whose optimal tokens can be selected at all.",
             "The share of global convergence rises with d to near 100 % and falls with n and T, while nearly all runs end locally optimal.",
         )
