@@ -24,5 +24,5 @@ def summing_kernel(function: Function) -> Function:
 
 
 def parallel_kernel(function: Function) -> Function:
-    """Like :func:`kernel`, with ``numba.prange`` loops spread over the cores; see :func:`attsvm.dynamics.kernels.threads_for`."""
+    """Like :func:`kernel`, with ``numba.prange`` loops spread over the cores; see :func:`attsvm.models.kernels.threads_for`."""
     return cast("Function", numba.njit(cache=True, nogil=True, parallel=True)(function))

@@ -45,7 +45,7 @@ def test_batched_run_equals_each_run_alone_and_the_plain_loop(backend: str, refe
 
 def test_twenty_thousand_steps_keep_twelve_digits() -> None:
     data, v = unit_sphere(6, 8, 10, seed=[3, 4])
-    setup = Setup(np.zeros((2, 10, 10)), v, np.zeros(2), 0.1, True)
+    setup = Setup(np.zeros((2, 10, 10)), v, np.zeros(2), np.full(2, 0.1), True, np.zeros(2, dtype=np.int64))
     gram, ragged = GramEngine(data, setup), RaggedEngine(data, setup)
     for engine in (gram, ragged):
         engine.advance(0, 20_000)
@@ -55,7 +55,7 @@ def test_twenty_thousand_steps_keep_twelve_digits() -> None:
 def test_engines_agree_on_ragged_data(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
     data, v = ragged_data
     W0 = np.random.default_rng(5).standard_normal((5, 4))
-    setup = Setup(W0[None], v[None], np.array([0.4]), 0.1, True)
+    setup = Setup(W0[None], v[None], np.array([0.4]), np.array([0.1]), True, np.zeros(1, dtype=np.int64))
     auto = run(data, v, 500, init=W0, intercept=0.4, backend="autograd")
     for engine in (GramEngine(data, setup), RaggedEngine(data, setup)):
         step = 0

@@ -4,6 +4,6 @@ from attsvm.dynamics.planning import Plan, plan
 from attsvm.dynamics.records import LogSpaced, Record
 from attsvm.dynamics.state import TrainState
 from attsvm.dynamics.train import train
-from attsvm.dynamics.trajectory import Trajectory, direction_gap
+from attsvm.dynamics.trajectory import DirectionWithin, Trajectory, direction_gap
 
-__all__ = ["LogSpaced", "Plan", "Record", "TrainState", "Trajectory", "direction_gap", "plan", "train"]
+__all__ = ["DirectionWithin", "LogSpaced", "Plan", "Record", "TrainState", "Trajectory", "direction_gap", "plan", "train"]

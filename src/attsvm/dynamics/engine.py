@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,17 +15,29 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 class Setup:
     """What a compiled kernel starts from. Every array has a leading run axis, of length one for a model without runs.
 
-    ``head_lr`` is None when the head is not trained; ``has_intercept`` says whether the intercept is trained with it.
+    ``lr`` and ``head_lr`` hold the step length of every run, before the factor of ``schedule``; ``head_lr`` is None when the head is
+    not trained. ``has_intercept`` says whether the intercept is trained with it. ``loss`` holds the code of every run's loss. With
+    ``keys`` the weights see the mapped tokens, and with ``prompt`` every query counts as a one.
     """
 
     W: FloatArray
     head: FloatArray
     intercept: FloatArray
-    lr: float
+    lr: FloatArray
     normalize: bool
-    head_lr: float | None = None
+    loss: IntArray
+    head_lr: FloatArray | None = None
     head_normalize: bool = True
     has_intercept: bool = True
+    schedule: Callable[[int], float] | None = None
+    keys: FloatArray | None = None
+    prompt: bool = False
+
+    def factors(self, step: int, count: int) -> FloatArray:
+        """Factors of the step length for ``count`` steps from ``step`` on."""
+        if self.schedule is None:
+            return np.ones(count)
+        return np.array([float(self.schedule(k)) for k in range(step, step + count)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +51,7 @@ class Look:
     W: FloatArray
     head: FloatArray
     intercept: FloatArray
+    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 class Engine(Protocol):

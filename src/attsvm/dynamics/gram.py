@@ -18,9 +18,10 @@ import numba
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs, kernels
+from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
 from attsvm.jit import kernel, parallel_kernel
+from attsvm.models import kernels
 
 _LANES = 8
 _CANCELLED = 1e-2  # below this share of its own diagonal, the quadratic form is taken again as the norm of an explicit matrix
@@ -35,7 +36,7 @@ class GramEngine:
         count = setup.W.shape[0]
         instances = [data.instance(r) for r in range(count)] if data.batch_shape else [data]
         self._width = -(-max(int(one.mask.sum()) for one in instances) // _LANES) * _LANES
-        packed = [_pack(one, self._width) for one in instances]
+        packed = [_pack(one, setup, self._width) for one in instances]
         self._K, self._tokens, self._at, self._queries, self._positions, self._offsets = (
             np.stack(part) for part in zip(*packed, strict=True)
         )
@@ -67,7 +68,8 @@ class GramEngine:
         with kernels.threads_for(self._cost * count * len(self._logits)):
             _advance(
                 self._K, self._tokens, self._queries, self._offsets, self._score, self._shift,
-                self._logits, self._coefficients, self.stopped_at, *self._scratch, step, count, self._setup.lr, self._setup.normalize,
+                self._logits, self._coefficients, self.stopped_at, *self._scratch, self._setup.loss,
+                step, self._setup.factors(step, count), self._setup.lr, self._setup.normalize,
             )  # fmt: skip
 
     def look(self) -> Look:
@@ -77,7 +79,7 @@ class GramEngine:
         selected, probability = np.empty((runs, n), dtype=np.int64), np.empty((runs, n))
         _look(
             self._K, self._tokens, self._queries, self._offsets, self._positions, self._score, self._shift,
-            self._logits, loss, log_norm, selected, probability,
+            self._logits, self._setup.loss, loss, log_norm, selected, probability,
         )  # fmt: skip
         return Look(loss, selected, probability, log_norm, self.weights(), self._setup.head, self._setup.intercept)
 
@@ -104,23 +106,26 @@ class GramEngine:
         self.stopped_at = np.array(arrays["stopped_at"])
 
 
-def _pack(data: AttentionData, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray]:
+def _pack(data: AttentionData, setup: Setup, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray]:
     """Gram matrix, centred tokens, their queries, all queries, positions and offsets of one instance, zeros up to ``width`` tokens."""
     sequence, position = np.nonzero(data.mask)
-    tokens = np.zeros((width, data.d_x))
-    tokens[: len(sequence)] = centred_tokens(data)[sequence, position]
-    at = np.zeros((width, data.d_z))
-    at[: len(sequence)] = data.queries[sequence]
+    keys = centred_tokens(data)[sequence, position]
+    keys = keys if setup.keys is None else keys @ setup.keys.T
+    queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
+    tokens = np.zeros((width, keys.shape[1]))
+    tokens[: len(sequence)] = keys
+    at = np.zeros((width, queries.shape[1]))
+    at[: len(sequence)] = queries[sequence]
     positions = np.zeros(width, dtype=np.int64)
     positions[: len(sequence)] = position
     gram = (tokens @ tokens.T) * (at @ at.T)
-    return gram, tokens, at, np.array(data.queries), positions, kernels.offsets_of(data.lengths)
+    return gram, tokens, at, queries, positions, kernels.offsets_of(data.lengths)
 
 
 @kernel
 def _gradient(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, score: FloatArray, shift: FloatArray, a: FloatArray,
-    work: FloatArray, rows: FloatArray, winners: IntArray,
+    work: FloatArray, rows: FloatArray, winners: IntArray, loss: int,
 ) -> tuple[float, float]:  # fmt: skip
     """Writes ascent coefficients to ``work[0]`` (largest magnitude one) and their product with ``K`` to ``work[1]``.
 
@@ -141,10 +146,13 @@ def _gradient(
         Z[i], ratio[i] = kernels.weigh(S, Q, g, offsets[i], offsets[i + 1], winners[i])
         u[i] = score[winners[i]] + shift[i] - factor[i] * ratio[i]
         part[i] = -abs(u[i])
-    kernels.exp_into(part, factor, 0, n)
+    if loss == 0:
+        kernels.exp_into(part, factor, 0, n)
+    else:
+        factor[:] = 0.0
     largest = -np.inf
     for i in range(n):
-        mild[i] = top[i] - max(u[i], 0.0)
+        mild[i] = top[i] + kernels.log_slope_top(u[i], loss)
         largest = max(largest, mild[i])
     if largest == -np.inf:
         return 0.0, -np.inf
@@ -188,29 +196,31 @@ def _explicit_norm(b: FloatArray, tokens: FloatArray, queries: FloatArray, offse
 def _advance(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, score: FloatArray, shift: FloatArray,
     logits: FloatArray, taken: FloatArray, stopped_at: IntArray,
-    work: FloatArray, rows: FloatArray, winners: IntArray, first: int, count: int, lr: float, normalize: bool,
+    work: FloatArray, rows: FloatArray, winners: IntArray, loss: IntArray,
+    first: int, factors: FloatArray, lr: FloatArray, normalize: bool,
 ) -> None:  # fmt: skip
     for r in numba.prange(logits.shape[0]):
         if stopped_at[r] < 0:
             k = min(np.int64(r), K.shape[0] - 1)  # prange counts in unsigned integers
             stopped_at[r] = _descend(
                 K[k], tokens[k], queries[k], offsets[k], score[r], shift[r], logits[r], taken[r],
-                work[r], rows[r], winners[r], first, count, lr, normalize,
+                work[r], rows[r], winners[r], loss[r], first, factors, lr[r], normalize,
             )  # fmt: skip
 
 
 @kernel
 def _descend(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, score: FloatArray, shift: FloatArray,
-    a: FloatArray, taken: FloatArray, work: FloatArray, rows: FloatArray, winners: IntArray,
-    first: int, count: int, lr: float, normalize: bool,
+    a: FloatArray, taken: FloatArray, work: FloatArray, rows: FloatArray, winners: IntArray, loss: int,
+    first: int, factors: FloatArray, lr: float, normalize: bool,
 ) -> int:  # fmt: skip
     """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
-    for step in range(first, first + count):
-        norm, log_factor = _gradient(K, tokens, queries, offsets, score, shift, a, work, rows, winners)
+    for k in range(factors.shape[0]):
+        norm, log_factor = _gradient(K, tokens, queries, offsets, score, shift, a, work, rows, winners, loss)
         if norm == 0.0:
-            return step
-        length = lr / norm if normalize else lr * math.exp(log_factor) / shift.shape[0]
+            return first + k
+        own = lr * factors[k]
+        length = own / norm if normalize else own * math.exp(log_factor) / shift.shape[0]
         kernels.add_one(a, length, work[1])
         kernels.add_one(taken, length, work[0])
     return -1
@@ -219,7 +229,7 @@ def _descend(
 @kernel
 def _look(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, positions: IntArray, score: FloatArray, shift: FloatArray,
-    logits: FloatArray, loss: FloatArray, log_norm: FloatArray, selected: IntArray, probability: FloatArray,
+    logits: FloatArray, kind: IntArray, loss: FloatArray, log_norm: FloatArray, selected: IntArray, probability: FloatArray,
 ) -> None:  # fmt: skip
     n = shift.shape[1]
     work = np.zeros((7, K.shape[1]))
@@ -227,11 +237,11 @@ def _look(
     winners = np.zeros(n, dtype=np.int64)
     for r in range(logits.shape[0]):
         k = r if K.shape[0] > 1 else 0
-        norm, log_factor = _gradient(K[k], tokens[k], queries[k], offsets[k], score[r], shift[r], logits[r], work, rows, winners)
+        norm, log_factor = _gradient(K[k], tokens[k], queries[k], offsets[k], score[r], shift[r], logits[r], work, rows, winners, kind[r])
         log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
         total = 0.0
         for i in range(n):
-            total += kernels.logistic(rows[1, i])
+            total += kernels.loss_value(rows[1, i], kind[r])
             selected[r, i] = positions[k, winners[i]]
             probability[r, i] = 1.0 / rows[0, i]
         loss[r] = total / n

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from attsvm.data import AttentionData
+from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
-from attsvm.models import Attention, LinearHead
+from attsvm.models import Attention, LinearHead, PerRun, PromptAttention
 from attsvm.optim import SteepestDescent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch.optim import Optimizer
 
+    from attsvm.dynamics.autograd import Schedule
     from attsvm.dynamics.engine import Engine
 
 Backend = Literal["auto", "compiled", "autograd"]
@@ -39,7 +44,9 @@ class Plan:
     ragged_cost: float | None = None
 
 
-def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto") -> Plan:
+def plan(
+    model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto", schedule: Schedule | None = None
+) -> Plan:
     """Choose the engine.
 
     Raises:
@@ -53,12 +60,16 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
             raise InputError("the optimizer holds a parameter that the model does not have; build it from this model's parameters()")
     if backend == "autograd":
         return Plan("autograd", "autograd was asked for")
-    obstacle = _obstacle(model, optimizer)
+    obstacle = _obstacle(model, optimizer, schedule)
     if obstacle is not None:
         if backend == "compiled":
             raise InputError(f"no compiled kernel applies because {obstacle}; use backend='auto' or 'autograd'")
         return Plan("autograd", f"no compiled kernel applies because {obstacle}")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
+    if model.reading.keys is not None:
+        if gram is None:
+            return Plan("autograd", "the head reads other features than the attention, and the Gram matrices would not fit into memory")
+        return Plan("gram", "the head reads other features than the attention", gram)
     if trains_head(model, optimizer):
         return Plan("ragged", "the head is trained, so scores change with every step", ragged_cost=ragged)
     if gram is None:
@@ -68,13 +79,20 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
     return Plan("ragged", "the instance is large: a pass over its tokens is cheaper than a product with its Gram matrix", gram, ragged)
 
 
-def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: Optimizer) -> Engine:
+def make_engine(
+    chosen: Plan,
+    model: Attention,
+    data: AttentionData,
+    optimizer: Optimizer,
+    step_scale: Mapping[str, FloatArray] | None = None,
+    schedule: Schedule | None = None,
+) -> Engine:
     """The engine of a plan, at the model's present parameters. Imports numba only for a compiled one."""
-    model.sequences(data.take([0]))  # refuses data that does not belong to the model
     if chosen.engine == "autograd":
         from attsvm.dynamics.autograd import AutogradEngine
 
-        return AutogradEngine(model, data, optimizer)
+        return AutogradEngine(model, data, optimizer, step_scale, schedule)
+    model.sequences(data.take([0]))  # refuses data that does not belong to the model
     from attsvm.dynamics.engine import Setup
 
     runs = model.runs or 1
@@ -82,17 +100,29 @@ def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: 
     head = readout[:, :-1] if model.head.has_intercept else readout
     intercept = readout[:, -1] if model.head.has_intercept else torch.zeros_like(readout[:, 0])
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    mine: dict[str, Any] = groups[id(model.W)]
+    ((name, weight),) = model.weights.items()
+    mine: dict[str, Any] = groups[id(weight)]
     other: dict[str, Any] | None = groups.get(id(model.head.readout))
+    scales = step_scale or {}
+
+    def rates(group: dict[str, Any], parameter: str) -> FloatArray:
+        lr = np.asarray(group["lr"].detach().cpu() if isinstance(group["lr"], torch.Tensor) else group["lr"], dtype=np.float64)
+        return np.array(np.broadcast_to(lr * scales.get(parameter, 1.0), (runs,)))
+
+    losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective] * runs
     setup = Setup(
-        W=model.W.detach().numpy().reshape(runs, *model.W.shape[-2:]).copy(),
+        W=weight.detach().numpy().reshape(runs, *weight.shape[-2:]).copy(),
         head=head.numpy().copy(),
         intercept=intercept.numpy().copy(),
-        lr=float(mine["lr"]),
+        lr=rates(mine, name),
         normalize=bool(mine["normalize"]),
-        head_lr=None if other is None else float(other["lr"]),
+        loss=np.array([loss.code for loss in losses], dtype=np.int64),
+        head_lr=None if other is None else rates(other, "head.readout"),
         head_normalize=other is None or bool(other["normalize"]),
         has_intercept=model.head.has_intercept,
+        schedule=None if schedule is None or isinstance(schedule, LRScheduler) else schedule,
+        keys=model.reading.keys,
+        prompt=model.reading.prompt,
     )
     if chosen.engine == "gram":
         from attsvm.dynamics.gram import GramEngine
@@ -104,21 +134,37 @@ def make_engine(chosen: Plan, model: Attention, data: AttentionData, optimizer: 
 
 
 def trains_head(model: Attention, optimizer: Optimizer) -> bool:
-    """Whether the head is among the optimiser's parameters."""
-    return any(parameter is model.head.readout for group in optimizer.param_groups for parameter in group["params"])
+    """Whether a linear head is among the optimiser's parameters."""
+    readout = getattr(model.head, "readout", None)
+    return readout is not None and any(parameter is readout for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _obstacle(model: Attention, optimizer: Optimizer) -> str | None:
+def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None) -> str | None:
     """Why no compiled kernel applies, or None."""
-    if type(model) is not Attention or type(model.head) is not LinearHead:
-        return "the model is not Attention with a LinearHead"
+    if type(model) not in (Attention, PromptAttention) or type(model.head) is not LinearHead:
+        return "the parameters are not one matrix W or one prompt under a LinearHead"
+    if model.reading.labels is not None:
+        return "every position is a query"
+    if model.reading.keys is not None and trains_head(model, optimizer):
+        return "the head reads other features than the attention"
+    if model.penalty:
+        return "the weights are penalised"
+    losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective]
+    if any(loss.code < 0 for loss in losses):
+        return "the kernels do not know the loss"
+    if isinstance(schedule, LRScheduler):
+        return "the schedule is a torch scheduler and not a function of the step"
     if type(optimizer) is not SteepestDescent:
         return f"the optimizer is {type(optimizer).__name__}, not SteepestDescent"
+    extras = [name for name in ("momentum", "weight_decay", "maximize") if any(group.get(name) for group in optimizer.param_groups)]
+    if extras:
+        return f"the optimizer has {' and '.join(extras)}"
     if any(type(group["norm"]) is not Frobenius for group in optimizer.param_groups):
         return "the norm is not Frobenius"
-    if model.W.dtype != torch.float64 or model.W.device.type != "cpu":
-        return f"the weights are {model.W.dtype} on {model.W.device}, not float64 on the CPU"
-    if not any(parameter is model.W for group in optimizer.param_groups for parameter in group["params"]):
+    (weight,) = model.weights.values()
+    if weight.dtype != torch.float64 or weight.device.type != "cpu":
+        return f"the weights are {weight.dtype} on {weight.device}, not float64 on the CPU"
+    if not any(parameter is weight for group in optimizer.param_groups for parameter in group["params"]):
         return "the optimizer does not train W"
     if not all(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"]):
         return "a parameter of the optimizer does not require gradients"

@@ -18,13 +18,14 @@ import numba
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs, kernels
+from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
 from attsvm.jit import kernel, parallel_kernel
+from attsvm.models import kernels
 
 _CHUNKS = 32
 _U, _Z, _LOG, _SLOPE, _MILD = range(5)  # rows of what is kept per sequence: margin, softmax sum, log factor, slope parts r and m
-_WINNERS, _KEPT = 8, 9  # their places among the arguments of the passes
+_WINNERS, _KEPT = 9, 10  # their places among the arguments of the passes
 
 
 class RaggedEngine:
@@ -36,7 +37,7 @@ class RaggedEngine:
         count = setup.W.shape[0]
         self._setup = setup
         self._cost = costs.ragged_cost(data)
-        self._parts = [_Packed(data.instance(r)) for r in range(count)] if data.batch_shape else [_Packed(data)]
+        self._parts = [_Packed(data.instance(r), setup) for r in range(count)] if data.batch_shape else [_Packed(data, setup)]
         self._Wt = np.ascontiguousarray(np.swapaxes(setup.W, -1, -2))
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self.stopped_at = np.full(count, -1, dtype=np.int64)
@@ -44,22 +45,22 @@ class RaggedEngine:
     def _arguments(self, run: int) -> tuple[_Packed, tuple[Any, ...]]:
         """The instance of a run, and all that the passes over it read and write."""
         part = self._parts[run if len(self._parts) > 1 else 0]
-        return part, (*part.arrays, self._Wt[run], self._head[run], *part.work(self._setup.head_lr is not None))
+        return part, (*part.arrays, self._Wt[run], self._head[run], self._setup.loss[run], *part.work(self._setup.head_lr is not None))
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
         setup = self._setup
         for r in np.flatnonzero(self.stopped_at < 0).tolist():
-            head_lr = 0.0 if setup.head_lr is None else setup.head_lr
-            rates = (setup.lr, setup.normalize, head_lr, setup.head_normalize, setup.has_intercept)
-            arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, count, *rates)
+            head_lr = 0.0 if setup.head_lr is None else setup.head_lr[r]
+            rates = (setup.lr[r], setup.normalize, head_lr, setup.head_normalize, setup.has_intercept)
+            arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, setup.factors(step, count), *rates)
             with kernels.threads_for(self._cost):
                 self.stopped_at[r] = _advance(*arguments)
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
         count = len(self._Wt)
-        n = self._parts[0].labels.shape[0]
+        n, setup = self._parts[0].labels.shape[0], self._setup
         loss, log_norm = np.empty(count), np.empty(count)
         selected, probability = np.empty((count, n), dtype=np.int64), np.empty((count, n))
         for r in range(count):
@@ -68,7 +69,7 @@ class RaggedEngine:
                 norm, log_factor, _ = _gradient(*arguments)
             winners, kept = arguments[_WINNERS], arguments[_KEPT]
             log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
-            loss[r] = _mean_loss(kept[:, _U])
+            loss[r] = _mean_loss(kept[:, _U], setup.loss[r])
             selected[r] = part.positions[winners]
             probability[r] = 1.0 / kept[:, _Z]
         W = np.ascontiguousarray(np.swapaxes(self._Wt, -1, -2))
@@ -87,7 +88,7 @@ class RaggedEngine:
 class _Packed:
     """One instance, token after token."""
 
-    def __init__(self, data: AttentionData) -> None:
+    def __init__(self, data: AttentionData, setup: Setup) -> None:
         sequence, self.positions = np.nonzero(data.mask)
         self.labels = np.array(data.labels)
         tokens = centred_tokens(data)[sequence, self.positions]
@@ -96,7 +97,8 @@ class _Packed:
         chunks = min(_CHUNKS, data.n)
         goals = np.linspace(0, offsets[-1] + data.n, chunks + 1)  # a sequence costs about one token beside its tokens
         bounds = np.searchsorted(offsets + np.arange(data.n + 1), goals).astype(np.int64)
-        self.arrays: tuple[Any, ...] = (tokens, means, np.array(data.queries), self.labels, offsets, bounds)
+        queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
+        self.arrays: tuple[Any, ...] = (tokens, means, queries, self.labels, offsets, bounds)
 
     def work(self, joint: bool) -> tuple[Any, ...]:
         """Scratch space for the passes; attention outputs only when the head needs them."""
@@ -113,7 +115,7 @@ class _Packed:
 @kernel
 def _one_sequence(
     tokens: FloatArray, mean: FloatArray, label: float, lo: int, hi: int, moved: FloatArray, head: FloatArray,
-    kept: FloatArray, pulled: FloatArray, output: FloatArray, scratch: FloatArray,
+    loss: int, kept: FloatArray, pulled: FloatArray, output: FloatArray, scratch: FloatArray,
 ) -> int:  # fmt: skip
     """Everything one sequence needs; returns its winner, counted over all tokens."""
     a, score, e, shifted, g, S, Q = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5], scratch[6]
@@ -127,7 +129,7 @@ def _one_sequence(
     kernels.exp_into(shifted, Q, 0, length)
     Z, ratio = kernels.weigh(S, Q, g, 0, length, winner)
     u = score[winner] + label * (kernels.dot(mean, v) + head[-1]) - math.exp(top) * ratio
-    mild, slope = kernels.log_slope_parts(u)
+    mild, slope = kernels.log_slope_parts(u, loss)
     kept[_U], kept[_Z], kept[_LOG], kept[_SLOPE], kept[_MILD] = u, Z, top + mild, slope, mild
     b = a  # the logits are not needed any more
     kernels.coefficients(S, Q, 0, length, winner, ratio, slope / Z, b)
@@ -145,7 +147,7 @@ def _one_sequence(
 @parallel_kernel
 def _read(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
 ) -> None:  # fmt: skip
     nothing = np.zeros(0)
     for chunk in numba.prange(bounds.shape[0] - 1):
@@ -154,7 +156,7 @@ def _read(
             moved[:] = 0.0
             kernels.add_rows(moved, queries[i], Wt, 0, Wt.shape[0])
             winners[i] = _one_sequence(
-                tokens, means[i], labels[i], offsets[i], offsets[i + 1], moved, head,
+                tokens, means[i], labels[i], offsets[i], offsets[i + 1], moved, head, loss,
                 kept[i], pulled[i], outputs[i] if outputs.shape[0] > 0 else nothing, scratch[chunk],
             )  # fmt: skip
 
@@ -179,11 +181,11 @@ def _sum(
 @kernel
 def _gradient(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
     parts: FloatArray, head_parts: FloatArray,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Leaves ascent directions in ``parts[0]`` and ``head_parts[0]``; returns the first one's norm and the logarithms of both factors."""
-    _read(tokens, means, queries, labels, offsets, bounds, Wt, head, winners, kept, pulled, outputs, scratch)
+    _read(tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch)
     log_W, log_head = -np.inf, -np.inf
     for i in range(labels.shape[0]):
         log_W = max(log_W, kept[i, _LOG])
@@ -214,35 +216,35 @@ def _norm(x: FloatArray) -> float:
 @kernel
 def _advance(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
-    parts: FloatArray, head_parts: FloatArray, first: int, count: int,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    parts: FloatArray, head_parts: FloatArray, first: int, factors: FloatArray,
     lr: float, normalize: bool, head_lr: float, head_normalize: bool, has_intercept: bool,
 ) -> int:  # fmt: skip
     n = labels.shape[0]
     flat = Wt.reshape(Wt.size)
     joint = outputs.shape[0] > 0
-    for step in range(first, first + count):
+    for k in range(factors.shape[0]):
         norm, log_W, log_head = _gradient(
-            tokens, means, queries, labels, offsets, bounds, Wt, head, winners, kept, pulled, outputs, scratch, parts, head_parts
+            tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch, parts, head_parts
         )
         own = 0.0
         ascent = head_parts[0] if has_intercept else head_parts[0, :-1]
         if joint:
             own = _norm(ascent)
         if norm == 0.0 and own == 0.0:
-            return step
+            return first + k
         if norm > 0.0:
-            length = lr / norm if normalize else lr * math.exp(log_W) / n
+            length = lr * factors[k] * (1.0 / norm if normalize else math.exp(log_W) / n)
             kernels.add_one(flat, length, parts[0].reshape(flat.size))
         if own > 0.0:
-            length = head_lr / own if head_normalize else head_lr * math.exp(log_head) / n
+            length = head_lr * factors[k] * (1.0 / own if head_normalize else math.exp(log_head) / n)
             kernels.add_one(head if has_intercept else head[:-1], length, ascent)
     return -1
 
 
 @kernel
-def _mean_loss(u: FloatArray) -> float:
+def _mean_loss(u: FloatArray, loss: int) -> float:
     total = 0.0
     for i in range(u.shape[0]):
-        total += kernels.logistic(u[i])
+        total += kernels.loss_value(u[i], loss)
     return float(total / u.shape[0])

@@ -44,19 +44,30 @@ class Record:
     W: FloatArray
     head: FloatArray
     intercept: FloatArray
+    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Every field as an array, the observed ones under ``observed.<name>``."""
+        """Every field as an array, the named ones under ``parameters.<name>`` and ``observed.<name>``."""
         fields = {name: np.asarray(getattr(self, name)) for name in RECORD_FIELDS}
-        return {**fields, **{f"observed.{name}": np.asarray(value) for name, value in self.observed.items()}}
+        return fields | flatten("parameters", self.parameters) | flatten("observed", self.observed)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Record:
         """The inverse of :meth:`to_arrays`."""
         fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in RECORD_FIELDS}
-        observed = {key.removeprefix("observed."): np.asarray(value) for key, value in arrays.items() if key.startswith("observed.")}
-        return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, observed=observed)
+        named = {name: gather(name, arrays) for name in ("parameters", "observed")}
+        return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named)
+
+
+def flatten(prefix: str, values: Mapping[str, FloatArray]) -> dict[str, Any]:
+    """``{name: value}`` as ``{prefix.name: array}``."""
+    return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
+
+
+def gather(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`flatten`: what ``arrays`` holds under this prefix."""
+    return {key.removeprefix(f"{prefix}."): np.asarray(value) for key, value in arrays.items() if key.startswith(f"{prefix}.")}
 
 
 RECORD_FIELDS = ("step", "seconds", "loss", "selected", "softmax_probability", "norm", "log_gradient_norm", "W", "head", "intercept")

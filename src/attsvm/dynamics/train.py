@@ -15,13 +15,15 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
 from attsvm.dynamics.records import LogSpaced, Record
 from attsvm.dynamics.state import TrainState
-from attsvm.dynamics.trajectory import Trajectory
+from attsvm.dynamics.trajectory import DirectionWithin, Trajectory
 from attsvm.errors import InputError
 from attsvm.models import Attention
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from torch.optim import Optimizer
 
+    from attsvm.dynamics.autograd import Schedule
     from attsvm.dynamics.engine import Engine
 
 Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
@@ -38,6 +40,9 @@ def train(
     steps: int,
     record: LogSpaced | None = None,
     *,
+    step_scale: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    schedule: Schedule | None = None,
+    until: DirectionWithin | None = None,
     backend: Backend = "auto",
     checkpoint: Callable[[TrainState], None] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -59,6 +64,12 @@ def train(
             runs in compiled kernels; see :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded; ``LogSpaced(50)`` when left out.
+        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name
+            of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of the head are a sweep over
+            kappa, the ratio of the two step sizes.
+        schedule: a function of the step number (from 0) whose value multiplies every step size, or a torch scheduler of ``optimizer``,
+            stepped after every step.
+        until: ends training at the first record at which every run is that close to its solution.
         backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it; ``autograd`` never does.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every ``checkpoint_seconds`` (0: after every step).
         checkpoint_seconds: shortest time between two checkpoints.
@@ -78,11 +89,15 @@ def train(
         raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
-    chosen = plan(model, data, optimizer, backend)
+    chosen = plan(model, data, optimizer, backend, schedule)
     trained_head = trains_head(model, optimizer)
-    engine = make_engine(chosen, model, data, optimizer)
+    scales = _step_scales(model, step_scale)
+    engine = make_engine(chosen, model, data, optimizer, scales, schedule)
     due = (LogSpaced() if record is None else record).steps(int(steps))
-    fingerprint = "" if checkpoint is None and resume is None else _fingerprint(model, data, optimizer, chosen, due)
+    fingerprint = "" if checkpoint is None and resume is None else _fingerprint(model, data, optimizer, chosen, due, scales, schedule)
+
+    def ends(last: Record) -> bool:
+        return (stop is not None and stop(last)) or (until is not None and until(last))
 
     step, seconds, records = 0, 0.0, list[Record]()
     ended = False
@@ -91,13 +106,13 @@ def train(
             raise InputError("the checkpoint belongs to another run (other data, steps, records or optimiser); delete it to start afresh")
         engine.restore(dict(resume.arrays))
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
-        ended = stop is not None and any(stop(earlier) for earlier in records)
+        ended = any([ends(earlier) for earlier in records])
     clock = _Clock(checkpoint_seconds)
     engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
         if step == due[len(records)]:
             records.append(_record(engine, model, step, seconds, observe))
-            ended = len(records) == len(due) or (stop is not None and stop(records[-1]))
+            ended = ends(records[-1]) or len(records) == len(due)
             if progress is not None and (ended or clock.progress_due()):
                 progress(step, int(steps), _info(records, seconds))
             continue
@@ -112,8 +127,9 @@ def train(
         if checkpoint is not None and clock.checkpoint_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
-    with torch.no_grad():
-        _write_back(model, records[-1], trained_head)
+    if engine.name != "autograd":  # which trains the model itself
+        with torch.no_grad():
+            _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
     return Trajectory.from_records(records, np.asarray(stopped_at), engine.name, snapshots, trained_head)
 
@@ -155,10 +171,12 @@ def _record(engine: Engine, model: Attention, step: int, seconds: float, observe
         "head": look.head,
         "intercept": look.intercept,
     }
+    parameters = dict(look.parameters)
     if model.runs is None:
         fields = {name: value[0] for name, value in fields.items()}
+        parameters = {name: value[0] for name, value in parameters.items()}
     seen: Mapping[str, Any] = {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
-    return Record(step=step, seconds=seconds, **fields, observed={name: np.asarray(value) for name, value in seen.items()})
+    return Record(step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()})
 
 
 def _info(records: list[Record], seconds: float) -> dict[str, float]:
@@ -167,23 +185,58 @@ def _info(records: list[Record], seconds: float) -> dict[str, float]:
 
 
 def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
-    model.W.copy_(torch.as_tensor(last.W))
+    (weight,) = model.weights.values()
+    weight.copy_(torch.as_tensor(last.W))
     if trained_head:
         parts = [last.head, np.asarray(last.intercept)[..., None]] if model.head.has_intercept else [last.head]
         model.head.readout.copy_(torch.as_tensor(np.concatenate(parts, axis=-1)[..., None]))
 
 
-def _fingerprint(model: Attention, data: AttentionData, optimizer: Optimizer, chosen: Plan, due: Any) -> str:
+def _step_scales(model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | None) -> dict[str, FloatArray]:
+    """Factors ``(runs,)`` by name of the parameter.
+
+    Raises:
+        InputError: a name that is no parameter, a parameter without run axis, factors of another shape, negative or not finite.
+    """
+    if given is None:
+        return {}
+    names = [name for name, _ in model.named_parameters()]
+    by_name = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    runs = model.runs or 1
+    scales = {}
+    for name, value in by_name.items():
+        if name not in names:
+            raise InputError(f"step_scale names {name!r}, which is no parameter of the model; it has {', '.join(names)}")
+        array = np.asarray(value, dtype=np.float64)
+        if array.shape not in ((), (runs,)) or not (np.isfinite(array) & (array >= 0)).all():
+            raise InputError(f"step_scale of {name} has shape {array.shape}; give ({runs},) finite factors, 0 or more, one per run")
+        scales[name] = np.array(np.broadcast_to(array, (runs,)))
+    return scales
+
+
+def _fingerprint(
+    model: Attention,
+    data: AttentionData,
+    optimizer: Optimizer,
+    chosen: Plan,
+    due: Any,
+    scales: Mapping[str, FloatArray],
+    schedule: Schedule | None,
+) -> str:
     """Identifies everything that decides the bits of a run, save where it starts: that is in the state."""
     digest = hashlib.blake2b(digest_size=16)
-    head = model.head.readout.detach().cpu().numpy()
-    arrays = [data.tokens, data.labels, data.queries, data.mask, due] + ([] if trains_head(model, optimizer) else [head])
-    for array in arrays:
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    fixed = [value.detach().cpu().numpy() for value in model.state_dict(keep_vars=True).values() if id(value) not in trained]
+    reading = [part for part in (model.reading.keys, model.reading.labels) if part is not None]
+    rates = [np.array([float(schedule(step)) for step in range(int(due[-1]))])] if callable(schedule) else []
+    for array in [data.tokens, data.labels, data.queries, data.mask, due, *fixed, *reading, *scales.values(), *rates]:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
     groups = [{key: repr(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
-    shape = (model.runs, tuple(model.W.shape), str(model.W.dtype), model.head.has_intercept)
-    digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shape)).encode())
+    shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()]
+    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty, model.reading.causal, model.reading.prompt)
+    order = (sorted(scales), None if schedule is None else type(schedule).__name__)
+    digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)).encode())
     return digest.hexdigest()

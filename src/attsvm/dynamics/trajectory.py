@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics.records import RECORD_FIELDS, Record
+from attsvm.dynamics.records import RECORD_FIELDS, Record, flatten, gather
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 
@@ -25,17 +25,21 @@ class Trajectory:
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
         seconds: ``(R,)``, training time until the record.
-        loss: ``(R[, runs])``, mean logistic loss.
-        selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on ties).
-        softmax_probability: ``(R[, runs], n)``, its attention probability.
+        loss: ``(R[, runs])``, the model's objective.
+        selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on ties);
+            ``(R[, runs], n, T)`` when every position is a query.
+        softmax_probability: shaped like ``selected``, its attention probability.
         norm: ``(R[, runs])``, Frobenius norm of ``W``.
         log_gradient_norm: ``(R[, runs])``, natural logarithm of the Frobenius norm of the true, unscaled gradient with
-            respect to ``W``; -inf where the gradient is exactly zero.
-        W: ``(R[, runs], d_x, d_z)`` with snapshots, else ``(1[, runs], d_x, d_z)``: ``W[-1]`` is always the final one.
-        head: ``(R[, runs], d_x)`` when the head is trained, else ``(1[, runs], d_x)``.
-        intercept: ``(R[, runs])`` when the head is trained, else ``(1[, runs])``.
+            respect to the attention parameters (all of them together); -inf where the gradient is exactly zero.
+        W: ``(R[, runs], d_x, d_z)`` with snapshots, else ``(1[, runs], d_x, d_z)``: ``W[-1]`` is always the final one. Whatever
+            the parameters are, this is the combined matrix: :math:`KQ^\top`, or a prompt as one column.
+        head: ``(R[, runs], d_x)`` when a linear head is trained, else ``(1[, runs], d_x)``; no entries for other heads.
+        intercept: ``(R[, runs])`` when a linear head is trained, else ``(1[, runs])``.
         stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the run stopped; -1 if it never was.
         backend: ``gram``, ``ragged`` or ``autograd``, whichever did the work.
+        parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked ``KQ``, or the trained key map;
+            ``(R[, runs], ...)`` with snapshots, else ``(1[, runs], ...)``.
         observed: ``(R, ...)`` arrays of what ``observe`` returned.
     """
 
@@ -51,6 +55,7 @@ class Trajectory:
     intercept: FloatArray
     stopped_at: IntArray
     backend: str
+    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @classmethod
@@ -64,7 +69,9 @@ class Trajectory:
             kept[name] = np.stack([np.asarray(getattr(record, name)) for record in (records if every else records[-1:])])
         names = records[0].observed
         observed = {name: np.stack([np.asarray(record.observed[name]) for record in records]) for name in names}
-        return cls(steps=kept.pop("step"), **kept, stopped_at=stopped_at, backend=backend, observed=observed)
+        looks = records if snapshots else records[-1:]
+        parameters = {name: np.stack([np.asarray(look.parameters[name]) for look in looks]) for name in records[0].parameters}
+        return cls(steps=kept.pop("step"), **kept, stopped_at=stopped_at, backend=backend, parameters=parameters, observed=observed)
 
     @property
     def runs(self) -> int | None:
@@ -81,15 +88,15 @@ class Trajectory:
         return direction_gap(self.W, target)
 
     def saturated(self, threshold: float = 0.99) -> FloatArray:
-        """``(R[, runs])``: share of sequences whose selected token has at least this softmax probability."""
-        share: FloatArray = np.mean(self.softmax_probability >= threshold, axis=-1)
+        """``(R[, runs])``: share of queries whose selected token has at least this softmax probability."""
+        share: FloatArray = np.mean(self.softmax_probability >= threshold, axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)))
         return share
 
     def to_arrays(self) -> dict[str, Any]:
         """A flat dict of NumPy arrays, for ``.npz`` or ``.safetensors``."""
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         arrays["backend"] = np.frombuffer(self.backend.encode(), dtype=np.uint8).copy()
-        return arrays | {f"observed.{name}": value for name, value in self.observed.items()}
+        return arrays | flatten("parameters", self.parameters) | flatten("observed", self.observed)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Trajectory:
@@ -101,12 +108,46 @@ class Trajectory:
         missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
         if missing:
             raise InputError(f"the trajectory has no {', '.join(missing)}; it was not written by Trajectory.to_arrays")
-        observed = {key.removeprefix("observed."): np.asarray(value) for key, value in arrays.items() if key.startswith("observed.")}
+        named = {name: gather(name, arrays) for name in ("parameters", "observed")}
         backend = np.asarray(arrays["backend"], dtype=np.uint8).tobytes().decode()
-        return cls(**{name: np.asarray(arrays[name]) for name in _ARRAYS}, backend=backend, observed=observed)
+        return cls(**{name: np.asarray(arrays[name]) for name in _ARRAYS}, backend=backend, **named)
 
 
 _ARRAYS = ("steps", *RECORD_FIELDS[1:], "stopped_at")
+
+
+@dataclass(frozen=True)
+class DirectionWithin:
+    r"""True of a record whose weights provably lie within a direction gap of the exact solution, in every run: ends a training.
+
+    The computed solution :math:`\hat W` differs from the exact one :math:`W^\star`. Where its relative duality gap is g in the Frobenius
+    norm, :math:`1-\cos\angle(\hat W, W^\star)\le g`, because :math:`\langle\hat W-W^\star, W^\star\rangle\ge0` and
+    :math:`(1-g)\|\hat W\|\le\|W^\star\|`. Chords on the sphere add up, so the certified gap of weights at gap h from :math:`\hat W` is
+    :math:`(\sqrt h+\sqrt g)^2`.
+
+    Attributes:
+        target: one solution of the Frobenius norm for all runs or one per run, or matrices that are taken as exact.
+        gap: the certified gap to reach.
+    """
+
+    target: Any
+    gap: float
+
+    def __call__(self, record: Record) -> bool:
+        """Whether every run is there."""
+        return bool((self.certified(record.W) <= self.gap).all())
+
+    def certified(self, W: ArrayLike) -> FloatArray:
+        """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact solutions."""
+        single = hasattr(self.target, "W") and hasattr(self.target, "gap")
+        several = not single and isinstance(self.target, Sequence) and all(hasattr(item, "gap") for item in self.target)
+        solutions = [self.target] if single else list(self.target) if several else []
+        if any(solution.slack is not None or not np.isclose(solution.norm, np.linalg.norm(solution.W)) for solution in solutions):
+            raise InputError("a certified direction gap needs hard-margin solutions of the Frobenius norm that exist; pass other weights as arrays")
+        own = np.array([solution.gap for solution in solutions])
+        own = own[0] if single else own if several else np.zeros(())
+        bound: FloatArray = np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
+        return bound
 
 
 def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:

@@ -1,8 +1,29 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
-from attsvm.models.attention import Attention, Sequences
-from attsvm.models.heads import LinearHead
-from attsvm.models.losses import LogScale, logistic_loss
+from attsvm.models.attention import Attention, FactoredAttention, FixedPromptAttention, PromptAttention
+from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
+from attsvm.models.losses import Custom, Exponential, Linear, Logistic, LogScale, Loss, PerRun, logistic_loss
+from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
 
-__all__ = ["Attention", "LinearHead", "LogScale", "Selection", "Sequences", "attend", "logistic_loss", "select"]
+__all__ = [
+    "Attention",
+    "Custom",
+    "Exponential",
+    "FactoredAttention",
+    "FixedPromptAttention",
+    "LambdaHead",
+    "Linear",
+    "LinearHead",
+    "LogScale",
+    "Logistic",
+    "Loss",
+    "MLPHead",
+    "PerRun",
+    "PromptAttention",
+    "Selection",
+    "Sequences",
+    "attend",
+    "logistic_loss",
+    "select",
+]

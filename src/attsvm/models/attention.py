@@ -1,11 +1,10 @@
-"""One softmax-attention layer with one query per sequence, many runs at once."""
+"""One softmax-attention layer, many runs at once: the model, whatever its parameters are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -13,142 +12,258 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models.heads import LinearHead
-from attsvm.models.losses import LogScale, logistic_loss
-from attsvm.models.softmax import Selection, attend, select
+from attsvm.models.losses import Logistic, LogScale, Loss
+from attsvm.models.penalty import penalised
+from attsvm.models.sequences import Reading, Sequences
+from attsvm.models.softmax import Selection, attend_moved, query_logits, select
 
-Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int]
+if TYPE_CHECKING:
+    from attsvm.models.building import Head, Init, Losses
 
-
-@dataclass(frozen=True)
-class Sequences:
-    """An :class:`~attsvm.AttentionData` as torch tensors, plus the tokens minus their sequence's mean.
-
-    Logits matter only up to a constant per sequence, so they are computed from the centred tokens: a large common part
-    then costs no digits.
-    """
-
-    tokens: Tensor
-    centred: Tensor
-    queries: Tensor
-    labels: Tensor
-    mask: Tensor
-
-    @classmethod
-    def of(cls, data: AttentionData, like: Tensor) -> Sequences:
-        """The data with the dtype and on the device of ``like``."""
-        mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
-        centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
-        tokens, middle, queries, labels = (
-            torch.tensor(array, dtype=like.dtype, device=like.device) for array in (data.tokens, centred, data.queries, data.labels)
-        )
-        return cls(tokens, middle, queries, labels, torch.tensor(data.mask, device=like.device))
+Parameterization = Literal["W", "KQ"]
 
 
 class Attention(nn.Module):
-    r"""Cross-attention in the combined parameterisation, :math:`f_i=h\big(X_i^\top\mathrm{softmax}(X_iWz_i)\big)`.
+    r"""Softmax attention with a head on top, :math:`f_i=h\big(X_i^\top\mathrm{softmax}(X_iWz_i)\big)`; here :math:`W` is the parameter.
 
-    There is no :math:`1/\sqrt d` in the logits. Build it with :meth:`cross`.
+    There is no :math:`1/\sqrt d` in the logits. Build it with :meth:`cross`, :meth:`sequence` or :meth:`prompt`; the subclasses
+    :class:`~attsvm.models.FactoredAttention` :math:`W=KQ^\top`, :class:`~attsvm.models.PromptAttention` and
+    :class:`~attsvm.models.FixedPromptAttention` have other parameters.
 
     Attributes:
         W: parameter ``(d_x, d_z)``, or ``(runs, d_x, d_z)``.
-        head: the head ``h``; ``head.readout`` is a parameter when it is trained.
+        head: the head ``h``; ``head.readout`` is a parameter when a linear head is trained.
         runs: number of runs, ``None`` for a model without run axis.
+        objective: the :class:`~attsvm.models.Loss` of a margin :math:`Y_if_i`.
+        penalty: :math:`\lambda` of the penalty :math:`\lambda\sum\|\theta\|_F^2` over the attention parameters.
+        reading: how data is read: key map, prompt, labels of positions.
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
     """
 
-    def __init__(self, W: Tensor, head: LinearHead) -> None:
+    W: nn.Parameter
+    head: Any
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        head: nn.Module | Callable[[Tensor], Tensor],
+        runs: int | None = None,
+        objective: Loss | None = None,
+        penalty: float = 0.0,
+        reading: Reading | None = None,
+    ) -> None:
         super().__init__()
-        self.W = nn.Parameter(W)
+        for name, value in weights.items():
+            self.register_parameter(name, nn.Parameter(value))
         self.head = head
-        self.runs = int(W.shape[0]) if W.ndim == 3 else None
+        self.runs = runs
+        self.objective = Logistic() if objective is None else objective
+        self.penalty = penalty
+        self.reading = Reading() if reading is None else reading
+        self._names = tuple(weights)
 
     @classmethod
     def cross(
         cls,
         data: AttentionData,
-        head: ArrayLike,
+        head: Head,
         intercept: ArrayLike | None = 0.0,
         runs: int | None = None,
-        init: Init = "zeros",
+        init: Init | None = None,
         train_head: bool = False,
+        *,
+        parameterization: Parameterization = "W",
+        inner: int | None = None,
+        stacked: bool = False,
+        loss: Losses | None = None,
+        penalty: float = 0.0,
     ) -> Attention:
-        r"""A model that fits ``data`` in shape. Only shapes are read; the data itself is passed again to every method.
+        r"""Cross-attention: the queries of the data ask. Only shapes of ``data`` are read; it is passed again to every method.
 
         Args:
             data: one instance for all runs, or with one leading axis: one instance per run.
-            head: :math:`v`, ``(d_x,)`` or ``(runs, d_x)``.
-            intercept: :math:`b`, a number or ``(runs,)``; None for a head that has none (and trains none).
+            head: :math:`v` of a linear head, ``(d_x,)`` or ``(runs, d_x)``; or a module or function from attention outputs
+                ``(..., N, d_x)`` to values ``(..., N)``, such as :class:`~attsvm.models.MLPHead`.
+            intercept: :math:`b` of a linear head, a number or ``(runs,)``; None for a head that has none (and trains none).
             runs: number of runs; read from the leading axis of ``data`` when left out.
-            init: ``"zeros"``; an array ``(d_x, d_z)`` or ``(runs, d_x, d_z)``; or ``("uniform", seed)``, entries uniform on
-                :math:`[-1/\sqrt{d_x}, 1/\sqrt{d_x}]`, run ``r`` drawn from its own generator ``(seed, r)``.
-            train_head: whether the head is a parameter, beside ``W``.
+            init: ``"zeros"``; an array ``(d_x, d_z)`` or ``(runs, d_x, d_z)``, for factors a pair of arrays for K and Q; or
+                ``("uniform", seed)``, entries uniform on :math:`[-1/\sqrt{d}, 1/\sqrt{d}]` with the first dimension of the
+                parameter, run ``r`` drawn from its own generator ``(seed, r)``. Left out: zeros for a matrix; factors need one,
+                because :math:`K=Q=0` is a stationary point.
+            train_head: whether a linear head is a parameter, beside the weights.
+            parameterization: ``"W"``, or ``"KQ"`` for factors :math:`W=KQ^\top`.
+            inner: columns ``m`` of the factors; ``min(d_x, d_z)`` when left out.
+            stacked: keep both factors in one parameter, so that an optimiser that normalises each parameter normalises the pair
+                together (only then :math:`K^\top K-Q^\top Q` is conserved by small steps).
+            loss: a :class:`~attsvm.models.Loss`, a function of margins, or one of these per run; logistic when left out.
+            penalty: :math:`\lambda` of :math:`\lambda(\|K\|_F^2+\|Q\|_F^2)`, or :math:`\lambda\|W\|_F^2`; the published runs of
+                factors have 2.2e-16. It is added in log space, whatever the size of the loss gradient.
 
         Raises:
-            InputError: shapes that do not match, more than one leading axis, values that are not finite, an unknown ``init``.
+            InputError: shapes that do not match, more than one leading axis, values that are not finite, an unknown ``init`` or
+                ``parameterization``, factors without ``init``.
         """
-        count = _runs(data, runs)
-        lead = () if count is None else (count,)
-        shape = (*lead, data.d_x, data.d_z)
-        W = _spread("init", init, shape, 2) if not isinstance(init, (str, tuple)) else _initial(init, shape)
-        v = _spread("head", head, (*lead, data.d_x), 1)
-        b = None if intercept is None else torch.from_numpy(_spread("intercept", intercept, lead, 0))
-        return cls(torch.from_numpy(W), LinearHead(torch.from_numpy(v), b, train_head))
+        from attsvm.models.building import build
+
+        factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
+        return build(data, head, intercept, runs, init, train_head, loss, penalty, Reading(), factors)
+
+    @classmethod
+    def sequence(
+        cls,
+        data: AttentionData,
+        labels: ArrayLike,
+        head: Head,
+        intercept: ArrayLike | None = 0.0,
+        runs: int | None = None,
+        init: Init | None = None,
+        train_head: bool = False,
+        *,
+        causal: bool = False,
+        parameterization: Parameterization = "W",
+        inner: int | None = None,
+        stacked: bool = False,
+        loss: Losses | None = None,
+        penalty: float = 0.0,
+    ) -> Attention:
+        r"""Self-attention with an output at every position: :math:`f_{ij}=h\big(X_i^\top\mathrm{softmax}(X_iWx_{ij})\big)`.
+
+        Values, probabilities and selections then have an axis of ``T`` positions behind ``n``, and the loss is the mean over all
+        visible positions. Queries and labels of ``data`` play no part. Its support vector machine is that of
+        :func:`attsvm.sequence_margins`. A hidden position selects itself and does not count.
+
+        Args:
+            data: see :meth:`cross`.
+            labels: ``([runs,] n, T)``, -1 or +1 at every visible position; what stands at hidden ones is not read.
+            head: see :meth:`cross`; so are the arguments that are not listed here.
+            causal: whether a position sees only the positions up to its own.
+
+        Raises:
+            InputError: what :meth:`cross` refuses, or labels of another shape or value.
+        """
+        from attsvm.models.building import build, position_labels
+
+        factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
+        reading = Reading(labels=position_labels(data, labels), causal=causal)
+        return build(data, head, intercept, runs, init, train_head, loss, penalty, reading, factors)
+
+    @classmethod
+    def prompt(
+        cls,
+        data: AttentionData,
+        head: Head,
+        intercept: ArrayLike | None = None,
+        runs: int | None = None,
+        init: Init | None = None,
+        train_head: bool = False,
+        *,
+        keys: ArrayLike | None = None,
+        prompt: ArrayLike | None = None,
+        loss: Losses | None = None,
+        penalty: float = 0.0,
+    ) -> Attention:
+        r"""Prompt attention: logits :math:`X_iK^\top p` with a trained vector p, or :math:`X_iW^\top u` with a trained W and a fixed u.
+
+        The queries of ``data`` play no part. The support vector machine is that of :func:`attsvm.prompt_margins`, with the same ``keys``.
+
+        Args:
+            data: see :meth:`cross`; so are the arguments that are not listed here, save that ``intercept`` is left out by default.
+            head: see :meth:`cross`.
+            init: ``"zeros"`` (the default), an array ``(d_k,)`` for p or ``(d_u, d_x)`` for W, with a run axis in front if they differ,
+                or ``("uniform", seed)``.
+            keys: the fixed map :math:`K` from tokens to keys, ``(d_k, d_x)``; the identity when left out.
+            prompt: the fixed prompt ``u``, ``(d_u,)``; then W is trained.
+
+        Raises:
+            InputError: what :meth:`cross` refuses, a key map or prompt of another shape, ``keys`` together with ``prompt``.
+
+        Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
+        """
+        from attsvm.models.building import build_prompt
+
+        return build_prompt(data, head, intercept, runs, init, train_head, loss, penalty, keys, prompt)
+
+    @property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The attention parameters by name (without those of the head)."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_k, d_z)``: the matrix that stands in the logits and is compared with solutions; here ``W`` itself."""
+        return self.W
+
+    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
+        """``(..., N, d_k)``: queries ``(..., N, d_z)`` moved by the weights, :math:`Wz_i` row by row."""
+        return queries @ self._weight("W", scale).mT
+
+    def _weight(self, name: str, scale: LogScale | None) -> Tensor:
+        """The parameter of this name as the logits see it: its gradient holds that of the penalty."""
+        parameter: Tensor = getattr(self, name)
+        return penalised(parameter, self.penalty, scale) if self.penalty else parameter
 
     def sequences(self, data: AttentionData | Sequences) -> Sequences:
-        """``data`` as tensors beside ``W``; convert once when calling many times.
+        """``data`` as tensors beside the weights; convert once when calling many times.
 
         Raises:
             InputError: the data does not match the model's dimensions or runs.
         """
         if isinstance(data, Sequences):
             return data
-        if (data.d_x, data.d_z) != tuple(self.W.shape[-2:]):
-            raise InputError(
-                f"the data has d_x={data.d_x}, d_z={data.d_z} but the model's W is {tuple(self.W.shape[-2:])}; use data of that shape"
-            )
+        like = next(iter(self.weights.values()))
+        shape = tuple(self.combined().shape[-2:])
+        if self.reading.dimensions(data) != shape:
+            raise InputError(f"the data has d_x={data.d_x}, d_z={data.d_z} but the model's W is {shape}; use data of that shape")
         if data.batch_shape not in ((), (self.runs,)):
             raise InputError(
                 f"the data has leading axes {data.batch_shape} but the model has runs={self.runs}; give one instance, or one per run"
             )
-        return Sequences.of(data, self.W)
+        return self.reading.read(data, like)
 
     def logits(self, data: AttentionData | Sequences) -> Tensor:
-        r"""``([runs], n, T)``: :math:`a_{it}=x_{it}^\top Wz_i`, measured from their mean over the sequence; hidden tokens hold zeros."""
+        r"""``([runs], n, T)``: :math:`a_{it}=x_{it}^\top Wz_i`, measured from their mean over the sequence; hidden tokens hold zeros.
+
+        ``([runs], n, T, T)``, the third axis the position that asks, for a model with an output at every position.
+        """
         sequences = self.sequences(data)
-        moved = sequences.queries @ self.W.mT
-        return (sequences.centred @ moved[..., None])[..., 0]
+        logits = query_logits(self.moved(sequences.queries), sequences)
+        return logits if self.reading.labels is not None else logits[..., 0, :]
 
     def selection(self, data: AttentionData | Sequences) -> Selection:
         """Selected tokens and log-probabilities."""
         sequences = self.sequences(data)
-        return select(self.logits(sequences), sequences.mask)
+        mask = sequences.mask if self.reading.labels is not None else sequences.mask[..., 0, :]
+        return select(self.logits(sequences), mask)
 
     def probabilities(self, data: AttentionData | Sequences) -> Tensor:
-        """``([runs], n, T)``: attention probabilities."""
+        """Attention probabilities, shaped like the logits."""
         return self.selection(data).probability
 
     def selected(self, data: AttentionData | Sequences) -> Tensor:
-        """``([runs], n)``: position of the token with the largest logit, the first one on ties."""
+        """``([runs], n)`` or ``([runs], n, T)``: position of the token with the largest logit, the first one on ties."""
         return self.selection(data).winner
 
-    def forward(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
-        """``([runs], n)``: decision values of soft attention; ``scale`` as in :func:`~attsvm.models.attend`."""
+    def outputs(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
+        """``([runs], N, d_x)``: attention outputs, one row per query; ``scale`` as in :func:`~attsvm.models.attend`."""
         sequences = self.sequences(data)
-        values: Tensor = self.head(attend(self.logits(sequences), sequences.tokens, sequences.mask, scale))
-        return values
+        return attend_moved(self.moved(sequences.queries, scale), sequences, scale)
+
+    def forward(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
+        """``([runs], n)`` or ``([runs], n, T)``: decision values of soft attention."""
+        sequences = self.sequences(data)
+        return self._by_position(self.head(self.outputs(sequences, scale)), sequences)
 
     def hard_values(self, data: AttentionData | Sequences) -> Tensor:
-        """``([runs], n)``: decision values when each sequence is reduced to its selected token."""
+        """Decision values when each query is answered by its selected token alone; shaped like :meth:`forward`."""
         sequences = self.sequences(data)
-        winner = self.selected(sequences)
-        tokens = sequences.tokens.expand(*winner.shape, *sequences.tokens.shape[-2:])
-        chosen = tokens.gather(-2, winner[..., None, None].expand(*winner.shape, 1, tokens.shape[-1]))[..., 0, :]
-        values: Tensor = self.head(chosen)
-        return values
+        selection = self.selection(sequences)
+        one_hot = torch.zeros_like(selection.log_probability).scatter(-1, selection.winner[..., None], 1.0)
+        one_hot = one_hot if self.reading.labels is not None else one_hot[..., None, :]
+        chosen = (one_hot @ sequences.tokens).flatten(-3, -2)
+        return self._by_position(self.head(chosen), sequences)
 
     def loss(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
-        r"""``([runs],)``: mean logistic loss :math:`\frac1n\sum_i\log(1+e^{-Y_if_i})` of each run.
+        r"""``([runs],)``: the objective of each run, :math:`\frac1n\sum_i\ell(Y_if_i)+\lambda\sum\|\theta\|_F^2`.
 
         Args:
             data: what to evaluate on.
@@ -157,35 +272,128 @@ class Attention(nn.Module):
                 that normalise. Without it the gradients are the true ones.
         """
         sequences = self.sequences(data)
-        return logistic_loss(sequences.labels * self(sequences, scale), scale)
+        values = self.head(self.outputs(sequences, scale))
+        loss = self.objective(sequences.labels * values, scale, sequences.weights)
+        if self.penalty:
+            with torch.no_grad():  # its gradient is already in that of the weights, at their scale
+                axes = (-2, -1)
+                loss = loss + self.penalty * sum((parameter**2).sum(dim=axes) for parameter in self.weights.values())
+        return loss
+
+    def scores(self, data: AttentionData | Sequences) -> Tensor:
+        r"""``([runs], n, T)``: token scores :math:`\gamma_{it}=Y_i\,x_{it}^\top\nabla h(o_i)` at the present outputs; hidden tokens score -inf.
+
+        For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights. Shaped like the logits.
+        """
+        sequences = self.sequences(data)
+        with torch.no_grad():
+            outputs = self.outputs(sequences)
+        with torch.enable_grad():
+            outputs = outputs.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.head(outputs).sum(), outputs)
+        signed = (sequences.labels[..., None] * slope).unflatten(-2, sequences.mask.shape[-3:-1])
+        scores = (signed @ sequences.tokens.mT).masked_fill(~sequences.mask, -torch.inf)
+        return scores if self.reading.labels is not None else scores[..., 0, :]
+
+    def _by_position(self, values: Tensor, sequences: Sequences) -> Tensor:
+        return values if self.reading.labels is None else values.unflatten(-1, sequences.mask.shape[-3:-1])
 
 
-def _runs(data: AttentionData, runs: int | None) -> int | None:
-    if len(data.batch_shape) > 1:
-        raise InputError(f"data has leading axes {data.batch_shape}; a model takes at most one, the runs")
-    if runs is not None and runs < 1:
-        raise InputError(f"runs is {runs}; ask for at least one run, or None for a model without run axis")
-    if data.batch_shape and runs not in (None, data.batch_shape[0]):
-        raise InputError(f"runs is {runs} but data holds {data.batch_shape[0]} instances; leave runs out or make them equal")
-    return data.batch_shape[0] if data.batch_shape else runs
+class FactoredAttention(Attention):
+    r"""Attention with factors, :math:`W=KQ^\top`.
+
+    Attributes:
+        K: ``([runs,] d_x, m)``.
+        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``, ``([runs,] d_x + d_z, m)``.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of the nuclear norm.
+    """
+
+    K: Tensor
+    Q: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, **options: Any) -> None:
+        K, Q = weights["K"], weights["Q"]
+        self.split: int | None = None
+        if options.pop("stacked", False):
+            weights = {"KQ": torch.cat([K, Q], dim=-2)}
+            super().__init__(weights, *arguments, **options)
+            self.split = int(K.shape[-2])
+        else:
+            super().__init__({"K": K, "Q": Q}, *arguments, **options)
+
+    def factors(self, scale: LogScale | None = None) -> tuple[Tensor, Tensor]:
+        """K and Q as the logits see them."""
+        if self.split is None:
+            return self._weight("K", scale), self._weight("Q", scale)
+        both = self._weight("KQ", scale)
+        return both[..., : self.split, :], both[..., self.split :, :]
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_x, d_z)``: :math:`KQ^\\top`."""
+        K, Q = self.factors()
+        return K @ Q.mT
+
+    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
+        """``(..., N, d_x)``: :math:`KQ^\\top z_i` row by row."""
+        K, Q = self.factors(scale)
+        return (queries @ Q) @ K.mT
 
 
-def _spread(name: str, value: Any, shape: tuple[int, ...], own: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be given."""
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
-    if array.shape not in (shape, shape[len(shape) - own :]):
-        raise InputError(f"{name} has shape {array.shape}; it must be {shape[len(shape) - own :]} or {shape}")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} holds a value that is not finite; every value must be finite")
-    return np.array(np.broadcast_to(array, shape), order="C")
+class PromptAttention(Attention):
+    r"""Attention that one trained prompt asks: logits :math:`X_iK^\top p` with a fixed key map K.
+
+    Attributes:
+        p: ``([runs,] d_k, 1)``, one column, so that a normalised optimiser measures it with one norm.
+
+    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
+    """
+
+    p: nn.Parameter
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_k, 1)``: the prompt."""
+        return self.p
+
+    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
+        """``(..., N, d_k)``: the prompt for every sequence."""
+        return queries @ self._weight("p", scale).mT
 
 
-def _initial(init: str | tuple[Any, ...], shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if init == "zeros":
-        return np.zeros(shape)
-    if isinstance(init, tuple) and len(init) == 2 and init[0] == "uniform":
-        width = 1.0 / np.sqrt(shape[-2])
-        count = shape[0] if len(shape) == 3 else 1
-        drawn = np.stack([np.random.default_rng([int(init[1]), r]).uniform(-width, width, shape[-2:]) for r in range(count)])
-        return drawn.reshape(shape)
-    raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
+class FixedPromptAttention(Attention):
+    r"""Attention with trained keys :math:`Wx_{it}` and a fixed prompt u: logits :math:`X_iW^\top u`.
+
+    Attributes:
+        W: ``([runs,] d_u, d_x)``.
+        prompt: buffer ``(d_u, 1)``, the fixed prompt u.
+
+    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), Lemma 1: descent on W is descent on
+    :math:`p=W^\top u` with a step :math:`\|u\|^2` times as long.
+    """
+
+    prompt: Tensor  # type: ignore[assignment]
+
+    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, prompt: Tensor, **options: Any) -> None:
+        super().__init__(weights, *arguments, **options)
+        self.register_buffer("prompt", prompt)
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_x, 1)``: :math:`p=W^\\top u`."""
+        return self.W.mT @ self.prompt
+
+    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
+        """``(..., N, d_x)``: :math:`W^\\top u` for every sequence."""
+        return queries @ (self._weight("W", scale).mT @ self.prompt).mT
+
+
+def _factored(parameterization: str, inner: int | None, stacked: bool) -> bool:
+    if parameterization not in ("W", "KQ"):
+        raise InputError(f"parameterization is {parameterization!r}; use 'W' or 'KQ', or Attention.prompt for a prompt")
+    if parameterization == "W" and (inner is not None or stacked):
+        raise InputError("inner and stacked belong to factors; pass parameterization='KQ' with them")
+    return parameterization == "KQ"
+
+
+def linear_head(model: Attention) -> LinearHead | None:
+    """The head of a model when it is linear."""
+    return model.head if type(model.head) is LinearHead else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,47 +12,207 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+from attsvm.errors import InputError
+
 
 @dataclass
 class LogScale:
     """Logarithms, one per run, of the positive factors that were taken out of gradients in the last backward pass.
 
     ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of everything behind the softmax:
-    the true gradient of ``W`` is ``exp(loss + attention)`` times the stored one, that of the head ``exp(loss)`` times.
+    the true gradient of the head is ``exp(loss)`` times the stored one, that of the attention weights ``exp(weights)`` times.
+    ``penalty`` replaces the sum of the two where a penalty on the weights has a say in the factor.
     """
 
     loss: Tensor | None = None
     attention: Tensor | None = None
+    penalty: Tensor | None = None
+
+    @property
+    def data(self) -> Tensor:
+        """Logarithm of what the loss and the softmax took out together.
+
+        Raises:
+            InputError: nothing went backward through the model yet.
+        """
+        if self.loss is None or self.attention is None:
+            raise InputError("the attention weights receive no gradient from the loss; train a model whose weights require gradients")
+        return self.loss + self.attention
+
+    @property
+    def weights(self) -> Tensor:
+        """Logarithm of what was taken out of the gradients of the attention weights."""
+        return self.data if self.penalty is None else self.penalty
 
 
-class _Logistic(torch.autograd.Function):
+class Loss(ABC):
+    r"""A loss :math:`\ell` of a margin :math:`u_i=Y_if_i`. A call averages it over the last axis.
+
+    The theory wants it strictly decreasing and smooth; nothing here depends on that.
+    """
+
+    code = -1
+    """What compiled kernels call it; negative for losses that they do not know."""
+
+    @abstractmethod
+    def value(self, margins: Tensor) -> Tensor:
+        r""":math:`\ell(u)`, entry by entry."""
+
+    @abstractmethod
+    def slope(self, margins: Tensor) -> tuple[Tensor | float, Tensor]:
+        r"""Sign of :math:`\ell'(u)` and :math:`\log|\ell'(u)|`, entry by entry."""
+
+    def __call__(self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None) -> Tensor:
+        r"""Mean loss :math:`\frac1n\sum_i\ell(u_i)` over the last axis.
+
+        Args:
+            margins: ``(..., n)``.
+            scale: when given, the gradient of each run is divided by :math:`\max_i|\ell'(u_i)|` and the logarithm of that is stored in
+                ``scale.loss``. Normalised optimisers do not notice, and slopes that would underflow survive.
+            weights: ``(..., n)`` weights in the place of :math:`1/n`; margins of weight zero do not count.
+
+        Returns:
+            ``(...)``.
+        """
+        loss: Tensor = _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
+        return loss
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Logistic(Loss):
+    r""":math:`\ell(u)=\log(1+e^{-u})`."""
+
+    code = 0
+
+    def value(self, margins: Tensor) -> Tensor:
+        r""":math:`\log(1+e^{-u})` without overflow."""
+        return softplus(-margins, threshold=1000.0)
+
+    def slope(self, margins: Tensor) -> tuple[float, Tensor]:
+        r""":math:`\log|\ell'(u)|=\log\sigma(-u)`."""
+        return -1.0, logsigmoid(-margins)
+
+
+class Exponential(Loss):
+    r""":math:`\ell(u)=e^{-u}`. The value may overflow, the rescaled gradient does not."""
+
+    code = 1
+
+    def value(self, margins: Tensor) -> Tensor:
+        r""":math:`e^{-u}`."""
+        return torch.exp(-margins)
+
+    def slope(self, margins: Tensor) -> tuple[float, Tensor]:
+        r""":math:`\log|\ell'(u)|=-u`."""
+        return -1.0, -margins
+
+
+class Linear(Loss):
+    r""":math:`\ell(u)=-u`, the correlation loss."""
+
+    code = 2
+
+    def value(self, margins: Tensor) -> Tensor:
+        r""":math:`-u`."""
+        return -margins
+
+    def slope(self, margins: Tensor) -> tuple[float, Tensor]:
+        r""":math:`\log|\ell'(u)|=0`."""
+        return -1.0, torch.zeros_like(margins)
+
+
+class Custom(Loss):
+    r"""A loss given by a differentiable function of margins, entry by entry; its slope comes from autograd.
+
+    Exact while :math:`\ell'(u)` itself is a floating-point number; the logarithm of a slope that underflows is -inf.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self.function = function
+
+    def value(self, margins: Tensor) -> Tensor:
+        """The function."""
+        return self.function(margins)
+
+    def slope(self, margins: Tensor) -> tuple[Tensor, Tensor]:
+        """Sign and logarithm of the function's derivative."""
+        with torch.enable_grad():
+            u = margins.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.function(u).sum(), u)
+        return torch.sign(slope), torch.log(torch.abs(slope))
+
+    def __repr__(self) -> str:
+        return f"Custom({getattr(self.function, '__name__', self.function)!r})"
+
+
+class PerRun(Loss):
+    """A loss for each run, along the first axis of the margins."""
+
+    def __init__(self, losses: Sequence[Loss | Callable[[Tensor], Tensor]]) -> None:
+        self.losses = [as_loss(loss) for loss in losses]
+        groups: dict[int, tuple[Loss, list[int]]] = {}
+        for r, loss in enumerate(self.losses):
+            groups.setdefault(loss.code if loss.code >= 0 else 3 + id(loss), (loss, []))[1].append(r)
+        self._groups = list(groups.values())
+
+    def value(self, margins: Tensor) -> Tensor:
+        """Each run in its own loss."""
+        out = torch.empty_like(margins)
+        for loss, rows in self._groups:
+            out[rows] = loss.value(margins[rows])
+        return out
+
+    def slope(self, margins: Tensor) -> tuple[Tensor, Tensor]:
+        """Each run in its own loss."""
+        sign, log = torch.empty_like(margins), torch.empty_like(margins)
+        for loss, rows in self._groups:
+            part, log[rows] = loss.slope(margins[rows])
+            sign[rows] = torch.as_tensor(part, dtype=margins.dtype, device=margins.device)
+        return sign, log
+
+    def __repr__(self) -> str:
+        return f"PerRun({self.losses!r})"
+
+
+def as_loss(loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]]) -> Loss:
+    """A :class:`Loss` as it is, a function as :class:`Custom`, a sequence as :class:`PerRun`.
+
+    Raises:
+        InputError: none of these.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, Sequence) and not isinstance(loss, str):
+        return PerRun(loss)
+    if callable(loss):
+        return Custom(loss)
+    raise InputError(f"loss is {loss!r}; give Logistic(), Exponential(), Linear(), a function of margins, or one of these per run")
+
+
+class _Mean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, margins: Tensor, scale: LogScale | None) -> Tensor:
-        ctx.save_for_backward(margins)
-        ctx.scale = scale
-        return softplus(-margins, threshold=1000.0).mean(dim=-1)
+    def forward(ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None, weights: Tensor | None) -> Tensor:
+        ctx.save_for_backward(margins, weights)
+        ctx.loss, ctx.scale = loss, scale
+        value = loss.value(margins)
+        return value.mean(dim=-1) if weights is None else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (margins,) = ctx.saved_tensors
-        log_slope = logsigmoid(-margins)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        margins, weights = ctx.saved_tensors
+        sign, log_slope = ctx.loss.slope(margins)
+        if weights is not None:
+            log_slope = log_slope.masked_fill(weights == 0, -torch.inf)
         if ctx.scale is not None:
             ctx.scale.loss = log_slope.amax(dim=-1)
-            log_slope = log_slope - ctx.scale.loss[..., None]
-        return -torch.exp(log_slope) * (grad[..., None] / margins.shape[-1]), None
+            log_slope = log_slope - ctx.scale.loss.clamp(min=torch.finfo(margins.dtype).min)[..., None]
+        share = grad[..., None] / margins.shape[-1] if weights is None else grad[..., None] * weights
+        return torch.exp(log_slope) * (share * sign), None, None, None
 
 
 def logistic_loss(margins: Tensor, scale: LogScale | None = None) -> Tensor:
-    r"""Mean logistic loss :math:`\frac1n\sum_i\log(1+e^{-u_i})` over the last axis.
-
-    Args:
-        margins: ``(..., n)``, :math:`u_i=Y_if_i`.
-        scale: when given, the gradient of each run is divided by :math:`\max_i|\ell'(u_i)|` and the logarithm of that is stored in
-            ``scale.loss``. Normalised optimisers do not notice, and margins beyond 745 do not underflow.
-
-    Returns:
-        ``(...)``.
-    """
-    loss: Tensor = _Logistic.apply(margins, scale)  # type: ignore[no-untyped-call]
-    return loss
+    """:class:`Logistic` as a function."""
+    return Logistic()(margins, scale)

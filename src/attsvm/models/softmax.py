@@ -14,11 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attsvm.models.losses import LogScale
+from attsvm.models.sequences import Sequences
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,34 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     Returns:
         ``(..., n, d_x)``.
     """
-    outputs: Tensor = _Attend.apply(logits, tokens, mask, scale)  # type: ignore[no-untyped-call]
-    return outputs
+    outputs: Tensor = _Attend.apply(logits[..., None, :], tokens, mask[..., None, :], scale)  # type: ignore[no-untyped-call]
+    return outputs[..., 0, :]
+
+
+def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
+    """:func:`attend` for all queries of ``sequences``, from the moved queries: logits are centred keys times these.
+
+    On the CPU in float64 logits, softmax and outputs are one compiled pass.
+
+    Args:
+        moved: ``(..., N, d_k)``, row ``i`` being :math:`Wz_i`.
+        sequences: what is attended to.
+        scale: see :func:`attend`.
+
+    Returns:
+        ``(..., N, d_x)``.
+    """
+    if moved.dtype == torch.float64 and moved.device.type == "cpu" and moved.ndim <= 3:
+        compiled: Tensor = _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
+        return compiled
+    logits = query_logits(moved, sequences)
+    outputs: Tensor = _Attend.apply(logits, sequences.tokens, sequences.mask, scale)  # type: ignore[no-untyped-call]
+    return outputs.flatten(-3, -2)
+
+
+def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:
+    """``(..., n, q, T)``: centred keys times moved queries ``(..., N, d_k)``; hidden tokens hold zeros."""
+    return moved.unflatten(-2, sequences.mask.shape[-3:-1]) @ sequences.centred.mT
 
 
 class _Attend(torch.autograd.Function):
@@ -82,24 +110,66 @@ class _Attend(torch.autograd.Function):
         selection = select(logits, mask)
         ctx.save_for_backward(selection.log_probability, selection.winner, tokens)
         ctx.scale = scale
-        outputs: Tensor = (selection.probability[..., None, :] @ tokens)[..., 0, :]
-        return outputs
+        return selection.probability @ tokens
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         log_s, winner, tokens = ctx.saved_tensors
         winner = winner[..., None]
-        values = (tokens @ grad[..., None])[..., 0]
+        values = grad @ tokens.mT
         values = values - values.gather(-1, winner)
         if ctx.scale is None:
             first = torch.exp(log_s) * values
         else:
             untied = log_s.masked_fill(values == 0, -torch.inf)  # drops the winner as well
-            largest = untied.amax(dim=(-2, -1), keepdim=True)
-            ctx.scale.attention = largest[..., 0, 0]
+            largest = untied.amax(dim=(-3, -2, -1), keepdim=True)
+            ctx.scale.attention = largest[..., 0, 0, 0]
             first = values * torch.exp(untied - largest.clamp(min=torch.finfo(largest.dtype).min))
         # Tied scores have no first-order term: what remains for them is -s_t times the sum, which is exact as it stands.
         gradient = first - torch.exp(log_s) * first.sum(dim=-1, keepdim=True)
         gradient = gradient.scatter(-1, winner, 0.0)
         return gradient.scatter(-1, winner, -gradient.sum(dim=-1, keepdim=True)), None, None, None
+
+
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, moved: Tensor, sequences: Sequences, scale: LogScale | None) -> Tensor:
+        from attsvm.models import fused, kernels
+
+        tokens, keys, mask = sequences.tokens, sequences.centred, sequences.mask
+        n, q, T = mask.shape[-3:]
+        runs = moved.shape[0] if moved.ndim == 3 else 1
+        ctx.inputs = (keys.numpy().reshape(-1, n, T, keys.shape[-1]), tokens.numpy().reshape(-1, n, T, tokens.shape[-1]))
+        outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
+        ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
+        ctx.q, ctx.scale = q, scale
+        with kernels.threads_for(_microseconds(ctx.log_s.size, tokens.shape[-1])):
+            fused.forward(
+                moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
+                outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
+            )  # fmt: skip
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        from attsvm.models import fused, kernels
+
+        keys, tokens = ctx.inputs
+        runs, N, _ = ctx.log_s.shape
+        pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
+        factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
+        with kernels.threads_for(_microseconds(ctx.log_s.size, tokens.shape[-1])):
+            fused.backward(
+                grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
+                pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
+            )  # fmt: skip
+        if ctx.scale is not None:
+            ctx.scale.attention = factors
+        return pulled, None, None
+
+
+def _microseconds(logits: int, width: int) -> float:
+    """What one pass over this many logits costs on one core, roughly."""
+    return 1e-3 * logits * (10.0 + 0.5 * width)

@@ -85,6 +85,33 @@ def add_rows(y: FloatArray, weights: FloatArray, rows: FloatArray, start: int, s
         j += 1
 
 
+@summing_kernel
+def products(rows: FloatArray, x: FloatArray, out: FloatArray) -> None:
+    """``out = rows x``."""
+    for t in range(rows.shape[0]):
+        total = 0.0
+        for k in range(rows.shape[1]):
+            total += rows[t, k] * x[k]
+        out[t] = total
+
+
+@summing_kernel
+def combine(weights: FloatArray, rows: FloatArray, out: FloatArray) -> None:
+    """``out = sum_t weights[t] rows[t]``."""
+    for k in range(rows.shape[1]):
+        out[k] = 0.0
+    t = 0
+    while t + 4 <= rows.shape[0]:
+        a, b, c, d = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+        for k in range(rows.shape[1]):
+            out[k] += (a * rows[t, k] + b * rows[t + 1, k]) + (c * rows[t + 2, k] + d * rows[t + 3, k])
+        t += 4
+    while t < rows.shape[0]:
+        for k in range(rows.shape[1]):
+            out[k] += weights[t] * rows[t, k]
+        t += 1
+
+
 @kernel
 def compare(a: FloatArray, score: FloatArray, lo: int, hi: int, e: FloatArray, shifted: FloatArray, g: FloatArray) -> tuple[int, float]:
     """Winner and ``L`` of the sequence ``lo:hi``; writes ``e``, ``e - L`` (at most 0) and ``g``."""
@@ -131,15 +158,25 @@ def coefficients(S: FloatArray, Q: FloatArray, lo: int, hi: int, winner: int, ra
 
 
 @kernel
-def log_slope_parts(u: float) -> tuple[float, float]:
-    r"""``m, r`` with logistic slope :math:`|\ell'(u)|=\sigma(-u)=e^{m}r`: ``m = -max(u, 0)``, ``r`` between one half and one."""
-    return -max(u, 0.0), 1.0 / (1.0 + math.exp(-abs(u)))
+def log_slope_top(u: float, loss: int) -> float:
+    r"""The ``m`` of :func:`log_slope_parts`. Losses are numbered as in :mod:`attsvm.models.losses`."""
+    if loss == 0:
+        return -max(u, 0.0)
+    return -u if loss == 1 else 0.0
 
 
 @kernel
-def logistic(u: float) -> float:
-    """Logistic loss ``log(1 + exp(-u))`` without overflow."""
-    return max(-u, 0.0) + math.log1p(math.exp(-abs(u)))
+def log_slope_parts(u: float, loss: int) -> tuple[float, float]:
+    r"""``m, r`` with slope :math:`|\ell'(u)|=e^{m}r`, ``r`` between one half and one: for the logistic loss ``m = -max(u, 0)``."""
+    return log_slope_top(u, loss), 1.0 / (1.0 + math.exp(-abs(u))) if loss == 0 else 1.0
+
+
+@kernel
+def loss_value(u: float, loss: int) -> float:
+    """The loss itself; logistic without overflow."""
+    if loss == 0:
+        return max(-u, 0.0) + math.log1p(math.exp(-abs(u)))
+    return math.exp(-u) if loss == 1 else -u
 
 
 @contextmanager

@@ -1,0 +1,246 @@
+r"""Loss above its infimum, in log space, and the charts of the spheres on which it is minimised.
+
+With :math:`G_i=\sum_ts_{it}(\gamma_{i\,\mathrm{opt}}-\gamma_{it})` from
+:math:`\log G_i=\mathrm{LSE}_t(\log s_{it}+\log(\gamma_{i\,\mathrm{opt}}-\gamma_{it}))` the excess of a sequence is
+:math:`e_i=\ell(\gamma_{i\,\mathrm{opt}}-G_i)-\ell(\gamma_{i\,\mathrm{opt}})`, to first order :math:`|\ell'(\gamma_{i\,\mathrm{opt}})|G_i`.
+Its logarithm, and the gradient of that, are ordinary numbers when :math:`e_i` itself is far below the smallest float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, log_expit, logsumexp, softmax
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.geometry import Norm
+from attsvm.models import Exponential, Linear, Logistic, Loss
+from attsvm.selection import token_scores
+
+Objective = Callable[[FloatArray], tuple[float, FloatArray]]
+Pullback = Callable[[FloatArray], FloatArray]
+
+_FIRST_ORDER = -14.0  # log G below which the excess is |l'| G to within a relative 1e-6
+
+
+class Excess:
+    """``log|L - L_star|`` of weights ``(d_k, d_z)`` under a fixed linear head, with its sign and its gradient.
+
+    ``L_star`` is the loss of selecting ``tokens``: the infimum for the optimal ones; near another direction, for its own tokens, the loss
+    may fall below it, and the sign says so.
+    """
+
+    def __init__(
+        self, data: AttentionData, head: FloatArray, loss: Loss, keys: ArrayLike | None, prompt: bool, tokens: IntArray | None = None
+    ) -> None:
+        if not isinstance(loss, (Logistic, Exponential, Linear)):
+            raise InputError(f"the loss of a regularisation path is Logistic, Exponential or Linear, not {loss!r}")
+        self._keys = mapped_keys(data, keys)
+        self._queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
+        self.shape = (self._keys.shape[-1], self._queries.shape[-1])
+        scores = token_scores(data, head)
+        best = np.argmax(scores, axis=1) if tokens is None else tokens
+        self._best = scores[np.arange(data.n), best]
+        lag = np.where(data.mask, self._best[:, None] - np.where(data.mask, scores, 0.0), 0.0)
+        with np.errstate(divide="ignore"):
+            self._log_lag, self._sign = np.log(np.abs(lag)), np.sign(lag)
+        self._hidden, self._loss = np.where(data.mask, 0.0, -np.inf), loss
+
+    def __call__(self, W: FloatArray) -> tuple[float, float, FloatArray]:
+        """Logarithm of the size, sign, and gradient ``(d_k, d_z)`` of the logarithm."""
+        logits = (self._keys @ (self._queries @ W.T)[:, :, None])[:, :, 0] + self._hidden
+        log_s = logits - _log_sum(logits)[0][:, None]
+        terms = log_s + self._log_lag
+        log_G, sign = _log_sum(terms, self._sign)
+        value, slope = self._log_excess(log_G, sign)
+        (total,), (above,) = _log_sum(value[None], sign[None])
+        share = above * sign * np.exp(value - total) * slope
+        with np.errstate(invalid="ignore"):
+            pull = np.where(np.isfinite(log_G)[:, None], self._sign * sign[:, None] * np.exp(terms - log_G[:, None]) - np.exp(log_s), 0.0)
+        pulled = ((share[:, None] * pull)[:, None, :] @ self._keys)[:, 0]
+        gradient: FloatArray = pulled.T @ self._queries
+        return float(total) - math.log(len(value)), float(above), gradient
+
+    def _log_excess(self, log_G: FloatArray, sign: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``log|e_i|`` and its derivative with respect to ``log|G_i|``; both have the same sign."""
+        if isinstance(self._loss, Linear):
+            return log_G, np.ones_like(log_G)
+        G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
+        small = log_G < _FIRST_ORDER
+        grown = np.expm1(G)
+        if isinstance(self._loss, Exponential):
+            return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(small, 1.0, G * (1.0 + grown) / grown)
+        slope = expit(-self._best)
+        above = np.log1p(slope * grown)
+        value = np.where(small, log_expit(-self._best) + log_G, np.log(np.abs(above)))
+        return value, np.where(small, 1.0, slope * (1.0 + grown) * G / ((1.0 + slope * grown) * above))
+
+
+def _log_sum(terms: FloatArray, signs: FloatArray | float = 1.0) -> tuple[FloatArray, FloatArray]:
+    """Logarithm and sign of the sum of ``signs * exp(terms)`` over the last axis."""
+    top = np.max(np.where(signs == 0, -np.inf, terms), axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    total = np.sum(signs * np.exp(terms - top), axis=-1)
+    with np.errstate(divide="ignore"):
+        return top[..., 0] + np.log(np.abs(total)), np.sign(total)
+
+
+class Chart(Protocol):
+    """Free coordinates of the weights of one size."""
+
+    def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
+        """The weights at coordinates ``x``, and what turns a gradient for them into one for ``x``."""
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """Random coordinates."""
+
+    def at(self, W: FloatArray) -> FloatArray:
+        """Coordinates of the direction of ``W``."""
+
+    def centre(self) -> FloatArray:
+        """Coordinates of the axis of the cone."""
+
+
+class Sphere:
+    """Weights ``R x / ||x||`` in a norm; inside a cone ``R`` times the unit vector of ``u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across ``u``."""
+
+    def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
+        self._shape, self._norm, self._axis, self._slope = shape, norm, None, 0.0
+        if cone is not None:
+            axis = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
+            self._axis, self._slope = axis / np.linalg.norm(axis), math.tan(math.radians(cone.degrees))
+
+    def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
+        """See :class:`Chart`."""
+        point, back = (x, _same) if self._axis is None else self._inside(x)
+        V = point.reshape(self._shape)
+        size = float(self._norm.value(V))
+        slope = np.asarray(self._norm.subgradient(V))
+
+        def pull(gradient: FloatArray) -> FloatArray:
+            along = float(np.sum(gradient * V)) / size
+            return back((R / size) * (gradient - along * slope).reshape(-1))
+
+        return (R / size) * V, pull
+
+    def _inside(self, x: FloatArray) -> tuple[FloatArray, Pullback]:
+        u = self._axis
+        across = x - (u @ x) * u
+        root = math.sqrt(1.0 + across @ across)
+        point = u + (self._slope / root) * across
+
+        def back(gradient: FloatArray) -> FloatArray:
+            g = (self._slope / root) * (gradient - (gradient @ across / root**2) * across)
+            pulled: FloatArray = g - (u @ g) * u
+            return pulled
+
+        return point, back
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """See :class:`Chart`."""
+        spread = 1.0 if self._axis is None else 5.0  # most of a cone is near its boundary
+        return spread * rng.standard_normal(self._shape[0] * self._shape[1])
+
+    def at(self, W: FloatArray) -> FloatArray:
+        """See :class:`Chart`."""
+        return W.reshape(-1) / np.linalg.norm(W)
+
+    def centre(self) -> FloatArray:
+        """See :class:`Chart`."""
+        return np.zeros(self._shape[0] * self._shape[1])
+
+
+class Factors:
+    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``."""
+
+    def __init__(self, shape: tuple[int, int], inner: int) -> None:
+        self._shape, self._inner = shape, inner
+
+    def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
+        """See :class:`Chart`."""
+        both = x.reshape(-1, self._inner)
+        K, Q = both[: self._shape[0]], both[self._shape[0] :]
+        square = float(x @ x)
+        factor = 2.0 * R / square
+        W = factor * (K @ Q.T)
+
+        def pull(gradient: FloatArray) -> FloatArray:
+            raw = factor * np.concatenate([gradient @ Q, gradient.T @ K]).reshape(-1)
+            pulled: FloatArray = raw - (2.0 * float(np.sum(gradient * W)) / square) * x
+            return pulled
+
+        return W, pull
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """See :class:`Chart`."""
+        return rng.standard_normal(sum(self._shape) * self._inner)
+
+    def at(self, W: FloatArray) -> FloatArray:
+        """See :class:`Chart`: balanced factors from the singular value decomposition."""
+        U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
+        root = np.sqrt(sigma / sigma.sum())[: self._inner]
+        return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root]).reshape(-1)
+
+    def centre(self) -> FloatArray:
+        """Factors have no cone."""
+        raise NotImplementedError
+
+
+class Pair:
+    """Head and prompt, each of its own size, in one vector of coordinates."""
+
+    def __init__(self, data: AttentionData, keys: ArrayLike | None) -> None:
+        self.keys, self.tokens, self.labels, self.mask = mapped_keys(data, keys), data.tokens, data.labels, data.mask
+        self.size = data.d_x + self.keys.shape[-1]
+
+    def split(self, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
+        """Head and prompt."""
+        v, p = x[: self.tokens.shape[-1]], x[self.tokens.shape[-1] :]
+        return r * v / np.linalg.norm(v), R * p / np.linalg.norm(p)
+
+
+def joint_objective(pair: Pair, r: float, R: float) -> Objective:
+    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and prompt, with the logarithm of one term :math:`-u` once it is far below one."""
+
+    def value(x: FloatArray) -> tuple[float, FloatArray]:
+        v, p = pair.split(x, r, R)
+        logits = np.where(pair.mask, pair.keys @ p, -np.inf)
+        s = softmax(logits, axis=1)
+        outputs = np.einsum("nt,ntd->nd", s, pair.tokens)
+        scores = pair.labels[:, None] * (pair.tokens @ v)
+        u = pair.labels * (outputs @ v)
+        large = u > 30.0
+        terms = np.where(large, -u, np.log(np.logaddexp(0.0, np.where(large, 0.0, -u))))
+        slope = np.where(large, -1.0, -expit(-u) / np.logaddexp(0.0, np.where(large, 0.0, -u)))
+        share = softmax(terms) * slope
+        grad_v = (share * pair.labels) @ outputs
+        grad_p = np.einsum("nt,ntd->d", share[:, None] * s * (scores - u[:, None]), pair.keys)
+        parts = []
+        for gradient, own, size, raw in ((grad_v, v, r, x[: len(v)]), (grad_p, p, R, x[len(v) :])):
+            unit = own / size
+            parts.append((size / np.linalg.norm(raw)) * (gradient - (gradient @ unit) * unit))
+        return float(logsumexp(terms) - math.log(len(terms))), np.concatenate(parts)
+
+    return value
+
+
+def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
+    """Centred keys ``(n, T, d_k)``."""
+    mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
+    centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
+    if keys is None:
+        return centred
+    K = np.asarray(keys, dtype=np.float64)
+    if K.ndim != 2 or K.shape[1] != data.d_x or not np.isfinite(K).all():
+        raise InputError(f"keys has shape {K.shape}; it must be a finite matrix (d_k, {data.d_x})")
+    mapped: FloatArray = centred @ K.T
+    return mapped
+
+
+def _same(gradient: FloatArray) -> FloatArray:
+    return gradient

@@ -1,0 +1,221 @@
+r"""Regularisation paths: the best weights of every size, :math:`\bar W_R\in\arg\min_{\|W\|\le R}L(W)`.
+
+The infimum :math:`L_\star` is reached at infinite size, so what is minimised is :math:`\log(L-L_\star)`, computed in log space (see
+:mod:`attsvm.dynamics.excess`): well scaled at any radius. Weights live on the sphere :math:`\|W\|=R`; every radius is searched by BFGS from
+several random starts, from the max-margin direction and from the best weights of the radius before.
+
+Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and *Transformers as Support Vector Machines* (2023): directions
+converge to the solutions of the max-margin programme in the same norm, globally and inside a narrow cone around a locally optimal direction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.dynamics.excess import Chart, Excess, Factors, Objective, Pair, Sphere, joint_objective, mapped_keys
+from attsvm.dynamics.trajectory import direction_gap
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Norm, Nuclear
+from attsvm.margins import prompt_margins, selection_margins
+from attsvm.models import Logistic, Loss
+from attsvm.selection import optimal_tokens
+from attsvm.solvers import max_margin
+
+Form = Literal["W", "KQ", "prompt", "joint"]
+
+
+@dataclass(frozen=True)
+class Cone:
+    r"""The directions within an angle of one direction: :math:`\angle(W,\bar W)\le` ``degrees``. Local paths stay inside."""
+
+    direction: Any
+    degrees: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.degrees < 90:
+            raise InputError(f"a cone has an opening of {self.degrees} degrees; give an angle between 0 and 90")
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationPath:
+    r"""What :func:`regularization_path` found.
+
+    Attributes:
+        radii: ``(k,)``.
+        W: ``(k, d_x, d_z)``, the best weights of each radius; the combined matrix for factors, one column for a prompt.
+        log_excess: ``(k,)``, :math:`\log(L-L_\star)` there (:math:`\log L` for a joint path, whose infimum is 0). Inside a cone
+            :math:`L_\star` is the loss of the tokens that its axis selects; -inf where the best loss lies below that.
+        head: ``(k, d_x)``, the head of a joint path; else None.
+        norm: the norm that is bounded.
+        starts: ``(k, starts)``, the values that the searches from each start ended with, best first.
+    """
+
+    radii: FloatArray
+    W: FloatArray
+    log_excess: FloatArray
+    head: FloatArray | None
+    norm: Norm
+    starts: FloatArray
+
+    def direction_gap(self, target: Any) -> FloatArray:
+        """``(k,)``: :func:`~attsvm.dynamics.direction_gap` of the weights of every radius to one solution or matrix."""
+        return direction_gap(self.W, target)
+
+    def distance(self, target: Any) -> FloatArray:
+        r"""``(k,)``: :math:`\big\|\bar W_R/\|\bar W_R\|-W^\star/\|W^\star\|\big\|_F`, both normalised in the norm of the path."""
+        goal = np.asarray(target.W if hasattr(target, "W") else target, dtype=np.float64)
+        unit = self.W / np.asarray(self.norm.value(self.W))[:, None, None]
+        distance: FloatArray = np.linalg.norm(unit - goal / float(self.norm.value(goal)), axis=(-2, -1))
+        return distance
+
+
+def regularization_path(
+    data: AttentionData,
+    head: ArrayLike,
+    norm: Norm | None = None,
+    radii: Sequence[float] = (10.0, 30.0, 100.0, 300.0, 1000.0),
+    parameterization: Form = "W",
+    starts: int = 10,
+    seed: int = 0,
+    *,
+    inner: int | None = None,
+    keys: ArrayLike | None = None,
+    head_radii: Sequence[float] | None = None,
+    cone: Cone | None = None,
+    loss: Loss | None = None,
+) -> RegularizationPath:
+    r"""Weights of least loss of every size, for a linear head.
+
+    Args:
+        data: one instance. Prompts and joint paths do not read its queries.
+        head: ``(d_x,)``, the fixed head; for a joint path only its direction as one more start.
+        norm: the norm that is bounded; Frobenius when left out. The nuclear norm is searched through factors; norms with kinks
+            (p = 1, infinity, spectral) are searched all the same, less exactly.
+        radii: positive sizes R, in the order in which they are searched.
+        parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which bounds the nuclear norm of
+            :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`.
+        starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the radius before.
+        seed: of the random starts.
+        inner: columns of the factors; ``min(d_x, d_z)`` when left out.
+        keys: ``(d_k, d_x)``, the fixed key map of a prompt.
+        head_radii: the sizes r of a joint path; ``radii`` when left out.
+        cone: keeps ``W`` or the prompt inside this cone: the local path. Frobenius norm only.
+        loss: Logistic, Exponential or Linear; logistic when left out. A joint path is logistic.
+
+    Raises:
+        InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a combination that has no meaning.
+    """
+    bound = Frobenius() if norm is None else norm
+    sizes = np.asarray(radii, dtype=np.float64)
+    if data.batch_shape:
+        raise InputError(f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)")
+    if parameterization not in ("W", "KQ", "prompt", "joint"):
+        raise InputError(f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt' or 'joint'")
+    if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InputError(f"radii is {radii!r}; give positive finite numbers")
+    if starts < 0:
+        raise InputError(f"starts is {starts}; give a number of random starts, 0 or more")
+    if (cone is not None or parameterization in ("prompt", "joint")) and bound != Frobenius():
+        raise InputError(f"prompts, joint paths and paths inside a cone are those of the Frobenius norm, not of {bound.name}")
+    if cone is not None and parameterization not in ("W", "prompt"):
+        raise InputError("a cone keeps W or a prompt; use parameterization='W' or 'prompt' with it")
+    if keys is not None and parameterization not in ("prompt", "joint"):
+        raise InputError("a key map belongs to a prompt; use parameterization='prompt' or 'joint' with keys")
+    if parameterization == "KQ" and norm is not None and bound != Nuclear():
+        raise InputError("factors of bounded size bound the nuclear norm of their product; leave norm out with parameterization='KQ'")
+    prompt = parameterization in ("prompt", "joint")
+    v = np.asarray(head, dtype=np.float64)
+    tokens = optimal_tokens(data, v)
+    solution = max_margin(prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens))
+    guess = None if solution.status == "infeasible" else solution.W
+    rng = np.random.default_rng(seed)
+    if parameterization == "joint":
+        return _joint(data, v, keys, sizes, sizes if head_radii is None else np.asarray(head_radii, dtype=np.float64), starts, rng, guess)
+    if cone is not None:
+        tokens = _selected(data, cone, keys, prompt)
+    excess = Excess(data, v, Logistic() if loss is None else loss, keys, prompt, tokens)
+    chart: Chart
+    if parameterization == "KQ" or bound == Nuclear():
+        bound = Nuclear()
+        chart = Factors(excess.shape, min(excess.shape) if inner is None else inner)
+    else:
+        chart = Sphere(excess.shape, bound, cone)
+    points = [chart.random(rng) for _ in range(starts)] + ([] if guess is None or cone is not None else [chart.at(guess)])
+    points += [chart.centre()] if cone is not None else []
+    found, values = _search([_on(excess, chart, R) for R in sizes], points)
+    W = np.stack([chart.weights(x, R)[0] for x, R in zip(found, sizes, strict=True)])
+    values = np.where(values < -0.5 * _BELOW, -np.inf, values)
+    return RegularizationPath(sizes, W, values[:, 0], None, bound, values)
+
+
+_BELOW = 1e6  # added to the logarithm of a loss below that of the selected tokens, to rank it before all others
+
+
+def _on(excess: Excess, chart: Chart, R: float) -> Objective:
+    """The excess loss of the point that a chart gives to its coordinates."""
+
+    def value(x: FloatArray) -> tuple[float, FloatArray]:
+        W, back = chart.weights(x, R)
+        size, sign, gradient = excess(W)
+        return (size, back(gradient)) if sign >= 0 else (-_BELOW - size, -back(gradient))
+
+    return value
+
+
+def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: bool) -> IntArray:
+    """The tokens that the axis of the cone selects."""
+    mapped = mapped_keys(data, keys)
+    queries = np.ones((data.n, 1)) if prompt else data.queries
+    axis = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64)
+    if axis.size != mapped.shape[-1] * queries.shape[-1] or not axis.any():
+        raise InputError(f"the cone has a direction of {axis.size} numbers; it must have the size of the weights and not be zero")
+    logits = np.einsum("ntd,nd->nt", mapped, queries @ axis.reshape(mapped.shape[-1], -1).T)
+    return np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
+
+
+def _joint(
+    data: AttentionData,
+    v: FloatArray,
+    keys: ArrayLike | None,
+    sizes: FloatArray,
+    head_sizes: FloatArray,
+    starts: int,
+    rng: np.random.Generator,
+    guess: FloatArray | None,
+) -> RegularizationPath:
+    if head_sizes.shape != sizes.shape or not (np.isfinite(head_sizes) & (head_sizes > 0)).all():
+        raise InputError(f"head_radii has shape {head_sizes.shape}; give {len(sizes)} positive numbers, one per radius")
+    pair = Pair(data, keys)
+    points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess[:, 0]])])
+    found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points)
+    heads, prompts = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
+    return RegularizationPath(sizes, np.stack(prompts)[..., None], values[:, 0], np.stack(heads), Frobenius(), values)
+
+
+def _search(objectives: list[Objective], points: list[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
+    """The best point of each objective, and all values from best to worst."""
+    if not points:
+        raise InputError("there is nothing to start from: the max-margin programme is infeasible; ask for random starts")
+    best: list[FloatArray] = []
+    values = np.full((len(objectives), len(points) + 1), np.inf)
+    for k, objective in enumerate(objectives):
+        ends = [_descend(objective, x) for x in points + best[-1:]]
+        ends.sort(key=lambda end: end[0])
+        values[k, : len(ends)] = [end[0] for end in ends]
+        best.append(ends[0][1])
+    return best, values
+
+
+def _descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+    for _ in range(2):  # a restart forgets a metric that has gone stale
+        result = minimize(objective, x, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 500})
+        x = result.x
+    return float(result.fun), x
