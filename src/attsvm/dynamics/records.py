@@ -73,7 +73,7 @@ class Record:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Record:
         """The inverse of :meth:`to_arrays`."""
         fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in RECORD_FIELDS}
-        named = {name: gather(name, arrays) for name in ("parameters", "observed")}
+        named: dict[str, Any] = {name: gather(name, arrays) for name in ("parameters", "observed")}
         return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named)
 
 

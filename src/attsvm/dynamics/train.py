@@ -106,7 +106,8 @@ def train(
             raise InputError("the checkpoint belongs to another run (other data, steps, records or optimiser); delete it to start afresh")
         engine.restore(dict(resume.arrays))
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
-        ended = any([ends(earlier) for earlier in records])
+        verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
+        ended = any(verdicts)
     clock = _Clock(checkpoint_seconds)
     engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
@@ -176,7 +177,9 @@ def _record(engine: Engine, model: Attention, step: int, seconds: float, observe
         fields = {name: value[0] for name, value in fields.items()}
         parameters = {name: value[0] for name, value in parameters.items()}
     seen: Mapping[str, Any] = {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
-    return Record(step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()})
+    return Record(
+        step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()}
+    )
 
 
 def _info(records: list[Record], seconds: float) -> dict[str, float]:
