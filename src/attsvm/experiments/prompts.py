@@ -35,9 +35,10 @@ def of(evidence: Evidence, name: str, **values: Any) -> Evidence:
 
 
 def marks(steps: int) -> list[int]:
-    """Every step that is drawn, and pairs of neighbouring steps ten times as far from each other each time."""
-    late = [mark for power in range(3, 9) for mark in (10**power - 1, 10**power) if mark <= steps]
-    return [*range(SHOWN + 1), 500, *late]
+    """Every step that is drawn, then ten in every decade, and a neighbour of each power of ten, to see the length of a single step."""
+    late = np.rint(np.geomspace(SHOWN, 1e9, 1 + round(10 * np.log10(1e9 / SHOWN)))).astype(np.int64).tolist()
+    pairs = [mark for power in range(3, 9) for mark in (10**power - 1, 10**power)]
+    return [mark for mark in (*range(SHOWN + 1), *late, *pairs) if mark <= steps]
 
 
 def model(problem: Toy, starts: ArrayLike, **options: Any) -> Attention:
@@ -201,3 +202,18 @@ def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, flo
     ax.set_aspect("equal")
     ax.set_xlabel("p₁")
     ax.set_ylabel("p₂", rotation=0)
+
+
+def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
+    """One line per run; gaps below 1e-18 are drawn there."""
+    for line, gap in zip(np.atleast_2d(x), np.atleast_2d(gaps), strict=True):
+        ax.plot(line, np.maximum(gap, 1e-18), color=colour, **{"linewidth": 1.1, **style})
+
+
+def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """Both axes logarithmic, with these limits."""
+    from attsvm.report.style import logarithmic
+
+    for axis, limits, set_limits in ((ax.xaxis, x, ax.set_xlim), (ax.yaxis, y, ax.set_ylim)):
+        logarithmic(axis, np.array(limits))
+        set_limits(*limits)

@@ -61,19 +61,35 @@ def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, 
 def code_fingerprint(chosen: Experiment) -> str:
     """SHA-256 of the code that decides an experiment's numbers.
 
-    That is every module of the rooms below the experiments, and the experiment's own module without its claims and plots:
-    drawing a figure anew does not compute it anew.
+    That is every module of the rooms below the experiments, what experiments share, and the experiment's own module, both without
+    claims and plots: drawing a figure anew does not compute it anew.
     """
     module = inspect.getmodule(chosen.run)
-    tree = ast.parse(inspect.getsource(module) if module else "")
+    own = _computation(inspect.getsource(module) if module else "")
+    return hashlib.sha256((_library() + _shared() + own).encode()).hexdigest()
+
+
+def _computation(source: str) -> str:
+    """A module without what it says and draws."""
+    tree = ast.parse(source)
     tree.body = [node for node in tree.body if not _presents(node)]
-    return hashlib.sha256((_library() + ast.dump(tree)).encode()).hexdigest()
+    return ast.dump(tree)
+
+
+@functools.cache
+def _shared() -> str:
+    """The modules of the experiments' room that are no experiments and so may be part of any."""
+    import attsvm.experiments
+
+    own = {name.replace("-", "_") for name in attsvm.experiments.identifiers()} | {"__init__", "experiment", "registry"}
+    paths = sorted(Path(attsvm.experiments.__file__).parent.glob("*.py"))
+    return "\0".join(_computation(path.read_text(encoding="utf-8")) for path in paths if path.stem not in own)
 
 
 def _presents(node: ast.stmt) -> bool:
     """Whether a top-level statement says what to claim or draw, or is words."""
     if isinstance(node, ast.FunctionDef):
-        return node.name.startswith(("plot", "_plot", "_claim", "_measure"))
+        return node.name.startswith(("plot", "_plot", "draw", "_claim", "_measure"))
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
