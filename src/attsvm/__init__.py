@@ -84,10 +84,12 @@ __all__ = [
     "Trajectory",
     "__version__",
     "all_support",
+    "claims",
     "datasets",
     "decoder_margins",
     "dynamics",
     "errors",
+    "experiments",
     "finite_component",
     "geometry",
     "gradient_alignment",
@@ -126,7 +128,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import datasets, dynamics, errors, geometry, models, optim, report, runs, selection, sklearn, solvers
+    from attsvm import claims, datasets, dynamics, errors, experiments, geometry, models, optim, report, runs, selection, sklearn, solvers
     from attsvm.data import AttentionData
     from attsvm.dynamics import Cone, DirectionWithin, LogSpaced, RegularizationPath, Trajectory, regularization_path, train
     from attsvm.errors import AttsvmError, InputError

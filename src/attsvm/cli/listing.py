@@ -11,7 +11,7 @@ from attsvm.cli.arguments import add_output
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser("list", help="named data sets, norms and solvers")
+    parser = commands.add_parser("list", help="named data sets, norms, solvers and experiments")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -19,10 +19,16 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
+    from attsvm.experiments import experiment, identifiers
     from attsvm.geometry import norm_names
     from attsvm.solvers import solver_names
 
-    listing = {"datasets": names(), "norms": norm_names(), "solvers": solver_names()}
+    listing = {
+        "datasets": names(),
+        "norms": norm_names(),
+        "solvers": solver_names(),
+        "experiments": {identifier: experiment(identifier).title for identifier in identifiers()},
+    }
     if options.json:
         print(json.dumps(listing, indent=1, ensure_ascii=False))
         return 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attsvm.report import examples, numbers, summary, support
 from attsvm.report.figures.accuracy import rows as accuracy_rows
 from attsvm.report.folder import Run
 from attsvm.report.style import Picture, inline
+
+if TYPE_CHECKING:
+    import jinja2
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -39,8 +42,8 @@ _NAMES = {
 CURVES = ("joint", "loss", "selection", "norm")
 
 
-def render_page(run: Run, pictures: dict[str, Picture]) -> str:
-    """The HTML of the report."""
+def templates() -> jinja2.Environment:
+    """The environment of every page: escaping on, numbers printed the house's way, the style sheet as ``css``."""
     import jinja2
     from markupsafe import Markup
 
@@ -53,13 +56,21 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     )
     for convert in (numbers.count, numbers.number, numbers.percent, numbers.degrees, numbers.plain):
         environment.filters[convert.__name__] = convert
+    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(str(verdict), "–")
+    environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    return environment
+
+
+def render_page(run: Run, pictures: dict[str, Picture]) -> str:
+    """The HTML of the report."""
+    from markupsafe import Markup
+
+    environment = templates()
     environment.filters["share"] = lambda value: f"{min(1.0, max(0.0, float(value))):.3f}"
     peak = examples.peak(run)
     environment.filters["shade"] = lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}"
-    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(str(verdict), "–")
     return environment.get_template("page.html.j2").render(
         at=run.at,
-        css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
         curves=[name for name in CURVES if name in pictures],
         keys=summary.keys(run),

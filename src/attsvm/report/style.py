@@ -83,6 +83,7 @@ class Picture:
         alt: what a reader would see, for those who cannot.
         svg: the figure as a stand-alone file.
         png: the same at 200 dots per inch.
+        width: inches.
     """
 
     name: str
@@ -91,18 +92,19 @@ class Picture:
     alt: str
     svg: bytes
     png: bytes
+    width: float = WIDTH
 
 
 @contextmanager
-def canvas(height: float, rows: int = 1, columns: int = 1, **grid: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
-    """A figure ``WIDTH`` by ``height`` inches with its axes, drawn in the house style inside the ``with`` block."""
+def canvas(height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **grid: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure ``width`` by ``height`` inches with its axes, drawn in the house style inside the ``with`` block."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     defaults: dict[str, Any] = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")}
     settings: Any = defaults | _STYLE  # a reader's own matplotlibrc must not change the report
     with mpl.rc_context(settings):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, np.atleast_1d(figure.subplots(rows, columns, **grid))
 
 
@@ -115,7 +117,7 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
         warnings.filterwarnings("ignore", message="Glyph")  # a script that the bundled font lacks; the page uses the reader's fonts
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Picture(name, title, caption, alt, svg.getvalue(), png.getvalue())
+    return Picture(name, title, caption, alt, svg.getvalue(), png.getvalue(), float(figure.get_figwidth()))
 
 
 def inline(picture: Picture) -> str:

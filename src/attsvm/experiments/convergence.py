@@ -1,0 +1,77 @@
+"""Where trained runs end up: at the globally optimal tokens, at locally optimal ones, or at neither."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attsvm.data import AttentionData
+    from attsvm.dynamics import Trajectory
+    from attsvm.margins import Margins
+
+Columns = dict[str, NDArray[Any]]
+SATURATED = 0.99
+
+
+def outcomes(data: AttentionData, heads: NDArray[Any], trajectory: Trajectory, constraints: Callable[..., Margins]) -> Columns:
+    """One row per run: what the trained selection is, and how close the direction is to its max-margin solution.
+
+    Columns: ``feasible`` (the optimal tokens can be selected), ``saturated`` (every sequence gives one token more than 0.99),
+    ``global`` (saturated at the optimal tokens), ``local`` (saturated at a feasible, locally optimal selection; includes global),
+    ``all_support`` (every token is a support token of the optimal solution), ``separable`` (the trained selection is feasible) and
+    ``cosine`` to the solution of the trained selection, NaN where there is none.
+
+    Args:
+        data: one instance per run.
+        heads: ``(runs, d_x)``.
+        trajectory: the runs.
+        constraints: the programme of a selection, :func:`~attsvm.margins.selection_margins` or another of its form.
+    """
+    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+    from attsvm.solvers import max_margin
+
+    optimal = optimal_tokens(data, heads, ties="first")
+    scores = token_scores(data, heads)
+    selected = trajectory.selected[-1]
+    runs = len(selected)
+    best = max_margin([constraints(data.instance(run), optimal[run]) for run in range(runs)])
+    reached = max_margin([constraints(data.instance(run), selected[run]) for run in range(runs)])
+    saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
+    separable = np.array([solution.status == "optimal" for solution in reached])
+    local = np.array(
+        [
+            ok and bool(locally_optimal(solution, scores[run]).all())
+            for run, (ok, solution) in enumerate(zip(separable, reached, strict=True))
+        ]
+    )
+    cosine = 1.0 - trajectory.direction_gap(reached)[-1]
+    return {
+        "feasible": np.array([solution.status == "optimal" for solution in best]),
+        "saturated": saturated,
+        "global": saturated & (selected == optimal).all(axis=-1),
+        "local": saturated & local,
+        "all_support": np.array([s.status == "optimal" and len(s.support) == s.margins.m for s in best]),
+        "separable": separable,
+        "cosine": np.where(separable, cosine, np.nan),
+    }
+
+
+def alignment(data: AttentionData, heads: NDArray[Any], constraints: Callable[..., Margins]) -> NDArray[Any]:
+    r"""Per run the least margin :math:`\iota` of the first gradient step from zero, :math:`\min\langle A_{it},-\nabla L(0)\rangle`.
+
+    For the logistic loss and the optimal tokens; positive means that the first step ranks every optimal token first.
+    """
+    from attsvm.selection import optimal_tokens, token_scores
+
+    scores = token_scores(data, heads)
+    mean = scores.mean(axis=-1, keepdims=True)
+    weights = (scores - mean) / (1.0 + np.exp(mean))  # |l'| = sigmoid(-u)
+    gradient = np.einsum("rnt,rntd,rne->rde", weights, data.tokens, data.queries) / (scores.shape[-1] * scores.shape[-2])
+    optimal = optimal_tokens(data, heads, ties="first")
+    margins = [constraints(data.instance(run), optimal[run])(gradient[run]) for run in range(len(heads))]
+    return np.array([margin.min(initial=np.inf) for margin in margins])

@@ -1,0 +1,153 @@
+"""Cells of experiments, computed once and kept under a name made of their content."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import inspect
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.experiments import Cell, Experiment, experiment
+from attsvm.files import load_arrays, save_arrays
+from attsvm.runs import fingerprint
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+Step = Callable[[int, int], None]
+
+_IDLE_ROOMS = ("bench", "cli", "claims", "experiments", "pipeline", "report", "sklearn.py")
+"""Rooms that do not take part in computing a cell."""
+_SECONDS = "cell.seconds"
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, step: Step) -> tuple[list[Arrays], float]:
+    """The arrays of all cells, in order, and the seconds that computing them took (now or when they were first computed).
+
+    Cells that lie in ``folder`` are read; the others are computed by up to ``jobs`` processes and written as they finish, so
+    that a killed run loses at most the cells in flight.
+
+    Args:
+        chosen: the experiment.
+        cells: what to compute.
+        folder: where cells are kept.
+        jobs: processes; a single one computes in this process, with all threads.
+        step: called with the number of finished cells and of all cells.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    code = code_fingerprint(chosen)
+    paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
+    missing = [index for index, path in enumerate(paths) if not path.exists()]
+    done = len(cells) - len(missing)
+    step(done, len(cells))
+    work = [(chosen.id, dict(cells[index]), paths[index]) for index in missing]
+    for _ in _alone(work) if min(jobs, len(work)) <= 1 else _together(work, jobs):
+        done += 1
+        step(done, len(cells))
+    results = [load_arrays(path) for path in paths]
+    return results, float(sum(result.pop(_SECONDS) for result in results))
+
+
+def code_fingerprint(chosen: Experiment) -> str:
+    """SHA-256 of the code that decides an experiment's numbers.
+
+    That is every module of the rooms below the experiments, what experiments share, and the experiment's own module, both without
+    claims and plots: drawing a figure anew does not compute it anew.
+    """
+    module = inspect.getmodule(chosen.run)
+    own = _computation(inspect.getsource(module) if module else "")
+    return hashlib.sha256((_library() + _shared() + own).encode()).hexdigest()
+
+
+def _computation(source: str) -> str:
+    """A module without what it says and draws."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not _presents(node)]
+    return ast.dump(tree)
+
+
+@functools.cache
+def _shared() -> str:
+    """The modules of the experiments' room that are no experiments and so may be part of any."""
+    import attsvm.experiments
+
+    own = {name.replace("-", "_") for name in attsvm.experiments.identifiers()} | {"__init__", "experiment", "registry"}
+    paths = sorted(Path(attsvm.experiments.__file__).parent.glob("*.py"))
+    return "\0".join(_computation(path.read_text(encoding="utf-8")) for path in paths if path.stem not in own)
+
+
+def _presents(node: ast.stmt) -> bool:
+    """Whether a top-level statement says what to claim or draw, or is words."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name.startswith(("plot", "_plot", "draw", "_claim", "_measure"))
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return any(isinstance(target, ast.Name) and target.id in ("CLAIMS", "EXPERIMENT", "NOTES") for target in targets)
+
+
+@functools.cache
+def _library() -> str:
+    spec = importlib.util.find_spec("attsvm")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        inner = path.relative_to(root)
+        if inner.parts[0] not in _IDLE_ROOMS and inner.parts != ("__init__.py",):
+            digest.update(f"{inner.as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _work(identifier: str, cell: dict[str, Any], path: Path) -> None:
+    started = time.perf_counter()
+    try:
+        arrays = {name: np.asarray(value) for name, value in experiment(identifier).run(**cell).items()}
+    except Exception as error:
+        error.add_note(f"while computing {identifier}, cell {cell}")
+        raise
+    save_arrays({**arrays, _SECONDS: np.array(time.perf_counter() - started)}, path)
+
+
+def _alone(work: Sequence[tuple[str, dict[str, Any], Path]]) -> Iterator[None]:
+    for item in work:
+        _work(*item)
+        yield
+
+
+def _together(work: Sequence[tuple[str, dict[str, Any], Path]], jobs: int) -> Iterator[None]:
+    with _one_thread_each(), ProcessPoolExecutor(min(jobs, len(work)), multiprocessing.get_context("spawn")) as pool:
+        try:
+            for finished in as_completed([pool.submit(_work, *item) for item in work]):
+                finished.result()
+                yield
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes started inside compute with one thread each: they share the cores among themselves."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

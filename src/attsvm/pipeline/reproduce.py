@@ -1,0 +1,123 @@
+"""``attsvm reproduce``: experiments computed, judged, drawn and put on one page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+import attsvm
+from attsvm.claims import Evidence
+from attsvm.errors import InputError
+from attsvm.experiments import PAPERS, experiment
+from attsvm.files import save_arrays
+from attsvm.pipeline.cells import compute
+from attsvm.report import gallery
+from attsvm.runs import environment, read_json, write_json
+
+FORMAT = "attsvm-experiment/1"
+Progress = Callable[[str, int, int], None]
+
+
+def reproduce(
+    identifiers: Sequence[str],
+    folder: Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    command_line: str | None = None,
+) -> list[dict[str, Any]]:
+    """Reproduce experiments into ``folder`` and return the content of each one's ``run.json``.
+
+    Each experiment gets a folder of its name with ``run.json``, ``arrays.safetensors``, ``figures/`` and ``report.html``; the
+    page over all of them, also of those from earlier calls, is ``index.html``. Finished cells are kept in ``cells/`` and never
+    computed again while the code that decides them stays the same.
+
+    Args:
+        identifiers: names such as ``tfsvm-3``.
+        folder: where everything goes.
+        quick: the small scale of every experiment.
+        seeds: number of trials instead of the experiment's own.
+        jobs: processes; the number of cores when left out.
+        progress: called with the experiment's name, cells done, cells in all.
+        command_line: how the user asked for it, for the report.
+
+    Raises:
+        InputError: an unknown name, ``seeds`` for an experiment without trials, a folder that another process writes to.
+    """
+    chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
+    parameters = [each.at(quick=quick, seeds=seeds) for each in chosen]
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; --out needs a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
+        raise InputError(f"{folder} holds files that are not of attsvm reproduce; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = jobs or os.cpu_count() or 1
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"another attsvm process is writing to {folder}; wait for it or choose another folder") from None
+    try:
+        runs = []
+        for each, setting in zip(chosen, parameters, strict=True):
+
+            def step(done: int, total: int, name: str = each.id) -> None:
+                if progress is not None:
+                    progress(name, done, total)
+
+            results, seconds = compute(each, list(each.cells(setting)), folder / "cells" / each.id, jobs, step)
+            evidence = Evidence.concatenate(results)
+            claims = [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims]
+            run = {
+                "format": FORMAT,
+                "id": each.id,
+                "paper": each.paper,
+                "paper_title": PAPERS[each.paper],
+                "title": each.title,
+                "reference": each.reference,
+                "protocol": each.protocol,
+                "notes": each.notes,
+                "scale": _scale(quick, seeds),
+                "seconds": round(seconds, 3),
+                "trials": evidence.rows,
+                "parameters": asdict(setting),
+                "claims": claims,
+                "attsvm": attsvm.__version__,
+                "environment": environment(),
+                "command_line": command_line,
+            }
+            home = folder / each.id
+            home.mkdir(exist_ok=True)
+            save_arrays(evidence.arrays(), home / "arrays.safetensors")
+            gallery.write_experiment(home, run, list(each.plot(evidence)))
+            write_json(home / "run.json", run)
+            runs.append(run)
+        gallery.write_index(folder, _finished(folder))
+    finally:
+        lock.release()
+    return runs
+
+
+def summary(run: dict[str, Any]) -> dict[str, Any]:
+    """The entry of ``attsvm reproduce --json``."""
+    return {key: run[key] for key in ("id", "paper", "title", "scale", "seconds", "claims")}
+
+
+def _scale(quick: bool, seeds: int | None) -> str:
+    scale = "quick" if quick else "paper"
+    return scale if seeds is None else f"{scale}, {seeds} seeds"
+
+
+def _finished(folder: Path) -> list[dict[str, Any]]:
+    """``run.json`` of every experiment in the folder, in the papers' order."""
+    from attsvm.experiments import identifiers
+
+    paths = [folder / name / "run.json" for name in identifiers()]
+    return [run for path in paths if path.exists() and (run := read_json(path)).get("format") == FORMAT]

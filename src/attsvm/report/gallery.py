@@ -1,0 +1,75 @@
+"""The pages of reproduced experiments: one each, and a gallery of all of them with their verdicts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from attsvm.files import atomic_write
+from attsvm.report.page import tally, templates
+from attsvm.report.style import Picture, inline
+
+_ORDER = ("fails", "not applicable", "holds")
+
+
+def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Picture]) -> None:
+    """Write ``figures/`` and ``report.html`` of one experiment.
+
+    Args:
+        folder: the experiment's folder.
+        run: the content of its ``run.json``.
+        pictures: its figures, drawn.
+    """
+    from markupsafe import Markup
+
+    environment = templates()
+    page = environment.get_template("experiment.html.j2").render(
+        run=run,
+        claims=run["claims"],
+        tally=tally(list(run["claims"])),
+        pictures=[(picture, Markup(inline(picture))) for picture in pictures],
+        title=run["title"],
+    )
+    (folder / "figures").mkdir(exist_ok=True)
+    for picture in pictures:
+        for suffix, data in ((".svg", picture.svg), (".png", picture.png)):
+            with atomic_write(folder / "figures" / f"{picture.name}{suffix}") as partial:
+                partial.write_bytes(data)
+    with atomic_write(folder / "report.html") as partial:
+        partial.write_text(page, encoding="utf-8")
+
+
+def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
+    """Write ``index.html``: every experiment with its first figure, and one table of all claims.
+
+    Args:
+        folder: where the experiments' folders are.
+        runs: the content of their ``run.json``, sorted by paper.
+    """
+    papers = [(title, [_card(folder, run) for run in group]) for title, group in groupby(runs, key=lambda run: str(run["paper_title"]))]
+    claims = [{**claim, "experiment": run["id"]} for run in runs for claim in run["claims"]]
+    page = (
+        templates()
+        .get_template("gallery.html.j2")
+        .render(
+            papers=papers,
+            claims=claims,
+            counts={verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in reversed(_ORDER)},
+            title="Claims and figures, reproduced",
+            experiments=len(runs),
+        )
+    )
+    with atomic_write(folder / "index.html") as partial:
+        partial.write_text(page, encoding="utf-8")
+    return folder / "index.html"
+
+
+def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    first = sorted((folder / run["id"] / "figures").glob("*.svg"))
+    thumbnail = base64.b64encode(first[0].read_bytes()).decode() if first else ""
+    verdicts = [claim["verdict"] for claim in run["claims"]]
+    worst = next((verdict for verdict in _ORDER if verdict in verdicts), "not applicable")
+    return {**run, "thumbnail": thumbnail, "worst": worst, "tally": tally(list(run["claims"]))}

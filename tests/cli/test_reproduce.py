@@ -1,0 +1,41 @@
+"""``attsvm reproduce`` from the outside."""
+
+import json
+
+import pytest
+
+from attsvm.cli import main
+
+
+def test_quick_reproduction_prints_verdicts_as_json(tmp_path, capsys):
+    assert main(["reproduce", "tfsvm-4", "--quick", "--seeds", "3", "--jobs", "1", "--out", str(tmp_path / "o"), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["id"], entry["paper"]) == ("tfsvm-4", "tfsvm")
+    assert {claim["verdict"] for claim in entry["claims"]} <= {"holds", "fails", "not applicable"}
+
+
+def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
+    runs = []
+    for jobs in ("1", "2"):
+        main(["reproduce", "tfsvm-4", "--quick", "--seeds", "2", "--jobs", jobs, "--out", str(tmp_path / jobs), "--json"])
+        runs.append((tmp_path / jobs / "tfsvm-4" / "arrays.safetensors").read_bytes())
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "nothing to reproduce"),
+        (["tfsvm-99"], "no experiment 'tfsvm-99'"),
+        (["--paper", "bible"], "no paper 'bible'"),
+    ],
+)
+def test_bad_requests_get_a_sentence(tmp_path, capsys, words, sentence):
+    assert main(["reproduce", *words, "--out", str(tmp_path / "o")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_listing_names_experiments(capsys):
+    assert main(["list"]) == 0
+    assert "tfsvm-4" in capsys.readouterr().out

@@ -1,0 +1,145 @@
+"""Reproduction: cells are computed once, verdicts and pages are written, nothing is lost when it is cut off."""
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from attsvm.claims import Claim, at_most
+from attsvm.errors import InputError
+from attsvm.experiments import Experiment, blocks
+from attsvm.files import load_arrays
+from attsvm.pipeline import cells as cells_module
+from attsvm.pipeline import reproduce as module
+from attsvm.pipeline.reproduce import reproduce, summary
+from attsvm.report.style import canvas, render
+
+
+@dataclass(frozen=True)
+class Parameters:
+    seeds: int = 4
+    power: int = 2
+
+
+def measure(first, count, power):
+    state.calls.append(first)
+    if first in state.broken:
+        raise RuntimeError("the power went out")
+    seeds = np.arange(first, first + count)
+    return {"seed": seeds, "value": seeds**power}
+
+
+def draw(evidence):
+    with canvas(2.0) as (figure, axes):
+        axes[0].plot(evidence["seed"], evidence["value"])
+        yield render(figure, "line", "A line", "It rises.", "A rising line.")
+
+
+state = SimpleNamespace(calls=[], broken=())
+TOY = Experiment(
+    id="mmts-99",
+    title="Squares <b>grow</b>",
+    reference="nowhere",
+    protocol="Squares of seeds.",
+    parameters=Parameters(),
+    quick=Parameters(seeds=2),
+    cells=lambda p: ({"first": first, "count": count, "power": p.power} for first, count in blocks(p.seeds, 2)),
+    run=measure,
+    claims=(Claim("S1", "Squares stay below ten.", "ours", lambda e: e["value"], at_most(10.0, "four seeds")),),
+    plot=draw,
+)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    state.calls, state.broken = [], ()
+    find = {"mmts-99": TOY}.__getitem__
+    monkeypatch.setattr(module, "experiment", find)
+    monkeypatch.setattr(cells_module, "experiment", find)
+    monkeypatch.setattr("attsvm.experiments.identifiers", lambda paper=None: ["mmts-99"])
+
+
+def test_a_run_leaves_numbers_verdicts_figures_and_pages(tmp_path):
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    home = tmp_path / "out" / "mmts-99"
+    assert json.loads((home / "run.json").read_text()) == run
+    assert load_arrays(home / "arrays.safetensors")["value"].tolist() == [0, 1, 4, 9]
+    assert [(claim["id"], claim["verdict"]) for claim in run["claims"]] == [("S1", "holds")]
+    assert (home / "figures" / "line.png").exists()
+    page = (home / "report.html").read_text()
+    assert "Squares &lt;b&gt;grow" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert 'href="mmts-99/report.html"' in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_the_summary_has_the_promised_keys(tmp_path):
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert set(summary(run)) == {"id", "paper", "title", "scale", "seconds", "claims"}
+
+
+def test_a_second_run_computes_nothing(tmp_path):
+    first = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    state.calls.clear()
+    assert reproduce(["mmts-99"], tmp_path / "out", jobs=1) == first
+    assert state.calls == []
+
+
+def test_more_seeds_compute_only_the_new_ones(tmp_path):
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    state.calls.clear()
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=7, jobs=1)
+    assert state.calls == [4, 6]
+    assert run["trials"] == 7
+    assert run["claims"][0]["verdict"] == "fails"
+
+
+def test_what_was_finished_before_a_crash_is_kept(tmp_path):
+    state.broken = (2,)
+    with pytest.raises(RuntimeError) as caught:
+        reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert "mmts-99" in "".join(caught.value.__notes__)
+    state.calls, state.broken = [], ()
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert state.calls == [2]
+
+
+def test_the_quick_scale(tmp_path):
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
+    assert (run["scale"], run["trials"]) == ("quick", 2)
+
+
+def test_other_files_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("months of work")
+    with pytest.raises(InputError, match="holds files that are not of attsvm reproduce"):
+        reproduce(["mmts-99"], tmp_path, jobs=1)
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    from filelock import FileLock
+
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another attsvm process"):
+        reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+
+
+def test_an_experiment_without_seeds_refuses_them():
+    @dataclass(frozen=True)
+    class Fixed:
+        steps: int = 3
+
+    fixed = Experiment("mmts-1", "t", "r", "p", Fixed(), Fixed(), lambda p: [{}], measure, (), draw)
+    with pytest.raises(InputError, match="--seeds does not apply"):
+        fixed.at(seeds=3)
+
+
+def test_claims_and_plots_do_not_decide_what_is_computed(tmp_path):
+    source = "RUNS = 3\n\ndef run(n):\n    return n + {}\n\ndef plot(e):\n    return {}\n\nCLAIMS = {}\n"
+
+    def key(*fill):
+        tree = cells_module.ast.parse(source.format(*fill))
+        return cells_module.ast.dump(cells_module.ast.Module([n for n in tree.body if not cells_module._presents(n)], []))
+
+    assert key(1, 1, 1) == key(1, 2, 2)
+    assert key(1, 1, 1) != key(2, 1, 1)
