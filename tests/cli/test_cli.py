@@ -202,3 +202,9 @@ def test_solve_with_a_named_solver_and_a_second_opinion(toy_file, capsys):
 def test_list_names_the_solvers(capsys):
     assert main(["list", "--json"]) == 0
     assert {"active-set", "entrywise", "schatten"} <= set(json.loads(capsys.readouterr().out)["solvers"])
+
+
+@pytest.mark.parametrize(("name", "norm"), [("mmts-1", 0.9950371902), ("mmts-3", 0.8617871), ("tfsvm-1", 8.6857347098698)])
+def test_toys_answer_to_the_names_of_their_experiments(capsys, name, norm):
+    assert main(["solve", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["norm"] == pytest.approx(norm, rel=1e-6)

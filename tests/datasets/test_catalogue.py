@@ -34,12 +34,15 @@ def test_names_take_arguments():
 
 
 def test_instances_bring_their_head():
-    data, head = instance("unit_sphere:3,4,5,6")
+    data, known = instance("unit_sphere:3,4,5,6")
+    head = known["v"]
     expected, v = unit_sphere(3, 4, 5, 6)
     assert np.array_equal(data.tokens, expected.tokens)
     assert np.array_equal(head, v)
-    assert np.array_equal(instance("plane")[1], toy("plane").head)
-    for spec in ("digits:4-9", "joint", "data.npz", "nowhere"):
+    assert np.array_equal(instance("plane")[1]["v"], toy("plane").head)
+    assert np.array_equal(instance("mmts-1")[1]["scores"], toy("single_global").scores)
+    assert instance("joint")[1] == {}
+    for spec in ("digits:4-9", "data.npz", "nowhere"):
         assert instance(spec) is None
     with pytest.raises(InputError, match="write it like unit_sphere"):
         instance("unit_sphere:1")

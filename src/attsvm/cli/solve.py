@@ -105,8 +105,7 @@ def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
     named = instance(options.data)
     if named is not None:
-        data, head = named
-        return data, {"v": head}
+        return named
     dataset = load(options.data, **data_options(options))
     return dataset.encode(range(len(dataset))).data, {}
 
@@ -126,6 +125,8 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     from attsvm.selection import optimal_tokens
 
     if selection == "optimal":
+        if "v" not in extras and "scores" in extras:  # a toy whose head reads what attention does not see
+            return np.argmax(extras["scores"], axis=-1)
         if "v" not in extras:
             raise InputError("--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name the tokens with --tokens")
         return optimal_tokens(data, extras["v"])

@@ -58,8 +58,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     raise InputError(f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}")
 
 
-def instance(spec: str | Path) -> tuple[AttentionData, FloatArray] | None:
-    """Data and head of a named instance that comes with a head (``unit_sphere``, some toys); None for everything else.
+def instance(spec: str | Path) -> tuple[AttentionData, dict[str, FloatArray]] | None:
+    """Data of a named instance (``unit_sphere``, the toys) with its head ``v`` or its ``scores``; None for everything else.
 
     Raises:
         InputError: arguments of the name that make no sense.
@@ -67,8 +67,9 @@ def instance(spec: str | Path) -> tuple[AttentionData, FloatArray] | None:
     name, arguments = _parse(spec)
     if name not in names() or name == "digits":
         return None
-    data, head, _ = _generated(name, arguments)
-    return None if head is None else (data, head)
+    data, head, scores, _ = _generated(name, arguments)
+    known = {"v": head, "scores": scores}
+    return data, {key: value for key, value in known.items() if value is not None}
 
 
 def _parse(spec: str | Path) -> tuple[str, str]:
@@ -96,23 +97,23 @@ def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
 
         pair = _integers(arguments or "3-8", "-", "digits:4-9", 2)
         return digits(*pair, **options)
-    data, _, title = _generated(name, arguments)
+    data, _, _, title = _generated(name, arguments)
     source = f"attsvm.datasets.{'unit_sphere' if name == 'unit_sphere' else 'toy'}"
     full = f"{name}:{arguments}" if arguments else name
     return from_data(data, full, title, {"source": source, "rows": data.n})
 
 
-def _generated(name: str, arguments: str) -> tuple[AttentionData, FloatArray | None, str]:
+def _generated(name: str, arguments: str) -> tuple[AttentionData, FloatArray | None, FloatArray | None, str]:
     """Data, head if it is fixed, and title of a random instance or a toy."""
     if name == "unit_sphere":
         from attsvm.datasets.sphere import unit_sphere
 
         sizes = _integers(arguments or "6,8,10,0", ",", "unit_sphere:6,8,10,0", 4)
-        return *unit_sphere(*sizes), "Random sequences, n={}, T={}, d={}, seed {}".format(*sizes)
+        return *unit_sphere(*sizes), None, "Random sequences, n={}, T={}, d={}, seed {}".format(*sizes)
     if arguments:
         raise InputError(f"{name}:{arguments} has arguments, and {name} takes none; leave out the colon and what follows")
     problem = toy(name)
-    return problem.data, problem.head, problem.title
+    return problem.data, problem.head, problem.scores, problem.title
 
 
 def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
