@@ -197,15 +197,24 @@ def settle(differences: FloatArray, queries: FloatArray, offsets: IntArray, inst
         np.empty(count, dtype=np.int64),
         np.empty(count, dtype=np.int64),
     )
-    if len(b) < _WORTH_SHARING:
+    threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    if len(b) < _WORTH_SHARING or threads == 1:
         solve_range(0, count, D, Z, starts, parts, b, *found)
         return found
     # Threads of our own over a kernel without the GIL: numba's would compile it twice and set OpenMP's defaults for torch.
-    threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     rows = starts[parts]
     shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads + 1)[1:-1]).tolist()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda first, last: solve_range(first, last, D, Z, starts, parts, b, *found), [0, *shares], [*shares, count]))
+    ranges = iter(list(zip([0, *shares], [*shares, count], strict=True)))
+
+    def work() -> None:
+        for first, last in ranges:
+            solve_range(first, last, D, Z, starts, parts, b, *found)
+
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(work) for _ in range(threads - 1)]
+        work()
+        for each in others:
+            each.result()
     return found
 
 
