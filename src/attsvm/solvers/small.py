@@ -135,7 +135,7 @@ def solve_range(
             near, K, owner, work, copies[: m * d_x].reshape(m, d_x), turned[: d_x * width].reshape(d_x, width), padded[0, :width], rough[:m]
         )
         sweep(rough, slope, _SWEEPS, padded[1, :width], padded[2, :width], free)
-        taken = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
+        taken, plain = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
         systems[p] = abs(taken)
         if taken < 0:
             if H.size == 0:
@@ -162,13 +162,13 @@ def solve_range(
                 continue
             for c in range(m):
                 free[c] = 1 if u[c] > 0.0 else 0
-            taken = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
+            taken, plain = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
             systems[p] += abs(taken)
             if taken < 0:
                 continue
         for c in range(m):
             lam[c] *= stretch[c]
-        if certify(d, z, bounds, rhs, unit, lengths, lam, W[p], V, slope, moved, figures[p]):
+        if certify(d, z, bounds, rhs, unit, lengths, lam, plain, W[p], V, slope, moved, figures[p]):
             outcome[p] = WEIGHTS
 
 

@@ -39,8 +39,13 @@ def pivot(
     dual: FloatArray,
     moved: FloatArray,
     W: FloatArray,
-) -> int:
-    """Principal pivoting from the rows marked in ``free``; the number of systems solved, negative when the signs are not settled."""
+) -> tuple[int, bool]:
+    """Principal pivoting from the rows marked in ``free``.
+
+    Returns:
+        The number of systems solved, negative when the signs are not settled; and whether ``W`` is the adjoint of the multipliers to the
+        last bit, because nothing had to be refined.
+    """
     m = len(b)
     fewest, patience = m + 1, _PATIENCE
     count = 0
@@ -53,10 +58,10 @@ def pivot(
             lam[c], slope[c], dual[c] = 0.0, -b[c] * unit[c], 0.0
         W[:] = 0.0
         if count > W.size:
-            return -taken
+            return -taken, False
         gram_of(scaled, K, owner, rows, kept, count, G)
         if factorise(G, rows, kept, count, L) < count:
-            return -taken
+            return -taken, False
         missed = np.inf
         for _ in range(REFINEMENTS):
             for k in range(count):
@@ -83,7 +88,7 @@ def pivot(
                 break
             missed = now
         if wrong == 0:
-            return taken
+            return taken, missed == np.inf
         if wrong < fewest:
             fewest, patience = wrong, _PATIENCE
         elif patience > 0:
@@ -107,4 +112,4 @@ def pivot(
                 free[c] = 1 - free[c]
                 rows[count] = c
                 count += free[c]
-    return -_ROUNDS
+    return -_ROUNDS, False

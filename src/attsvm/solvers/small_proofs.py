@@ -23,6 +23,7 @@ def certify(
     unit: FloatArray,
     lengths: FloatArray,
     dual: FloatArray,
+    plain: bool,
     W: FloatArray,
     V: FloatArray,
     values: FloatArray,
@@ -31,7 +32,8 @@ def certify(
 ) -> bool:
     """``W`` rescaled and ``figures`` filled with norm, gap, violation and rounding; see :func:`certificates.certify_hard`.
 
-    On entry ``values`` holds what the margins exceed ``b`` by, in units of ``1 / unit``.
+    On entry ``values`` holds what the margins exceed ``b`` by, in units of ``1 / unit``, and ``plain`` says that ``W`` is the adjoint of
+    ``dual``.
     """
     m, d_x, d_z = len(b), W.shape[0], W.shape[1]
     ratio = np.inf
@@ -39,6 +41,12 @@ def certify(
         if b[c] > 0.0:
             ratio = min(ratio, values[c] / (b[c] * unit[c]))
     ratio += 1.0
+    if plain:
+        combined = length(W)
+    else:
+        V[:] = 0.0
+        pull(D, Z, offsets, dual, moved, V)
+        combined = length(V)
     for _ in range(_RESCALINGS):
         if not 0.0 < ratio < np.inf:
             return False
@@ -53,14 +61,12 @@ def certify(
                 ratio = min(ratio, values[c] / b[c])
         if abs(ratio - 1.0) <= _ROUNDING:
             break
-    V[:] = 0.0
-    pull(D, Z, offsets, dual, moved, V)
     top, violation, longest = 0.0, 0.0, 0.0
     for c in range(m):
         top += b[c] * dual[c]
         violation = max(violation, b[c] - values[c])
         longest = max(longest, lengths[c])
-    upper, lower = length(W), top / length(V)
+    upper, lower = length(W), top / combined
     rounding = EPS * longest * upper  # by Cauchy-Schwarz
     if rounding > _NO_MATTER:
         rounding = EPS * _largest_products(D, Z, offsets, W, moved)
