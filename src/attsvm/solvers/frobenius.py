@@ -49,15 +49,15 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
     if request.slack is None:
+        if request.method is None and margins.m <= FEW and request.opposite is None:
+            solution = _at_once(margins, request)
+            if solution is not None:
+                return solution
         impossible = empty_rows(margins) & (margins.rhs > 0)
         if impossible.any():
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-        if request.method is None and margins.m <= FEW and request.opposite is None:
-            solution = _at_once(margins, request)
-            if solution is not None:
-                return solution
     return _Search(margins, norm, request).run()
 
 
