@@ -43,6 +43,8 @@ def test_methods_that_see_contradictions_prove_them_alone(solver: str) -> None:
 def test_methods_run_alone() -> None:
     margins = sphere(6, 8, 10, 0)
     shown = {name: max_margin(margins, solver=name).solver for name in choose(margins).alternatives}
+    assert max_margin(margins, solver="small").solver == "principal pivoting"
+    assert shown["active-set"] == "block ascent + pivoting"
     assert shown["ascent"] == "block ascent"
     assert shown["nnls"].startswith("non-negative least squares")
     assert shown["proximal"].startswith("proximal multipliers")
@@ -53,8 +55,8 @@ def test_methods_run_alone() -> None:
 
 def test_the_reason_names_the_size_and_what_it_decides() -> None:
     small, large = choose(sphere(6, 8, 10, 0)), choose(sphere(50, 16, 16, 0))
-    assert small.name == large.name == "active-set"
-    assert small.alternatives == ("ascent", "pivoting", "nnls", "proximal")
+    assert (small.name, large.name) == ("small", "active-set")
+    assert small.alternatives == ("active-set", "ascent", "pivoting", "nnls", "proximal")
     assert large.alternatives == ("ascent", "pivoting", "proximal")
     assert "42 constraints on 10 x 10 weights are few enough" in small.why
     assert "too many for least squares" in large.why
@@ -78,13 +80,14 @@ def test_equalities_alone_are_a_linear_system() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"solver": "simplex"}, "unknown solver 'simplex'; solvers are: active-set, ascent, pivoting"),
+        ({"solver": "simplex"}, "unknown solver 'simplex'; solvers are: small, active-set, ascent, pivoting"),
         ({"solver": "ascent", "norm": Lp(1)}, r"'ascent' does not take this programme in the norm Lp\(1\); choose from: entrywise, "),
-        ({"solver": "schatten", "norm": Frobenius()}, r"'schatten' does not take .* Frobenius\(\); choose from: active-set, ascent"),
+        ({"solver": "schatten", "norm": Frobenius()}, r"'schatten' does not take .* Frobenius\(\); choose from: small, active-set, ascent"),
         (
             {"solver": "nnls", "slack": 1.0},
             r"\(it is for .* hard margins with at most 131072 entries\); choose from: active-set",
         ),
+        ({"solver": "small", "slack": 1.0}, r"hard margins with at most 256 inequalities\); choose from: active-set"),
     ],
 )
 def test_a_mismatch_names_solver_norm_and_choices(arguments: dict[str, Any], message: str) -> None:

@@ -17,6 +17,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers.certificates import Certificate
+from attsvm.solvers.choice import FEW
 from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, kept, solved
 
 
@@ -115,7 +116,7 @@ def solve_all(programmes: Sequence[Margins], one: Callable[[Margins], MarginSolu
     if together is not None:
         from attsvm.solvers import small
 
-        for batch, chosen in _stacks(programmes, shapes, np.diff(rows) <= small.LARGEST):
+        for batch, chosen in _stacks(programmes, shapes, np.diff(rows) <= FEW):
             found = small.settle(batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs)
             status[chosen] = np.where(found.outcome == small.CONTRADICTION, "infeasible", "")
             optimal = found.outcome == small.WEIGHTS

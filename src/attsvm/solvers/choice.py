@@ -24,6 +24,7 @@ MODULES: dict[type[Norm], str] = {
 """The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
 
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
+FEW = 256  # rows up to which compiled code is quicker than the cascade on the random instances of the papers
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,16 @@ def _written(margins: Margins, norm: Norm, slack: float | None) -> bool:
     return _frobenius(margins, norm, slack) and slack is None and rows * margins.shape[0] * margins.shape[1] <= SMALL
 
 
+def _few(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    return norm == Frobenius() and slack is None and margins.m <= FEW and not margins.equalities.any()
+
+
 METHODS: dict[str, _Method] = {
+    "small": _Method(
+        f"Frobenius, hard margin, at most {FEW} inequalities: coordinate descent and pivoting in compiled code, then active-set",
+        _few,
+        f" of hard margins with at most {FEW} inequalities",
+    ),
     "active-set": _Method("Frobenius: block ascent, pivoting, then least squares (small) or proximal multipliers (large)", _frobenius),
     "ascent": _Method("Frobenius: block coordinate ascent on the dual alone", _frobenius),
     "pivoting": _Method("Frobenius: block ascent and principal pivoting alone", _frobenius),
@@ -148,6 +158,11 @@ def _why(name: str, margins: Margins, norm: Norm) -> str:
     size = f"{margins.m} constraints on {margins.shape[0]} x {margins.shape[1]} weights"
     if name == "least-norm":
         return f"{size} are equalities alone, so the weights of least norm solve one linear system"
+    if name == "small":
+        return (
+            f"in the Frobenius norm the active constraints determine the weights exactly; {size} are few enough for compiled code, "
+            "and active-set takes over where that does not settle"
+        )
     if name == "active-set":
         small = margins.m * margins.shape[0] * margins.shape[1] <= SMALL
         rest = "few enough for non-negative least squares" if small else "too many for least squares, so proximal multipliers help"

@@ -24,6 +24,7 @@ from attsvm.margins import Margins
 from attsvm.solvers import infeasibility, small
 from attsvm.solvers.batch import Found
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
+from attsvm.solvers.choice import FEW
 from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.pivoting import LARGEST_SYSTEM, pivot
@@ -48,15 +49,15 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
     if request.slack is None:
+        if request.method is None and margins.m <= FEW and request.opposite is None:
+            solution = _at_once(margins, request)
+            if solution is not None:
+                return solution
         impossible = empty_rows(margins) & (margins.rhs > 0)
         if impossible.any():
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-        if margins.m <= small.LARGEST and request.opposite is None:
-            solution = _at_once(margins, request)
-            if solution is not None:
-                return solution
     return _Search(margins, norm, request).run()
 
 
@@ -86,7 +87,7 @@ class _Search:
         p = self.programme
         start = np.zeros(p.m) if self.request.warm_start is None else p.scaled_dual(self.request.warm_start)
         ascent = BlockAscent(p, start)
-        if self.request.method is not None:
+        if self.request.method not in (None, "active-set"):
             self._alone(self.request.method, ascent)
         elif not self._pivoted(ascent) and self.farkas is None and not self._late():
             if p.hard and p.m * p.dof <= _SMALL:

@@ -7,6 +7,7 @@ allocates nothing.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from attsvm.jit import summing_kernel
 
 LARGEST_EXPONENT = 100  # data between 2**-100 and 2**100: no square of weights or multipliers leaves float64
 LANES = 16  # numbers in the vector registers of an unrolled loop
+EPS = float(np.finfo(np.float64).eps)
+REFINEMENTS = 5  # of one linear system
 _DEPENDENT = 1e-13  # squared distance to the span of earlier rows, relative to the row's square, that counts as zero
 
 
@@ -25,80 +28,128 @@ def scales(rows: FloatArray, factor: FloatArray) -> bool:
         peak = 0.0
         for k in range(rows.shape[1]):
             peak = max(peak, abs(rows[c, k]))
-        exponent = math.frexp(peak)[1]
-        if abs(exponent) > LARGEST_EXPONENT or not peak < np.inf:
-            return False
-        factor[c] = math.ldexp(1.0, -exponent)
-    return True
+        factor[c] = peak
+    bits, inside = factor.view(np.int64), True  # read and written as they lie in memory: frexp and ldexp are calls
+    for c in range(rows.shape[0]):
+        exponent = (bits[c] >> 52) - 1022 if bits[c] != 0 else 0
+        inside &= -LARGEST_EXPONENT <= exponent <= LARGEST_EXPONENT
+        bits[c] = (1023 - exponent) << 52
+    return inside
 
 
 @summing_kernel
-def gram(
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    size: FloatArray,
-    scaled: FloatArray,
-    turned: FloatArray,
-    spread: FloatArray,
-    G: FloatArray,
+def products(Z: FloatArray, K: FloatArray) -> None:
+    """Inner products of the queries."""
+    for i in range(len(Z)):
+        for j in range(i + 1):
+            total = 0.0
+            for k in range(Z.shape[1]):
+                total += Z[i, k] * Z[j, k]
+            K[i, j], K[j, i] = total, total
+
+
+@summing_kernel
+def gram_of(scaled: FloatArray, K: FloatArray, owner: IntArray, rows: IntArray, first: int, last: int, G: FloatArray) -> None:
+    """Entries of the Gram matrix that :func:`factorise` needs for rows ``first:last``."""
+    for i in range(first, last):
+        c = rows[i]
+        mine, row, weights = scaled[c], G[c], K[owner[c]]
+        for j in range(i + 1):
+            other, total = scaled[rows[j]], 0.0
+            for k in range(len(mine)):
+                total += mine[k] * other[k]
+            row[rows[j]] = total * weights[owner[rows[j]]]
+
+
+@summing_kernel
+def single_gram(
+    scaled: FloatArray, K: FloatArray, owner: IntArray, inverse: FloatArray, copies: Any, turned: Any, spread: Any, G: Any
 ) -> None:
-    """The Gram matrix of the rows ``size[c] A_c``, padded with columns of zeros to a multiple of ``LANES``: loops without a remainder."""
-    m, d_x = D.shape
+    """The Gram matrix of the rows brought to length one, in single precision, padded with zeros to a multiple of ``LANES`` columns."""
+    m, d_x = scaled.shape
     width = G.shape[1] // LANES * LANES
     turned[:], spread[:] = 0.0, 0.0
     for c in range(m):
         for k in range(d_x):
-            scaled[c, k] = size[c] * D[c, k]
-            turned[k, c] = scaled[c, k]
-    np.dot(scaled, turned, G)
-    for i in range(len(offsets) - 1):
-        for j in range(len(offsets) - 1):
-            product = 0.0
-            for k in range(Z.shape[1]):
-                product += Z[i, k] * Z[j, k]
-            for c in range(offsets[j], offsets[j + 1]):
-                spread[c] = product
-        for c in range(offsets[i], offsets[i + 1]):
-            for q in range(width):
-                G[c, q] *= spread[q]
+            entry = np.float32(scaled[c, k] * inverse[c])
+            copies[c, k], turned[k, c] = entry, entry
+    np.dot(copies, turned, G)
+    last = -1
+    for c in range(m):
+        if owner[c] != last:
+            last = owner[c]
+            for q in range(m):
+                spread[q] = K[last, owner[q]]
+        for q in range(width):
+            G[c, q] *= spread[q]
 
 
 @summing_kernel
-def sweep(G: FloatArray, b: FloatArray, sweeps: int, dual: FloatArray, inverse: FloatArray, slope: FloatArray) -> None:
-    """Coordinate descent from zero, without branches to mispredict; ``slope`` is padded like the rows of ``G``."""
-    width = G.shape[1] // LANES * LANES
-    slope[:] = 0.0
-    for c in range(len(b)):
-        dual[c], slope[c] = 0.0, -b[c]
-        inverse[c] = 1.0 / G[c, c] if G[c, c] > 0.0 else 0.0
+def sweep(G: Any, b: FloatArray, sweeps: int, x: Any, slope: Any, free: IntArray) -> None:
+    """Coordinate descent from zero on :func:`single_gram`; marks in ``free`` the rows that end positive.
+
+    Two coordinates move at a time, and the slopes of the next two are read before all slopes are written, so that the loop waits for
+    arithmetic and not for memory. ``G`` has an even number of rows, ``x`` and ``slope`` are padded like them.
+    """
+    m, width = len(b), G.shape[1] // LANES * LANES
+    x[:], slope[:] = 0.0, 0.0
+    for c in range(m):
+        slope[c] = -b[c]
+    pairs = (m + 1) // 2
+    first = slope[0]
     for _ in range(sweeps):
-        for c in range(len(b)):
-            new = max(dual[c] - slope[c] * inverse[c], 0.0)
-            change = new - dual[c]
-            dual[c] = new
+        for h in range(pairs):
+            c, after = 2 * h, 2 * h + 2 if h + 1 < pairs else 0
+            change = max(-first, -x[c])
+            x[c] += change
+            other = max(-(slope[c + 1] + change * G[c, c + 1]), -x[c + 1])
+            x[c + 1] += other
+            first = slope[after] + change * G[c, after] + other * G[c + 1, after]
             for q in range(width):
-                slope[q] += change * G[c, q]
+                slope[q] += change * G[c, q] + other * G[c + 1, q]
+    for c in range(m):
+        free[c] = 1 if x[c] > 0.0 else 0
 
 
 @summing_kernel
 def factorise(H: FloatArray, rows: IntArray, first: int, last: int, L: FloatArray) -> int:
-    """Rows ``first:last`` of the Cholesky factor of ``H[rows, rows]``, inverse pivots on its diagonal; how many rows are done."""
-    for i in range(first, last):
+    """Rows ``first:last`` of the Cholesky factor of ``H[rows, rows]``, inverse pivots on its diagonal; how many rows are done.
+
+    Two rows at a time, because each is a chain of sums that wait for one another.
+    """
+    i = first
+    while i < last:
+        pair = i + 1 < last
         row, mine = H[rows[i]], L[i]
-        square = row[rows[i]]
-        left = square
+        below, next_one = (H[rows[i + 1]], L[i + 1]) if pair else (row, mine)
+        square, lower = row[rows[i]], below[rows[i + 1]] if pair else 0.0
+        left, remaining = square, lower
         for j in range(i):
-            total = row[rows[j]]
             other = L[j]
+            total, second = row[rows[j]], below[rows[j]]
             for k in range(j):
                 total -= mine[k] * other[k]
+                second -= next_one[k] * other[k]
             total *= other[j]
+            second *= other[j]
+            next_one[j] = second
             mine[j] = total
             left -= total * total
+            remaining -= second * second
         if not left > _DEPENDENT * square:
             return i
         mine[i] = 1.0 / math.sqrt(left)
+        if pair:
+            second = below[rows[i]]
+            for k in range(i):
+                second -= next_one[k] * mine[k]
+            second *= mine[i]
+            next_one[i] = second
+            remaining -= second * second
+            if not remaining > _DEPENDENT * lower:
+                return i + 1
+            next_one[i + 1] = 1.0 / math.sqrt(remaining)
+        i += 2
     return last
 
 
