@@ -115,14 +115,18 @@ def numerics(lr: float, limit: str) -> tuple[Claim, ...]:
             "X1",
             f"No run produces NaN or stalls: every recorded step of head and prompt, the last too, has length {lr:g}.",
             "ours",
-            lambda e: np.abs(np.concatenate([of(e, "descent")[name] for name in ("step_length", "head_length")], axis=1) / lr - 1).max(axis=1),
+            lambda e: np.abs(np.concatenate([of(e, "descent")[name] for name in ("step_length", "head_length")], axis=1) / lr - 1).max(
+                axis=1
+            ),
             at_most(1e-9, "relative; rounding of prompts of norm 1e4 is 2e-11 of a step"),
         ),
         Claim(
             "X2",
             "The directions of head and prompt after 100000 steps are closer to their limits than after 10000.",
             "ours",
-            lambda e: np.concatenate([at(of(e, "descent"), name, 100_000) / at(of(e, "descent"), name, 10_000) for name in (limit, "gap_head")]),
+            lambda e: np.concatenate(
+                [at(of(e, "descent"), name, 100_000) / at(of(e, "descent"), name, 10_000) for name in (limit, "gap_head")]
+            ),
             at_most(0.02, "the angles fall as 1/k, so the gaps to 0.01 of themselves"),
         ),
         Claim(

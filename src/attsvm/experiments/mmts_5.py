@@ -251,7 +251,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         ax.text(1.2e5, 3e-5, "prompt to relaxed", color=TRAINED, fontsize=8.5, ha="right")
         ax.text(80, 1e-10, "head", color=ATTENTION, fontsize=8.5, ha="right")
         ax = axes[2]
-        for column, style in (("predicted", {"color": INK, "linewidth": 1.0}), ("limit", {"color": TRAINED, "linestyle": "", "marker": "o"})):
+        for column, style in (
+            ("predicted", {"color": INK, "linewidth": 1.0}),
+            ("limit", {"color": TRAINED, "linestyle": "", "marker": "o"}),
+        ):
             ax.plot(sweep["kappa"], np.degrees(np.arctan2(sweep[column][:, 1], sweep[column][:, 0])), **style)
         ax.axhline(np.degrees(np.arctan2(FULL[1], FULL[0])), color=BEST, linestyle=":", linewidth=1.2)
         ax.set_xlabel("κ, head step / prompt step")

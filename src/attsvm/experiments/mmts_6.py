@@ -61,7 +61,11 @@ def run(kind: str, loss: str, scores: tuple[float, ...], lr: float = 0.1, steps:
 
     chosen = {"linear": Linear, "logistic": Logistic, "exponential": Exponential}[loss]()
     count = len(scores)
-    common = {"loss_code": np.full(count, LOSSES.index(loss)), "C": np.asarray(scores, float), "predicted": offset(loss, np.asarray(scores))}
+    common = {
+        "loss_code": np.full(count, LOSSES.index(loss)),
+        "C": np.asarray(scores, float),
+        "predicted": offset(loss, np.asarray(scores)),
+    }
     problems = [toy("losses", C=C) for C in scores]
     lifted = [problem.lifted for problem in problems if problem.lifted is not None]
     keys, head = problems[0].keys, problems[0].value_head

@@ -88,8 +88,6 @@ def _measure_reference(evidence: Evidence) -> Any:
     return np.array(found)
 
 
-
-
 CLAIMS = (
     Claim(
         "E1.7a",
