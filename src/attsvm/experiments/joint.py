@@ -22,7 +22,7 @@ TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
 def train_pair(
     problem: Toy, p: ArrayLike, v: ArrayLike, lr: float, steps: int, at_steps: Sequence[int], kappas: ArrayLike = (1.0,)
 ) -> Trajectory:
-    r"""Normalised descent on head and prompt, each normalised by itself; the head's steps are :math:`\kappa` times as long, one run each."""
+    r"""Normalised descent on head and prompt, each by itself; the head's steps are :math:`\kappa` times as long, one run each."""
     from attsvm.dynamics import AtSteps, train
     from attsvm.models import Attention
     from attsvm.optim import SteepestDescent
@@ -142,7 +142,8 @@ def numerics(lr: float, limit: str) -> tuple[Claim, ...]:
             "ours",
             lambda e: np.abs(of(e, "far")["far_length"][:, 2:] - 1.0).max(axis=1),
             at_most(1e-9, "relative; rounding of heads of norm 1e7 is 2e-13 of a step of 1e4"),
-            explanation="Where a sequence selects its zero token with a logit gap of a million, its output and so its part of the head's gradient "
+            explanation="Where a sequence selects its zero token with a logit gap of a million, its output and so its part of "
+            "the head's gradient "
             "underflow, and beside its loss the slopes of all other sequences do: the head waits until the prompt has moved on. The head's "
             "gradient is rescaled by the largest slope of the loss, not by the attention on tokens other than zero.",
         ),

@@ -246,7 +246,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "joint",
             "Head and prompt reach their max-margin directions together",
-            "Left: prompt and head over the first 200 steps, a dot every ten, with the rays of their solutions. Middle: attention first drops, and "
+            "Left: prompt and head over the first 200 steps, a dot every ten, with the rays of their solutions. Middle: "
+            "attention first drops, and "
             "the label probability rises before it. Right: both directions converge.",
             "The head turns up to the vertical, the prompt turns from below to a ray at 14 degrees; both gaps fall.",
         )
@@ -256,7 +257,8 @@ EXPERIMENT = Experiment(
     id="mmts-4",
     title="Prompt and head trained together, every input a support vector",
     reference="Max-Margin Token Selection, Figures 3a and 3c; specification E1.4",
-    protocol="Three sequences of a zero token and one other; logistic loss; normalised gradient descent with step 0.1 on the prompt and on the "
+    protocol="Three sequences of a zero token and one other; logistic loss; normalised gradient descent with step 0.1 on the "
+    "prompt and on the "
     "head, each normalised by itself.",
     parameters=Parameters(),
     quick=Parameters(samples=500, far=4),

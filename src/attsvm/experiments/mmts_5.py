@@ -266,7 +266,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "joint",
             "A sequence with room to spare relaxes its constraint",
-            "Left and middle: the third sequence does not support the head, and the prompt converges to the relaxed solution (1, 0), not to "
+            "Left and middle: the third sequence does not support the head, and the prompt converges to the relaxed solution "
+            "(1, 0), not to "
             "the un-relaxed one. Right: the limit depends on the ratio of the step lengths, until at κ = 1, the published run, the relaxed "
             "solution is reached.",
             "The prompt turns into the horizontal axis; with shorter head steps its limit moves up towards eleven degrees.",
@@ -277,7 +278,8 @@ EXPERIMENT = Experiment(
     id="mmts-5",
     title="Prompt and head trained together, one input not a support vector",
     reference="Max-Margin Token Selection, Figure 3b; specification E1.5",
-    protocol="The data of mmts-4 with third token (0.5, 1.5), whose label margin is 1.5; normalised gradient descent on both. The sweep starts at "
+    protocol="The data of mmts-4 with third token (0.5, 1.5), whose label margin is 1.5; normalised gradient descent on both. "
+    "The sweep starts at "
     "p = (1, 0), v = (0, 1) and takes head steps of 0.1 kappa.",
     parameters=Parameters(),
     quick=Parameters(samples=500, far=4, kappas=(0.1, 0.3, 0.5, 0.7, 1.0, 2.0)),

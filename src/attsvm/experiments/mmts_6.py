@@ -56,10 +56,11 @@ def run(kind: str, loss: str, scores: tuple[float, ...], lr: float = 0.1, steps:
     from attsvm.data import AttentionData
     from attsvm.datasets import toy
     from attsvm.dynamics import AtSteps, regularization_path, train
-    from attsvm.models import Attention, Exponential, Linear, Logistic
+    from attsvm.models import Attention, Exponential, Linear, Logistic, Loss
     from attsvm.optim import SteepestDescent
 
-    chosen = {"linear": Linear, "logistic": Logistic, "exponential": Exponential}[loss]()
+    losses: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
+    chosen = losses[loss]
     count = len(scores)
     common = {
         "loss_code": np.full(count, LOSSES.index(loss)),
@@ -84,12 +85,14 @@ def run(kind: str, loss: str, scores: tuple[float, ...], lr: float = 0.1, steps:
 def offset(loss: str, C: NDArray[Any]) -> NDArray[np.float64]:
     r"""The closed form :math:`\frac12\log\frac{C|\ell'(C)|}{|\ell'(1)|}`, the limit of the second coordinate."""
     scores = np.asarray(C, dtype=np.float64)
-    slope = {
-        "linear": lambda u: np.zeros_like(u),
-        "logistic": lambda u: -np.logaddexp(0.0, u),
-        "exponential": lambda u: -u,
-    }[loss]
-    half: NDArray[np.float64] = 0.5 * (np.log(scores) + slope(scores) - slope(np.ones(())))
+    zero = np.zeros_like(scores)
+
+    def slope(u: NDArray[Any]) -> NDArray[Any]:
+        """The logarithm of the size of the slope."""
+        known: dict[str, NDArray[Any]] = {"linear": zero, "logistic": -np.logaddexp(0.0, u), "exponential": -u}
+        return known[loss]
+
+    half: NDArray[np.float64] = 0.5 * (np.log(scores) + slope(scores) - slope(np.ones_like(scores)))
     return half
 
 
@@ -156,7 +159,8 @@ CLAIMS = (
     ),
     Claim(
         "E1.6b",
-        "With logistic loss and C = 100 the prompt is (14.14, -14.14) after 200 steps, straight along -45 degrees, (81.90, -47.04) after 1000.",
+        "With logistic loss and C = 100 the prompt is (14.14, -14.14) after 200 steps, straight along -45 degrees, (81.90, "
+        "-47.04) after 1000.",
         "seen",
         _measure_diagonal,
         close_to(0.0, 0.0051, "two digits after the point"),
@@ -207,8 +211,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "losses",
             "The loss shifts the prompt and leaves its direction",
-            "Prompts over the first 200 steps from zero. The first sequence's optimal score is C from 1 (light) to 10 (dark) and 100 (dashed), the "
-            "second's is 1. Every run turns parallel to the ray (1, 0), at a height that the loss decides; with logistic and exponential loss "
+            "Prompts over the first 200 steps from zero. The first sequence's optimal score is C from 1 (light) to 10 (dark) "
+            "and 100 (dashed), the "
+            "second's is 1. Every run turns parallel to the ray (1, 0), at a height that the loss decides; with logistic and "
+            "exponential loss "
             "and C = 100 that height is −47, far below the picture.",
             "Linear loss: parallel lines above the axis. Logistic and exponential loss: parallel lines below, deeper with C.",
         )
@@ -230,7 +236,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "offsets",
             "The offset in closed form",
-            "Lines: half the logarithm of C |ℓ′(C)| / |ℓ′(1)|. Dots: descent after 100 000 steps. Crosses: the regularisation path at norm 1000. "
+            "Lines: half the logarithm of C |ℓ′(C)| / |ℓ′(1)|. Dots: descent after 100 000 steps. Crosses: the regularisation "
+            "path at norm 1000. "
             "At C = 100 the limits are 2.30, −47.04 and −47.20.",
             "Three curves from zero at C = 1: one rises, two fall; dots and crosses lie on them.",
         )
@@ -240,7 +247,8 @@ EXPERIMENT = Experiment(
     id="mmts-6",
     title="Losses shift the prompt and leave its direction",
     reference="Max-Margin Token Selection, Figure 4 (number recalled); specification E1.6",
-    protocol="Two sequences of two tokens, optimal scores C and 1, others 0; normalised gradient descent with step 0.1 from zero under linear, "
+    protocol="Two sequences of two tokens, optimal scores C and 1, others 0; normalised gradient descent with step 0.1 from "
+    "zero under linear, "
     "logistic and exponential loss.",
     parameters=Parameters(),
     quick=Parameters(path_scores=(1, 10, 100)),

@@ -155,7 +155,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "convergence",
             "Where descent on a prompt ends",
-            "Random sequences (n = 6, T = 10). Global: every sequence gives its best token more than 0.99; local: another selection whose tokens "
+            "Random sequences (n = 6, T = 10). Global: every sequence gives its best token more than 0.99; local: another "
+            "selection whose tokens "
             "beat their neighbours; neither: unsaturated, or no such selection. Dashes: 50 trials measured for the specification.",
             "At d = 2 nearly all runs end at neither; then local ones dominate; global ones grow to two thirds at d = 300.",
         )
@@ -165,7 +166,8 @@ EXPERIMENT = Experiment(
     id="mmts-7",
     title="Random data: global, local and no convergence of a prompt",
     reference="Max-Margin Token Selection, bar chart (recalled, parameters unverified); specification E1.7",
-    protocol="Tokens and head on the unit sphere, random labels; logistic loss; 2000 steps of normalised gradient descent on the prompt from "
+    protocol="Tokens and head on the unit sphere, random labels; logistic loss; 2000 steps of normalised gradient descent on "
+    "the prompt from "
     "zero with step 0.1.",
     parameters=Parameters(),
     quick=QUICK,

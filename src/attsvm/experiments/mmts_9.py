@@ -63,7 +63,7 @@ def run(kind: str, seeds: list[int], steps: int = 0, strength: float = 0.0, size
 
 
 def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
-    r"""Plain descent on p with step :math:`\eta` and on W under a fixed prompt u with :math:`\eta/\|u\|^2`, from :math:`W_0=up_0^\top/\|u\|^2`."""
+    r"""Plain descent on p with step :math:`\eta`, and on W under a fixed prompt u with :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`."""
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import LogSpaced, train
     from attsvm.models import Attention
@@ -154,8 +154,8 @@ def _log_excess(
 def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
     r"""The regularisation path under the concave head :math:`\gamma^\top s-\lambda\|s\|^2`, its finite and its diverging part.
 
-    The loss is linear and its infimum that of the mixture :math:`s^\star`; the excess is :math:`\lambda\|s-s^\star\|^2` and what leaks to the other
-    tokens, times their distance to the common slope of the selected ones: no cancellation.
+    The loss is linear and its infimum that of the mixture :math:`s^\star`; the excess is :math:`\lambda\|s-s^\star\|^2` and what leaks to
+    the other tokens, times their distance to the common slope of the selected ones: no cancellation.
     """
     from attsvm.datasets import orthonormal
     from attsvm.dynamics import direction_gap
@@ -280,7 +280,7 @@ def local_path(seeds: list[int], d: int, sizes: tuple[float, ...]) -> dict[str, 
 
 
 def _opening(solution: Any) -> float:
-    r"""A cone in which the neighbours stay ahead of the other rivals: margins move by less than :math:`\Theta(\rho-1)/3`; at most 5 degrees."""
+    r"""A cone in which the neighbours stay ahead of other rivals: margins move by less than :math:`\Theta(\rho-1)/3`; at most 5 degrees."""
     margins = solution.margins
     far = np.delete(margins(solution.W), solution.support)
     rho = far.min() if len(far) else np.inf
@@ -346,7 +346,9 @@ CLAIMS = (
         "So the whole converges in direction, as the square of the finite part over the norm.",
         "recalled",
         _measure_ratio("path_gap"),
-        at_most(0.25, "gap at 12 norms over that at 3: 1/16 for a fixed finite part, with room for what 3 norms leave out"),
+        at_most(
+            0.5, "gap at 12 norms over that at 3: 1/16 for a small finite part, 0.33 for one of ten norms, which is most of the path at 3"
+        ),
     ),
     Claim(
         "T9d",
@@ -367,7 +369,8 @@ CLAIMS = (
     ),
     Claim(
         "T17b",
-        "So over-parameterisation removes spurious directions: of nine selections on average 1.65, 1.05, 1, 1 are locally optimal at d = 3 to 256.",
+        "So over-parameterisation removes spurious directions: of nine selections on average 1.65, 1.05, 1, 1 are locally "
+        "optimal at d = 3 to 256.",
         "ours",
         _measure_counts,
         close_to(0.0, 0.4, "two standard deviations of a difference of means of 20 counts, which deviate by 0.6 at d = 3; other draws"),
@@ -436,9 +439,11 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "theorems",
             "Nonlinear heads, spurious directions, local paths",
-            "Left: the best weights of each norm under a concave head are a finite part that sets the ratios inside the selected sets, and a "
+            "Left: the best weights of each norm under a concave head are a finite part that sets the ratios inside the "
+            "selected sets, and a "
             "max-margin part. Middle: locally optimal selections of each instance (area: number of instances; dashes: mean of the "
-            "specification). Right: regularisation paths inside cones around locally optimal directions that are not global; at 1 they lie on the cone's edge, below 1e-12 they are drawn there.",
+            "specification). Right: regularisation paths inside cones around locally optimal directions that are not global; at "
+            "1 they lie on the cone's edge, below 1e-12 they are drawn there.",
             "All errors fall with the norm; at d = 64 and more only one selection is locally optimal.",
         )
 
@@ -447,7 +452,8 @@ EXPERIMENT = Experiment(
     id="mmts-9",
     title="Theorems without a figure: equivalence, smoothness, nonlinear heads, local optima",
     reference="Max-Margin Token Selection and Transformers as Support Vector Machines; specification T1, T2, T9, T17, T18",
-    protocol="Random instances on the unit sphere (n = 4, T = 5, d = 6 for descent; n = 2, T = 3 for enumerations), orthonormal tokens for nonlinear "
+    protocol="Random instances on the unit sphere (n = 4, T = 5, d = 6 for descent; n = 2, T = 3 for enumerations), orthonormal "
+    "tokens for nonlinear "
     "heads. Paths are searched on spheres by BFGS.",
     parameters=Parameters(),
     quick=Parameters(path_seeds=8, dimensions=(3, 8, 64), strengths=(0.3,)),
