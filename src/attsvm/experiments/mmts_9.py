@@ -63,7 +63,7 @@ def run(kind: str, seeds: list[int], steps: int = 0, strength: float = 0.0, size
 
 
 def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
-    r"""Plain descent on p with step :math:`\eta`, and on W under a fixed prompt u with :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`."""
+    r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`."""
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import LogSpaced, train
     from attsvm.models import Attention
