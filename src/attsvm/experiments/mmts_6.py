@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, close_to
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.prompts import SHOWN, at, course, draw_ray, marks, no_stall, of, part, window
+from attsvm.experiments.prompts import SHOWN, at, course, draw_ray, far_starts, harmless, marks, no_stall, of, part, window
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -26,6 +26,7 @@ class Parameters:
     steps: int = 100_000
     radius: float = 1000.0
     path_scores: tuple[float, ...] = (1, 2, 5, 10, 100)
+    far: int = 16
 
 
 LOSSES = ("linear", "logistic", "exponential")
@@ -50,15 +51,20 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
     for loss in LOSSES:
         yield {"kind": "descent", "loss": loss, "scores": list(parameters.scores), "lr": parameters.lr, "steps": parameters.steps}
         yield {"kind": "path", "loss": loss, "scores": list(parameters.path_scores), "radius": parameters.radius}
+    yield {"kind": "far", "loss": "logistic", "scores": [10], "points": parameters.far}
 
 
-def run(kind: str, loss: str, scores: tuple[float, ...], lr: float = 0.1, steps: int = 0, radius: float = 0.0) -> dict[str, Any]:
+def run(
+    kind: str, loss: str, scores: tuple[float, ...], lr: float = 0.1, steps: int = 0, radius: float = 0.0, points: int = 0
+) -> dict[str, Any]:
     from attsvm.data import AttentionData
     from attsvm.datasets import toy
     from attsvm.dynamics import AtSteps, regularization_path, train
     from attsvm.models import Attention, Exponential, Linear, Logistic, Loss
     from attsvm.optim import SteepestDescent
 
+    if kind == "far":
+        return far_starts(toy("losses", C=scores[0]), points, (1.0, 0.0))
     losses: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
     chosen = losses[loss]
     count = len(scores)
@@ -188,6 +194,7 @@ CLAIMS = (
         _measure_closer,
         at_most(0.02, "the angle falls as 1/k, so the gap to 0.01 of itself; runs with C = 1 and linear loss go straight there"),
     ),
+    *harmless(1e-3, "2000 steps are as long as 20 times the start"),
 )
 
 
@@ -251,7 +258,7 @@ EXPERIMENT = Experiment(
     "zero under linear, "
     "logistic and exponential loss.",
     parameters=Parameters(),
-    quick=Parameters(path_scores=(1, 10, 100)),
+    quick=Parameters(path_scores=(1, 10, 100), far=8),
     cells=cells,
     run=run,
     claims=CLAIMS,
