@@ -11,7 +11,7 @@ import torch
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import LogSpaced, Record, Trajectory, plan, train
+from attsvm.dynamics import AtSteps, LogSpaced, Record, Trajectory, plan, train
 from attsvm.dynamics.engine import Setup
 from attsvm.dynamics.gram import GramEngine
 from attsvm.dynamics.ragged import RaggedEngine
@@ -278,3 +278,10 @@ def test_log_spaced_steps() -> None:
     assert steps[0] == 0
     assert steps[-1] == 20_000
     assert len(steps) <= 51
+
+
+def test_records_at_chosen_steps():
+    assert AtSteps((7, 3, 3, 50)).steps(20).tolist() == [0, 3, 7, 20]
+    assert AtSteps(()).steps(0).tolist() == [0]
+    with pytest.raises(InputError, match="mark at step -1"):
+        AtSteps((-1, 2))

@@ -226,10 +226,12 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "trajectories",
             "One sequence: every start ends at the same direction",
-            "Left: prompts over the first 200 steps of normalised gradient descent, a dot every ten. Every trajectory bows left of the ray of "
+            "Left: prompts over the first 200 steps of normalised gradient descent, a dot every ten. Every trajectory bows left "
+            "of the ray of "
             "the token of highest score and approaches it slowly. Right: the gap of descent falls as 1/norm², that of the regularisation "
             "path (the prompt of least loss of each norm) exponentially; gaps below 1e-18 are drawn there.",
-            "Six trajectories run upwards, left of a dashed ray near the vertical; their gaps fall as straight lines, those of the path faster.",
+            "Six trajectories run upwards, left of a dashed ray near the vertical; their gaps fall as straight lines, those of "
+            "the path faster.",
         )
 
 

@@ -243,7 +243,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "trajectories",
             "One sequence, two limits",
-            "Left: prompts over the first 200 steps, a dot every ten. Starts at −1 and −1.5 end at token 2, whose only neighbour at the margin "
+            "Left: prompts over the first 200 steps, a dot every ten. Starts at −1 and −1.5 end at token 2, whose only "
+            "neighbour at the margin "
             "has a lower score. Right: gaps of descent, and of the regularisation path, global and inside a cone of 5° around token 2's "
             "direction; gaps below 1e-18 are drawn there.",
             "Four trajectories turn up to the ray of token 1, two turn right to the ray of token 2; all gaps fall.",
@@ -262,5 +263,6 @@ EXPERIMENT = Experiment(
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="The papers draw the ray of token 1 in red and that of token 2 in blue. From starts of norm a million either token may be reached.",
+    notes="The papers draw the ray of token 1 in red and that of token 2 in blue. From starts of norm a million either token "
+    "may be reached.",
 )

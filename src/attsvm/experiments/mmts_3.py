@@ -321,7 +321,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "trajectories",
             "Three sequences: normalised and plain descent share their direction, not their pace",
-            "Prompts over the first 200 steps, a dot every ten (left, middle), and the gap to the max-margin direction over all steps. The gap of "
+            "Prompts over the first 200 steps, a dot every ten (left, middle), and the gap to the max-margin direction over all "
+            "steps. The gap of "
             "normalised descent falls as 1/k², that of plain descent as 1/log² k.",
             "Trajectories from six starts bend into one dashed ray; normalised ones go far, plain ones stay near.",
         )
@@ -355,8 +356,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "without-kink",
             "The published kink is rounding",
-            "Runs from zero. Dotted: the same run in single precision, as published. Once the margin passes 24 bits, near step 145, it is rounding "
-            "errors of the softmax that are normalised, and steps no longer go outwards. In log space the norm grows by the step length for ever.",
+            "Runs from zero. Dotted: the same run in single precision, as published. Once the margin passes 24 bits, near step "
+            "145, it is rounding "
+            "errors of the softmax that are normalised, and steps no longer go outwards. In log space the norm grows by the "
+            "step length for ever.",
             "Two norms grow linearly until step 145, where the single-precision one bends down; plain descent grows logarithmically.",
         )
 
@@ -365,7 +368,8 @@ EXPERIMENT = Experiment(
     id="mmts-3",
     title="Three sequences: normalised against plain gradient descent",
     reference="Max-Margin Token Selection, Figures 1 and 2; specification E1.3",
-    protocol="Three sequences of seven tokens in clusters, score 1 for the first token and 0.5 for the others; normalised descent with step 0.1 "
+    protocol="Three sequences of seven tokens in clusters, score 1 for the first token and 0.5 for the others; normalised "
+    "descent with step 0.1 "
     "and plain descent with step 1 from six starts.",
     parameters=Parameters(),
     quick=Parameters(far=8, points=200),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def descend(problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize
     return train(attention, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
 
 
-def course(trajectory: Trajectory, targets: dict[str, ArrayLike]) -> Columns:
+def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
     """One row per run: its steps, prompts, probabilities, and the direction gap to every target as ``gap_<name>``.
 
     ``step_length`` is the least and largest length of the steps between neighbouring records; NaN where a number of the run is not finite.
