@@ -1,10 +1,11 @@
-"""Queries for bags that come without one."""
+"""Queries for sequences that come without one."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray
+from attsvm.data import AttentionData, BoolArray, FloatArray
 from attsvm.errors import InputError
 
 
@@ -28,3 +29,37 @@ def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
         queries: FloatArray = np.hstack([np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]) / np.sqrt(2.0)
         return queries
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
+
+
+def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
+    """The same sequences, each queried by its own token at ``position``.
+
+    Raises:
+        InputError: a position that some sequence does not have.
+    """
+    if not 0 <= position < data.T or not data.mask[..., position].all():
+        raise InputError(f"position is {position}, which is not a visible token of every sequence; choose another")
+    return AttentionData(data.tokens, data.labels, data.tokens[..., position, :], data.mask)
+
+
+def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False) -> AttentionData:
+    """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels :math:`Y_{ij}`, one sequence each.
+
+    Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to its position. Tokens are copied once
+    for each pair, so that everything that knows single queries (scores, margins, conditions) applies; :meth:`attsvm.models.Attention.sequence`
+    trains on the sequences without copying them.
+
+    Args:
+        data: one instance; its queries and labels play no part.
+        labels: ``(n, T)``, -1 or +1 at visible positions.
+        causal: whether position ``j`` sees only the tokens up to ``j``.
+
+    Raises:
+        InputError: leading axes, or labels of another shape or value.
+    """
+    signs = np.asarray(labels, dtype=np.float64)
+    if data.batch_shape or signs.shape != data.mask.shape:
+        raise InputError(f"labels has shape {signs.shape} for positions {data.mask.shape}; give one instance and one label per position")
+    i, j = np.nonzero(data.mask)
+    seen = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
+    return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], seen)

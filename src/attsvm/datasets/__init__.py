@@ -18,7 +18,9 @@ _HOME = {
     "huggingface_text": "huggingface",
     "instance": "catalogue",
     "load": "catalogue",
+    "mlp_instance": "multi",
     "names": "catalogue",
+    "orthonormal": "multi",
     "text": "documents",
     "toy": "toys",
     "unit_sphere": "sphere",
@@ -33,7 +35,9 @@ __all__ = [
     "huggingface_text",
     "instance",
     "load",
+    "mlp_instance",
     "names",
+    "orthonormal",
     "text",
     "toy",
     "unit_sphere",
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.documents import text
     from attsvm.datasets.huggingface import huggingface_text
     from attsvm.datasets.images import digits
+    from attsvm.datasets.multi import mlp_instance, orthonormal
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
 

@@ -9,7 +9,7 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.datasets.arrays import array, from_data
 from attsvm.datasets.base import Dataset
 from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
-from attsvm.datasets.toys import TITLES, toy
+from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES
 
@@ -42,7 +42,7 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         InputError: neither a file nor a name, arguments of a name that make no sense, an option of another kind of data.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    name, _, arguments = str(spec).partition(":")
+    name, arguments = _parse(spec)
     if isinstance(spec, str) and name in names():
         return _named(name, arguments, given)
     path = Path(spec)
@@ -64,11 +64,17 @@ def instance(spec: str | Path) -> tuple[AttentionData, FloatArray] | None:
     Raises:
         InputError: arguments of the name that make no sense.
     """
-    name, _, arguments = str(spec).partition(":")
+    name, arguments = _parse(spec)
     if name not in names() or name == "digits":
         return None
     data, head, _ = _generated(name, arguments)
     return None if head is None else (data, head)
+
+
+def _parse(spec: str | Path) -> tuple[str, str]:
+    """Name and arguments; the name of an experiment whose data is a toy stands for the toy."""
+    name, _, arguments = str(spec).partition(":")
+    return PUBLISHED.get(name, name), arguments
 
 
 def _texts(path: Path, options: dict[str, Any]) -> Dataset:

@@ -49,21 +49,47 @@ def unit_sphere(n: int, T: int, d: int, seed: int | Sequence[int], *, self_atten
 
 
 def _draw(n: int, T: int, d: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    # Not an import statement: this room does without torch except for this one recipe, whose bits are torch's.
-    torch: Any = importlib.import_module("torch")
-    try:
-        generator = torch.Generator().manual_seed(int(seed))
-    except (RuntimeError, ValueError, TypeError, OverflowError):
-        raise InputError(f"seed {seed!r} is not one that PyTorch takes; give an integer of at most 64 bits") from None
+    draws = Draws(seed)
+    head = draws.unit(d)
+    labels = draws.signs(n)
+    return head, labels, draws.unit(n, T, d), draws.unit(n, d)
 
-    def gaussian(*shape: int) -> Any:
-        return torch.randn(*shape, generator=generator, dtype=torch.float32)
 
-    def unit(*shape: int) -> FloatArray:
-        vectors = gaussian(*shape)
-        double: FloatArray = (vectors / torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
+class Draws:
+    """The papers' random numbers: a PyTorch generator of one seed, drawn in float32 and cast to float64.
+
+    Raises:
+        InputError: a seed that PyTorch does not take.
+    """
+
+    def __init__(self, seed: int) -> None:
+        # Not an import statement: this room does without torch except for this one recipe, whose bits are torch's.
+        self._torch: Any = importlib.import_module("torch")
+        try:
+            self._generator = self._torch.Generator().manual_seed(int(seed))
+        except (RuntimeError, ValueError, TypeError, OverflowError):
+            raise InputError(f"seed {seed!r} is not one that PyTorch takes; give an integer of at most 64 bits") from None
+
+    def _gaussian(self, *shape: int) -> Any:
+        return self._torch.randn(*shape, generator=self._generator, dtype=self._torch.float32)
+
+    def gaussian(self, *shape: int) -> FloatArray:
+        """Standard normal numbers."""
+        double: FloatArray = self._gaussian(*shape).double().numpy()
         return double
 
-    head = unit(d)
-    labels = np.where(gaussian(n).numpy() > 0, 1.0, -1.0)
-    return head, labels, unit(n, T, d), unit(n, d)
+    def unit(self, *shape: int) -> FloatArray:
+        """Gaussian vectors along the last axis, divided by their length in float32."""
+        vectors = self._gaussian(*shape)
+        double: FloatArray = (vectors / self._torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
+        return double
+
+    def matrix(self, rows: int, columns: int) -> FloatArray:
+        """A Gaussian matrix divided by its Frobenius norm in float32."""
+        drawn = self._gaussian(rows, columns)
+        double: FloatArray = (drawn / self._torch.linalg.norm(drawn)).double().numpy()
+        return double
+
+    def signs(self, n: int) -> FloatArray:
+        """Signs of Gaussians; zero counts as -1."""
+        return np.where(self._gaussian(n).numpy() > 0, 1.0, -1.0)

@@ -2,8 +2,8 @@ r"""The literal toy points of two papers.
 
 *Max-Margin Token Selection in Attention Mechanism* (``mmts``) trains a prompt p: the logits of a sequence are its keys
 times p, which is attention with one-dimensional queries equal to one, :math:`W = p \in \mathbb R^{2\times 1}`. Its tokens
-have a third coordinate that attention does not see and that the head reads; here the tokens are the 2-D keys, and that
-coordinate, times the label, is :attr:`Toy.scores`. *Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens,
+have a third coordinate that attention does not see and that the head reads: :attr:`Toy.data` holds the 2-D keys, of which the
+support vector machines are made, :attr:`Toy.lifted` the tokens, :attr:`Toy.scores` that coordinate times the label. *Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens,
 2-D queries and a fixed linear head.
 
 The points that the papers draw at random are those of PyTorch's float32 generator, printed so that they round-trip.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +33,8 @@ class Toy:
         scores: ``(n, T)`` token scores :math:`\gamma_{it}`; None when the head is trained too.
         head: ``(d_x,)``, the fixed head v; None when it is trained or lies outside of the keys.
         starts: starting points of the paper's runs by parameter, ``(runs, ...)`` each: ``p``, ``v`` or ``W``.
+        lifted: the 3-D tokens of the ``mmts`` toys with a fixed head; train
+            ``Attention.prompt(toy.lifted, toy.value_head, keys=toy.keys)``. None elsewhere.
         reference: published or computed solutions by name, good to the digits shown:
             ``p`` the max-margin prompt of the optimal tokens (``p_local`` of the rival token, ``p_relaxed`` of the
             relaxed programme), ``v`` the max-margin head, ``W`` the Frobenius and ``W_nuclear`` the nuclear solution.
@@ -44,6 +47,19 @@ class Toy:
     head: FloatArray | None
     starts: Mapping[str, FloatArray]
     reference: Mapping[str, FloatArray]
+
+    keys: ClassVar[FloatArray] = np.eye(2, 3)
+    """``(2, 3)``: what attention sees of :attr:`lifted`."""
+    value_head: ClassVar[FloatArray] = np.array([0.0, 0.0, 1.0])
+    """``(3,)``: what the head reads of it."""
+
+    @property
+    def lifted(self) -> AttentionData | None:
+        """See the attributes."""
+        if self.scores is None or self.head is not None:
+            return None
+        third = self.data.labels[:, None] * self.scores
+        return AttentionData(np.concatenate([self.data.tokens, third[..., None]], axis=-1), self.data.labels, self.data.queries)
 
 
 TITLES = {
@@ -58,12 +74,17 @@ TITLES = {
 }
 
 
+PUBLISHED = dict(zip((*(f"mmts-{k}" for k in range(1, 7)), "tfsvm-1", "tfsvm-2"), TITLES, strict=True))
+"""The experiments whose data a toy is."""
+
+
 def toy(name: str, *, C: float = 1.0) -> Toy:
-    """The toy problem of this name; ``C`` is the optimal score of the first sequence of ``losses``.
+    """The toy problem of this name, or of the experiment of this name; ``C`` is the optimal score of the first sequence of ``losses``.
 
     Raises:
         InputError: unknown name.
     """
+    name = PUBLISHED.get(name, name)
     if name in ("single_global", "single_local"):
         return _single(name)
     if name == "multiple_global":

@@ -13,7 +13,7 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
-from attsvm.models import Attention, LinearHead, PerRun, PromptAttention
+from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, PromptAttention
 from attsvm.optim import SteepestDescent
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ class Plan:
     """The engine that will train and the reason for it.
 
     Attributes:
-        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head) or ``autograd`` (everything else).
+        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head), ``factored`` (factors K and Q) or ``autograd``
+            (everything else).
         reason: one sentence.
         gram_cost: estimated microseconds per step and run of the Gram kernel on one core; None where it does not apply.
         ragged_cost: the same for the ragged kernel.
     """
 
-    engine: Literal["gram", "ragged", "autograd"]
+    engine: Literal["gram", "ragged", "factored", "autograd"]
     reason: str
     gram_cost: float | None = None
     ragged_cost: float | None = None
@@ -66,6 +67,8 @@ def plan(
             raise InputError(f"no compiled kernel applies because {obstacle}; use backend='auto' or 'autograd'")
         return Plan("autograd", f"no compiled kernel applies because {obstacle}")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
+    if type(model) is FactoredAttention:
+        return Plan("factored", "the weights are factors K and Q")
     if model.reading.keys is not None:
         if gram is None:
             return Plan("autograd", "the head reads other features than the attention, and the Gram matrices would not fit into memory")
@@ -100,7 +103,7 @@ def make_engine(
     head = readout[:, :-1] if model.head.has_intercept else readout
     intercept = readout[:, -1] if model.head.has_intercept else torch.zeros_like(readout[:, 0])
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    ((name, weight),) = model.weights.items()
+    weight = next(iter(model.weights.values()))
     mine: dict[str, Any] = groups[id(weight)]
     other: dict[str, Any] | None = groups.get(id(model.head.readout))
     scales = step_scale or {}
@@ -111,10 +114,10 @@ def make_engine(
 
     losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective] * runs
     setup = Setup(
-        W=weight.detach().numpy().reshape(runs, *weight.shape[-2:]).copy(),
+        W=model.combined().detach().numpy().reshape(runs, *model.combined().shape[-2:]).copy(),
         head=head.numpy().copy(),
         intercept=intercept.numpy().copy(),
-        lr=rates(mine, name),
+        lr=rates(mine, next(iter(model.weights))),
         normalize=bool(mine["normalize"]),
         loss=np.array([loss.code for loss in losses], dtype=np.int64),
         head_lr=None if other is None else rates(other, "head.readout"),
@@ -124,6 +127,14 @@ def make_engine(
         keys=model.reading.keys,
         prompt=model.reading.prompt,
     )
+    if isinstance(model, FactoredAttention):
+        from attsvm.dynamics.factored import FactorEngine, FactorSetup
+
+        members = [(name, groups[id(parameter)]) for name, parameter in model.weights.items()]
+        K, Q = (np.array(part.detach().numpy().reshape(runs, *part.shape[-2:])) for part in model.factors())
+        pair = [rates(group, name) for name, group in members] * (2 // len(members))
+        flags = np.array([bool(group["normalize"]) for _, group in members] * (2 // len(members)))
+        return FactorEngine(data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, model.penalty))
     if chosen.engine == "gram":
         from attsvm.dynamics.gram import GramEngine
 
@@ -141,13 +152,16 @@ def trains_head(model: Attention, optimizer: Optimizer) -> bool:
 
 def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None) -> str | None:
     """Why no compiled kernel applies, or None."""
-    if type(model) not in (Attention, PromptAttention) or type(model.head) is not LinearHead:
-        return "the parameters are not one matrix W or one prompt under a LinearHead"
+    if type(model) not in (Attention, FactoredAttention, PromptAttention) or type(model.head) is not LinearHead:
+        return "the parameters are not W, K and Q, or one prompt under a LinearHead"
+    factored = type(model) is FactoredAttention
+    if factored and trains_head(model, optimizer):
+        return "the head is trained beside factors"
     if model.reading.labels is not None:
         return "every position is a query"
     if model.reading.keys is not None and trains_head(model, optimizer):
         return "the head reads other features than the attention"
-    if model.penalty:
+    if model.penalty and not factored:
         return "the weights are penalised"
     losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective]
     if any(loss.code < 0 for loss in losses):
@@ -161,11 +175,12 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return f"the optimizer has {' and '.join(extras)}"
     if any(type(group["norm"]) is not Frobenius for group in optimizer.param_groups):
         return "the norm is not Frobenius"
-    (weight,) = model.weights.values()
-    if weight.dtype != torch.float64 or weight.device.type != "cpu":
-        return f"the weights are {weight.dtype} on {weight.device}, not float64 on the CPU"
-    if not any(parameter is weight for group in optimizer.param_groups for parameter in group["params"]):
-        return "the optimizer does not train W"
+    weights = list(model.weights.values())
+    if weights[0].dtype != torch.float64 or weights[0].device.type != "cpu":
+        return f"the weights are {weights[0].dtype} on {weights[0].device}, not float64 on the CPU"
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if any(id(weight) not in trained for weight in weights):
+        return f"the optimizer does not train {' and '.join(model.weights)}"
     if not all(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"]):
         return "a parameter of the optimizer does not require gradients"
     return None

@@ -24,7 +24,7 @@ from attsvm.jit import kernel, parallel_kernel
 from attsvm.models import kernels
 
 _CHUNKS = 32
-_U, _Z, _LOG, _SLOPE, _MILD = range(5)  # rows of what is kept per sequence: margin, softmax sum, log factor, slope parts r and m
+MARGIN, MASS, LOG, SLOPE, MILD = range(5)  # rows of what is kept per sequence: margin, softmax sum, log factor, slope parts r and m
 _WINNERS, _KEPT = 9, 10  # their places among the arguments of the passes
 
 
@@ -69,9 +69,9 @@ class RaggedEngine:
                 norm, log_factor, _ = _gradient(*arguments)
             winners, kept = arguments[_WINNERS], arguments[_KEPT]
             log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
-            loss[r] = _mean_loss(kept[:, _U], setup.loss[r])
+            loss[r] = mean_loss(kept[:, MARGIN], setup.loss[r])
             selected[r] = part.positions[winners]
-            probability[r] = 1.0 / kept[:, _Z]
+            probability[r] = 1.0 / kept[:, MASS]
         W = np.ascontiguousarray(np.swapaxes(self._Wt, -1, -2))
         return Look(loss, selected, probability, log_norm, W, self._head[:, :-1].copy(), self._head[:, -1].copy())
 
@@ -113,7 +113,7 @@ class _Packed:
 
 
 @kernel
-def _one_sequence(
+def one_sequence(
     tokens: FloatArray, mean: FloatArray, label: float, lo: int, hi: int, moved: FloatArray, head: FloatArray,
     loss: int, kept: FloatArray, pulled: FloatArray, output: FloatArray, scratch: FloatArray,
 ) -> int:  # fmt: skip
@@ -130,7 +130,7 @@ def _one_sequence(
     Z, ratio = kernels.weigh(S, Q, g, 0, length, winner)
     u = score[winner] + label * (kernels.dot(mean, v) + head[-1]) - math.exp(top) * ratio
     mild, slope = kernels.log_slope_parts(u, loss)
-    kept[_U], kept[_Z], kept[_LOG], kept[_SLOPE], kept[_MILD] = u, Z, top + mild, slope, mild
+    kept[MARGIN], kept[MASS], kept[LOG], kept[SLOPE], kept[MILD] = u, Z, top + mild, slope, mild
     b = a  # the logits are not needed any more
     kernels.coefficients(S, Q, 0, length, winner, ratio, slope / Z, b)
     pulled[:] = 0.0
@@ -155,7 +155,7 @@ def _read(
         for i in range(bounds[chunk], bounds[chunk + 1]):
             moved[:] = 0.0
             kernels.add_rows(moved, queries[i], Wt, 0, Wt.shape[0])
-            winners[i] = _one_sequence(
+            winners[i] = one_sequence(
                 tokens, means[i], labels[i], offsets[i], offsets[i + 1], moved, head, loss,
                 kept[i], pulled[i], outputs[i] if outputs.shape[0] > 0 else nothing, scratch[chunk],
             )  # fmt: skip
@@ -171,9 +171,9 @@ def _sum(
         parts[chunk] = 0.0
         head_parts[chunk] = 0.0
         for i in range(start, stop):
-            pulled[i] *= math.exp(kept[i, _LOG] - log_W)
+            pulled[i] *= math.exp(kept[i, LOG] - log_W)
             if outputs.shape[0] > 0:
-                kernels.add_one(head_parts[chunk], labels[i] * kept[i, _SLOPE] * math.exp(kept[i, _MILD] - log_head), outputs[i])
+                kernels.add_one(head_parts[chunk], labels[i] * kept[i, SLOPE] * math.exp(kept[i, MILD] - log_head), outputs[i])
         for m in range(queries.shape[1]):
             kernels.add_rows(parts[chunk, m], queries[start:stop, m], pulled[start:stop], 0, stop - start)
 
@@ -188,19 +188,19 @@ def _gradient(
     _read(tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch)
     log_W, log_head = -np.inf, -np.inf
     for i in range(labels.shape[0]):
-        log_W = max(log_W, kept[i, _LOG])
-        log_head = max(log_head, kept[i, _MILD])
+        log_W = max(log_W, kept[i, LOG])
+        log_head = max(log_head, kept[i, MILD])
     _sum(queries, labels, bounds, kept, pulled, outputs, log_W if log_W > -np.inf else 0.0, log_head, parts, head_parts)
     for chunk in range(1, parts.shape[0]):
         for m in range(parts.shape[1]):
             kernels.add_one(parts[0, m], 1.0, parts[chunk, m])
         kernels.add_one(head_parts[0], 1.0, head_parts[chunk])
     flat = parts[0].reshape(parts[0].size)
-    return (_norm(flat) if log_W > -np.inf else 0.0), log_W, log_head
+    return (euclidean(flat) if log_W > -np.inf else 0.0), log_W, log_head
 
 
 @kernel
-def _norm(x: FloatArray) -> float:
+def euclidean(x: FloatArray) -> float:
     """Euclidean norm that neither overflows nor underflows."""
     peak = 0.0
     for j in range(x.shape[0]):
@@ -230,7 +230,7 @@ def _advance(
         own = 0.0
         ascent = head_parts[0] if has_intercept else head_parts[0, :-1]
         if joint:
-            own = _norm(ascent)
+            own = euclidean(ascent)
         if norm == 0.0 and own == 0.0:
             return first + k
         if norm > 0.0:
@@ -243,7 +243,7 @@ def _advance(
 
 
 @kernel
-def _mean_loss(u: FloatArray, loss: int) -> float:
+def mean_loss(u: FloatArray, loss: int) -> float:
     total = 0.0
     for i in range(u.shape[0]):
         total += kernels.loss_value(u[i], loss)

@@ -185,8 +185,8 @@ def _info(records: list[Record], seconds: float) -> dict[str, float]:
 
 
 def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
-    (weight,) = model.weights.values()
-    weight.copy_(torch.as_tensor(last.W))
+    for name, weight in model.weights.items():
+        weight.copy_(torch.as_tensor(last.parameters.get(name, last.W)))
     if trained_head:
         parts = [last.head, np.asarray(last.intercept)[..., None]] if model.head.has_intercept else [last.head]
         model.head.readout.copy_(torch.as_tensor(np.concatenate(parts, axis=-1)[..., None]))

@@ -275,9 +275,9 @@ class Attention(nn.Module):
         values = self.head(self.outputs(sequences, scale))
         loss = self.objective(sequences.labels * values, scale, sequences.weights)
         if self.penalty:
-            with torch.no_grad():  # its gradient is already in that of the weights, at their scale
-                axes = (-2, -1)
-                loss = loss + self.penalty * sum((parameter**2).sum(dim=axes) for parameter in self.weights.values())
+            with torch.no_grad():  # the gradient of the penalty is already in that of the weights, at their scale
+                squares = torch.stack([(parameter**2).sum(dim=(-2, -1)) for parameter in self.weights.values()])
+            loss = loss + self.penalty * squares.sum(dim=0)
         return loss
 
     def scores(self, data: AttentionData | Sequences) -> Tensor:
