@@ -25,3 +25,10 @@ def test_the_norms_page_runs(capsys):
     for block in blocks:
         exec(compile(block, "docs/norms.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_the_models_page_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "docs/models.md", "exec"), {})
+    assert 0 < float(capsys.readouterr().out) < 0.05

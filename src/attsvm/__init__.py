@@ -43,8 +43,16 @@ _HOME = {
     "token_scores": "selection",
     "optimal_tokens": "selection",
     "locally_optimal": "selection",
+    "all_support": "selection",
+    "gradient_alignment": "selection",
+    "self_attention": "queries",
+    "sequence_pairs": "queries",
+    "Cone": "dynamics",
+    "DirectionWithin": "dynamics",
     "LogSpaced": "dynamics",
+    "RegularizationPath": "dynamics",
     "Trajectory": "dynamics",
+    "regularization_path": "dynamics",
     "train": "dynamics",
     "AttsvmError": "errors",
     "InputError": "errors",
@@ -53,6 +61,8 @@ _HOME = {
 __all__ = [
     "AttentionData",
     "AttsvmError",
+    "Cone",
+    "DirectionWithin",
     "Frobenius",
     "InputError",
     "LogSpaced",
@@ -62,10 +72,12 @@ __all__ = [
     "Norm",
     "Nuclear",
     "PowerPotential",
+    "RegularizationPath",
     "Schatten",
     "Spectral",
     "Trajectory",
     "__version__",
+    "all_support",
     "claims",
     "datasets",
     "decoder_margins",
@@ -74,6 +86,7 @@ __all__ = [
     "experiments",
     "finite_component",
     "geometry",
+    "gradient_alignment",
     "graph_margins",
     "least_norm",
     "locally_optimal",
@@ -90,12 +103,15 @@ __all__ = [
     "query_positions",
     "ratio_margins",
     "recombine",
+    "regularization_path",
     "relaxed_margins",
     "report",
     "runs",
     "selection",
     "selection_margins",
+    "self_attention",
     "sequence_margins",
+    "sequence_pairs",
     "sklearn",
     "solvers",
     "strong_components",
@@ -106,7 +122,7 @@ __all__ = [
 if TYPE_CHECKING:
     from attsvm import claims, datasets, dynamics, errors, experiments, geometry, models, optim, report, runs, selection, sklearn, solvers
     from attsvm.data import AttentionData
-    from attsvm.dynamics import LogSpaced, Trajectory, train
+    from attsvm.dynamics import Cone, DirectionWithin, LogSpaced, RegularizationPath, Trajectory, regularization_path, train
     from attsvm.errors import AttsvmError, InputError
     from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential, Schatten, Spectral, parse_norm
     from attsvm.margins import (
@@ -128,7 +144,8 @@ if TYPE_CHECKING:
         sequence_margins,
         strong_components,
     )
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+    from attsvm.queries import self_attention, sequence_pairs
+    from attsvm.selection import all_support, gradient_alignment, locally_optimal, optimal_tokens, token_scores
     from attsvm.solvers import MarginSolution, max_margin
 
 

@@ -46,8 +46,8 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
     """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels :math:`Y_{ij}`, one sequence each.
 
     Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to its position. Tokens are copied once
-    for each pair, so that everything that knows single queries (scores, margins, conditions) applies; :meth:`attsvm.models.Attention.sequence`
-    trains on the sequences without copying them.
+    for each pair, so that everything that knows single queries (scores, margins, conditions) applies;
+    :meth:`attsvm.models.Attention.sequence` trains on the sequences without copying them.
 
     Args:
         data: one instance; its queries and labels play no part.

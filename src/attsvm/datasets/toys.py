@@ -3,8 +3,8 @@ r"""The literal toy points of two papers.
 *Max-Margin Token Selection in Attention Mechanism* (``mmts``) trains a prompt p: the logits of a sequence are its keys
 times p, which is attention with one-dimensional queries equal to one, :math:`W = p \in \mathbb R^{2\times 1}`. Its tokens
 have a third coordinate that attention does not see and that the head reads: :attr:`Toy.data` holds the 2-D keys, of which the
-support vector machines are made, :attr:`Toy.lifted` the tokens, :attr:`Toy.scores` that coordinate times the label. *Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens,
-2-D queries and a fixed linear head.
+support vector machines are made, :attr:`Toy.lifted` the tokens, :attr:`Toy.scores` that coordinate times the label.
+*Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens, 2-D queries and a fixed linear head.
 
 The points that the papers draw at random are those of PyTorch's float32 generator, printed so that they round-trip.
 """

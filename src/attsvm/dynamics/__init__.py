@@ -1,9 +1,24 @@
 """Training many runs at once, and what is kept of it."""
 
+from attsvm.dynamics.path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.planning import Plan, plan
-from attsvm.dynamics.records import LogSpaced, Record
+from attsvm.dynamics.records import AtSteps, LogSpaced, Record
 from attsvm.dynamics.state import TrainState
 from attsvm.dynamics.train import train
 from attsvm.dynamics.trajectory import DirectionWithin, Trajectory, direction_gap
 
-__all__ = ["DirectionWithin", "LogSpaced", "Plan", "Record", "TrainState", "Trajectory", "direction_gap", "plan", "train"]
+__all__ = [
+    "AtSteps",
+    "Cone",
+    "DirectionWithin",
+    "LogSpaced",
+    "Plan",
+    "Record",
+    "RegularizationPath",
+    "TrainState",
+    "Trajectory",
+    "direction_gap",
+    "plan",
+    "regularization_path",
+    "train",
+]

@@ -45,7 +45,7 @@ class AutogradEngine:
         self._scale = LogScale() if normalised else None
         self._rates = [group["lr"] for group in optimizer.param_groups]
         like = next(iter(model.weights.values()))
-        names = {name: parameter for name, parameter in model.named_parameters()}
+        names = dict(model.named_parameters())
         self._shares = [
             (names[name], torch.as_tensor(share, dtype=like.dtype, device=like.device).reshape(-1, *[1] * (names[name].ndim - 1)))
             for name, share in (step_scale or {}).items()
@@ -142,7 +142,9 @@ class AutogradEngine:
             try:
                 text = json.dumps(self._schedule.state_dict())
             except TypeError:
-                raise InputError(f"{type(self._schedule).__name__} keeps state that is not a number; train it without a checkpoint") from None
+                raise InputError(
+                    f"{type(self._schedule).__name__} keeps state that is not a number; train it without a checkpoint"
+                ) from None
             arrays["schedule"] = np.frombuffer(text.encode(), dtype=np.uint8).copy()
         return arrays
 

@@ -107,17 +107,18 @@ class Chart(Protocol):
 
 
 class Sphere:
-    """Weights ``R x / ||x||`` in a norm; inside a cone ``R`` times the unit vector of ``u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across ``u``."""
+    """Weights ``R x / ||x||`` in a norm; inside a cone those of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``."""
 
     def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
-        self._shape, self._norm, self._axis, self._slope = shape, norm, None, 0.0
+        self._shape, self._norm, self._slope = shape, norm, 0.0
+        self._axis: FloatArray | None = None
         if cone is not None:
             axis = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
             self._axis, self._slope = axis / np.linalg.norm(axis), math.tan(math.radians(cone.degrees))
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""
-        point, back = (x, _same) if self._axis is None else self._inside(x)
+        point, back = (x, _same) if self._axis is None else self._inside(x, self._axis)
         V = point.reshape(self._shape)
         size = float(self._norm.value(V))
         slope = np.asarray(self._norm.subgradient(V))
@@ -128,8 +129,7 @@ class Sphere:
 
         return (R / size) * V, pull
 
-    def _inside(self, x: FloatArray) -> tuple[FloatArray, Pullback]:
-        u = self._axis
+    def _inside(self, x: FloatArray, u: FloatArray) -> tuple[FloatArray, Pullback]:
         across = x - (u @ x) * u
         root = math.sqrt(1.0 + across @ across)
         point = u + (self._slope / root) * across

@@ -49,8 +49,8 @@ class FactorEngine:
             self._tokens[k, : len(sequence)] = centred_tokens(one)[sequence, position]
             self._positions[k, : len(sequence)] = position
         self._means = np.stack([one.tokens.sum(axis=-2) / one.lengths[:, None] for one in instances])
-        self._queries, self._labels = (np.stack([np.asarray(array) for array in part]) for part in
-                                       ([one.queries for one in instances], [one.labels for one in instances]))  # fmt: skip
+        self._queries = np.stack([np.array(one.queries) for one in instances])
+        self._labels = np.stack([np.array(one.labels) for one in instances])
         self._offsets = np.stack([kernels.offsets_of(one.lengths) for one in instances])
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self._K, self._Q = factors.K.copy(), factors.Q.copy()
@@ -72,7 +72,7 @@ class FactorEngine:
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
-        runs, n = self._kept.shape[:2]
+        runs = len(self._kept)
         loss, log_norm = np.empty(runs), np.empty(runs)
         _look(*self._data(), self._K, self._Q, self._winners, self._kept, self._factors.penalty, loss, log_norm)
         shared = np.zeros(runs, dtype=np.int64) if len(self._positions) == 1 else np.arange(runs)
@@ -88,7 +88,8 @@ class FactorEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
-        self._K, self._Q, self.stopped_at = (np.array(arrays[name]) for name in ("K", "Q", "stopped_at"))
+        self._K, self._Q = np.array(arrays["K"], dtype=np.float64), np.array(arrays["Q"], dtype=np.float64)
+        self.stopped_at = np.array(arrays["stopped_at"], dtype=np.int64)
 
 
 @kernel
@@ -147,7 +148,25 @@ def _descend(
     up_K, up_Q = np.zeros(K.shape), np.zeros(Q.shape)
     for k in range(factors.shape[0]):
         total = _gradient(
-            tokens, means, queries, labels, offsets, head, loss, K, Q, winners, kept, scratch, moved, asked, pulled, row, up_K, up_Q, penalty
+            tokens,
+            means,
+            queries,
+            labels,
+            offsets,
+            head,
+            loss,
+            K,
+            Q,
+            winners,
+            kept,
+            scratch,
+            moved,
+            asked,
+            pulled,
+            row,
+            up_K,
+            up_Q,
+            penalty,
         )
         size_K, size_Q = ragged.euclidean(up_K.reshape(up_K.size)), ragged.euclidean(up_Q.reshape(up_Q.size))
         if size_K == 0.0 and size_Q == 0.0:

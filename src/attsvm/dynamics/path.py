@@ -1,16 +1,15 @@
 r"""Regularisation paths: the best weights of every size, :math:`\bar W_R\in\arg\min_{\|W\|\le R}L(W)`.
 
 The infimum :math:`L_\star` is reached at infinite size, so what is minimised is :math:`\log(L-L_\star)`, computed in log space (see
-:mod:`attsvm.dynamics.excess`): well scaled at any radius. Weights live on the sphere :math:`\|W\|=R`; every radius is searched by BFGS from
-several random starts, from the max-margin direction and from the best weights of the radius before.
+:mod:`attsvm.dynamics.excess`): well scaled at any radius. Weights live on the sphere :math:`\|W\|=R`; every radius is searched by
+BFGS from several random starts, from the max-margin direction and from the best weights of the radius before.
 
 Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and *Transformers as Support Vector Machines* (2023): directions
-converge to the solutions of the max-margin programme in the same norm, globally and inside a narrow cone around a locally optimal direction.
+converge to the solutions of the max-margin programme in the same norm, globally and in a narrow cone around a locally optimal direction.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -178,7 +177,8 @@ def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: b
     if axis.size != mapped.shape[-1] * queries.shape[-1] or not axis.any():
         raise InputError(f"the cone has a direction of {axis.size} numbers; it must have the size of the weights and not be zero")
     logits = np.einsum("ntd,nd->nt", mapped, queries @ axis.reshape(mapped.shape[-1], -1).T)
-    return np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
+    tokens: IntArray = np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
+    return tokens
 
 
 def _joint(

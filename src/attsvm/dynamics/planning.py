@@ -45,9 +45,7 @@ class Plan:
     ragged_cost: float | None = None
 
 
-def plan(
-    model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto", schedule: Schedule | None = None
-) -> Plan:
+def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: Backend = "auto", schedule: Schedule | None = None) -> Plan:
     """Choose the engine.
 
     Raises:

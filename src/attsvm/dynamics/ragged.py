@@ -38,7 +38,7 @@ class RaggedEngine:
         self._setup = setup
         self._cost = costs.ragged_cost(data)
         self._parts = [_Packed(data.instance(r), setup) for r in range(count)] if data.batch_shape else [_Packed(data, setup)]
-        self._Wt = np.ascontiguousarray(np.swapaxes(setup.W, -1, -2))
+        self._Wt = np.array(np.swapaxes(setup.W, -1, -2), order="C")
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self.stopped_at = np.full(count, -1, dtype=np.int64)
 
@@ -72,7 +72,7 @@ class RaggedEngine:
             loss[r] = mean_loss(kept[:, MARGIN], setup.loss[r])
             selected[r] = part.positions[winners]
             probability[r] = 1.0 / kept[:, MASS]
-        W = np.ascontiguousarray(np.swapaxes(self._Wt, -1, -2))
+        W = np.array(np.swapaxes(self._Wt, -1, -2), order="C")  # a copy even of a single column, whose transpose is a view
         return Look(loss, selected, probability, log_norm, W, self._head[:, :-1].copy(), self._head[:, -1].copy())
 
     def state(self) -> dict[str, FloatArray | IntArray]:
@@ -147,7 +147,8 @@ def one_sequence(
 @parallel_kernel
 def _read(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    scratch: FloatArray,
 ) -> None:  # fmt: skip
     nothing = np.zeros(0)
     for chunk in numba.prange(bounds.shape[0] - 1):
@@ -181,7 +182,8 @@ def _sum(
 @kernel
 def _gradient(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    scratch: FloatArray,
     parts: FloatArray, head_parts: FloatArray,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Leaves ascent directions in ``parts[0]`` and ``head_parts[0]``; returns the first one's norm and the logarithms of both factors."""
@@ -216,7 +218,8 @@ def euclidean(x: FloatArray) -> float:
 @kernel
 def _advance(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray, scratch: FloatArray,
+    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    scratch: FloatArray,
     parts: FloatArray, head_parts: FloatArray, first: int, factors: FloatArray,
     lr: float, normalize: bool, head_lr: float, head_normalize: bool, has_intercept: bool,
 ) -> int:  # fmt: skip
@@ -244,6 +247,7 @@ def _advance(
 
 @kernel
 def mean_loss(u: FloatArray, loss: int) -> float:
+    """Mean loss of these margins."""
     total = 0.0
     for i in range(u.shape[0]):
         total += kernels.loss_value(u[i], loss)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,23 @@ class LogSpaced:
             return np.zeros(1, dtype=np.int64)
         spaced = np.rint(np.geomspace(1.0, last, self.count)).astype(np.int64)
         return np.unique(np.concatenate([[0], spaced, [last]]))
+
+
+@dataclass(frozen=True)
+class AtSteps:
+    """Records at steps 0, at the last step and at ``marks`` in between; marks beyond the last step are dropped."""
+
+    marks: tuple[int, ...]
+
+    def __init__(self, marks: Iterable[int]) -> None:
+        object.__setattr__(self, "marks", tuple(int(mark) for mark in marks))
+        if any(mark < 0 for mark in self.marks):
+            raise InputError(f"AtSteps has a mark at step {min(self.marks)}; give steps of 0 or more")
+
+    def steps(self, last: int) -> IntArray:
+        """Sorted distinct steps from 0 to ``last``, both included."""
+        marks = np.array(self.marks, dtype=np.int64)
+        return np.unique(np.concatenate([[0], marks[marks < last], [last]]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +73,7 @@ class Record:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Record:
         """The inverse of :meth:`to_arrays`."""
         fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in RECORD_FIELDS}
-        named = {name: gather(name, arrays) for name in ("parameters", "observed")}
+        named: dict[str, Any] = {name: gather(name, arrays) for name in ("parameters", "observed")}
         return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named)
 
 

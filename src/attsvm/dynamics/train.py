@@ -13,7 +13,7 @@ import torch
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
-from attsvm.dynamics.records import LogSpaced, Record
+from attsvm.dynamics.records import AtSteps, LogSpaced, Record
 from attsvm.dynamics.state import TrainState
 from attsvm.dynamics.trajectory import DirectionWithin, Trajectory
 from attsvm.errors import InputError
@@ -38,7 +38,7 @@ def train(
     data: AttentionData,
     optimizer: Optimizer,
     steps: int,
-    record: LogSpaced | None = None,
+    record: LogSpaced | AtSteps | None = None,
     *,
     step_scale: ArrayLike | Mapping[str, ArrayLike] | None = None,
     schedule: Schedule | None = None,
@@ -63,7 +63,7 @@ def train(
         optimizer: any torch optimiser of the model's parameters. :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm
             runs in compiled kernels; see :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
-        record: which steps are recorded; ``LogSpaced(50)`` when left out.
+        record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``; ``LogSpaced(50)`` when left out.
         step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name
             of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of the head are a sweep over
             kappa, the ratio of the two step sizes.
@@ -106,7 +106,8 @@ def train(
             raise InputError("the checkpoint belongs to another run (other data, steps, records or optimiser); delete it to start afresh")
         engine.restore(dict(resume.arrays))
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
-        ended = any([ends(earlier) for earlier in records])
+        verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
+        ended = any(verdicts)
     clock = _Clock(checkpoint_seconds)
     engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
@@ -176,7 +177,9 @@ def _record(engine: Engine, model: Attention, step: int, seconds: float, observe
         fields = {name: value[0] for name, value in fields.items()}
         parameters = {name: value[0] for name, value in parameters.items()}
     seen: Mapping[str, Any] = {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
-    return Record(step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()})
+    return Record(
+        step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()}
+    )
 
 
 def _info(records: list[Record], seconds: float) -> dict[str, float]:

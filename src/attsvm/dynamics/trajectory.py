@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """What :func:`~attsvm.dynamics.train` recorded. ``R`` records; the ``runs`` axis is there when the model has one.
+    r"""What :func:`~attsvm.dynamics.train` recorded. ``R`` records; the ``runs`` axis is there when the model has one.
 
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
@@ -108,9 +108,10 @@ class Trajectory:
         missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
         if missing:
             raise InputError(f"the trajectory has no {', '.join(missing)}; it was not written by Trajectory.to_arrays")
-        named = {name: gather(name, arrays) for name in ("parameters", "observed")}
+        named: dict[str, Any] = {name: gather(name, arrays) for name in ("parameters", "observed")}
         backend = np.asarray(arrays["backend"], dtype=np.uint8).tobytes().decode()
-        return cls(**{name: np.asarray(arrays[name]) for name in _ARRAYS}, backend=backend, **named)
+        fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in _ARRAYS}
+        return cls(**fields, backend=backend, **named)
 
 
 _ARRAYS = ("steps", *RECORD_FIELDS[1:], "stopped_at")
@@ -143,7 +144,9 @@ class DirectionWithin:
         several = not single and isinstance(self.target, Sequence) and all(hasattr(item, "gap") for item in self.target)
         solutions = [self.target] if single else list(self.target) if several else []
         if any(solution.slack is not None or not np.isclose(solution.norm, np.linalg.norm(solution.W)) for solution in solutions):
-            raise InputError("a certified direction gap needs hard-margin solutions of the Frobenius norm that exist; pass other weights as arrays")
+            raise InputError(
+                "a certified direction gap needs hard-margin solutions of the Frobenius norm that exist; pass other weights as arrays"
+            )
         own = np.array([solution.gap for solution in solutions])
         own = own[0] if single else own if several else np.zeros(())
         bound: FloatArray = np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)

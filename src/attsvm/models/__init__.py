@@ -1,8 +1,9 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
-from attsvm.models.attention import Attention, FactoredAttention, FixedPromptAttention, PromptAttention
+from attsvm.models.attention import Attention
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import Custom, Exponential, Linear, Logistic, LogScale, Loss, PerRun, logistic_loss
+from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
 

@@ -15,7 +15,7 @@ from attsvm.models.heads import LinearHead
 from attsvm.models.losses import Logistic, LogScale, Loss
 from attsvm.models.penalty import penalised
 from attsvm.models.sequences import Reading, Sequences
-from attsvm.models.softmax import Selection, attend_moved, query_logits, select
+from attsvm.models.softmax import Selection, attend_moved, by_sequence, query_logits, select
 
 if TYPE_CHECKING:
     from attsvm.models.building import Head, Init, Losses
@@ -136,8 +136,17 @@ class Attention(nn.Module):
         Args:
             data: see :meth:`cross`.
             labels: ``([runs,] n, T)``, -1 or +1 at every visible position; what stands at hidden ones is not read.
-            head: see :meth:`cross`; so are the arguments that are not listed here.
+            head: see :meth:`cross`.
+            intercept: see :meth:`cross`.
+            runs: see :meth:`cross`.
+            init: see :meth:`cross`.
+            train_head: see :meth:`cross`.
             causal: whether a position sees only the positions up to its own.
+            parameterization: see :meth:`cross`.
+            inner: see :meth:`cross`.
+            stacked: see :meth:`cross`.
+            loss: see :meth:`cross`.
+            penalty: see :meth:`cross`.
 
         Raises:
             InputError: what :meth:`cross` refuses, or labels of another shape or value.
@@ -168,12 +177,17 @@ class Attention(nn.Module):
         The queries of ``data`` play no part. The support vector machine is that of :func:`attsvm.prompt_margins`, with the same ``keys``.
 
         Args:
-            data: see :meth:`cross`; so are the arguments that are not listed here, save that ``intercept`` is left out by default.
+            data: see :meth:`cross`.
             head: see :meth:`cross`.
+            intercept: see :meth:`cross`; left out by default.
+            runs: see :meth:`cross`.
+            train_head: see :meth:`cross`.
             init: ``"zeros"`` (the default), an array ``(d_k,)`` for p or ``(d_u, d_x)`` for W, with a run axis in front if they differ,
                 or ``("uniform", seed)``.
             keys: the fixed map :math:`K` from tokens to keys, ``(d_k, d_x)``; the identity when left out.
             prompt: the fixed prompt ``u``, ``(d_u,)``; then W is trained.
+            loss: see :meth:`cross`.
+            penalty: see :meth:`cross`.
 
         Raises:
             InputError: what :meth:`cross` refuses, a key map or prompt of another shape, ``keys`` together with ``prompt``.
@@ -281,7 +295,7 @@ class Attention(nn.Module):
         return loss
 
     def scores(self, data: AttentionData | Sequences) -> Tensor:
-        r"""``([runs], n, T)``: token scores :math:`\gamma_{it}=Y_i\,x_{it}^\top\nabla h(o_i)` at the present outputs; hidden tokens score -inf.
+        r"""``([runs], n, T)``: scores :math:`\gamma_{it}=Y_i\,x_{it}^\top\nabla h(o_i)` at the present outputs; hidden tokens score -inf.
 
         For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights. Shaped like the logits.
         """
@@ -291,99 +305,12 @@ class Attention(nn.Module):
         with torch.enable_grad():
             outputs = outputs.detach().requires_grad_()
             (slope,) = torch.autograd.grad(self.head(outputs).sum(), outputs)
-        signed = (sequences.labels[..., None] * slope).unflatten(-2, sequences.mask.shape[-3:-1])
-        scores = (signed @ sequences.tokens.mT).masked_fill(~sequences.mask, -torch.inf)
+        signed = by_sequence(sequences.labels[..., None] * slope, sequences)
+        scores: Tensor = (signed @ sequences.tokens.mT).masked_fill(~sequences.mask, -torch.inf)
         return scores if self.reading.labels is not None else scores[..., 0, :]
 
     def _by_position(self, values: Tensor, sequences: Sequences) -> Tensor:
-        return values if self.reading.labels is None else values.unflatten(-1, sequences.mask.shape[-3:-1])
-
-
-class FactoredAttention(Attention):
-    r"""Attention with factors, :math:`W=KQ^\top`.
-
-    Attributes:
-        K: ``([runs,] d_x, m)``.
-        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``, ``([runs,] d_x + d_z, m)``.
-
-    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of the nuclear norm.
-    """
-
-    K: Tensor
-    Q: Tensor
-
-    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, **options: Any) -> None:
-        K, Q = weights["K"], weights["Q"]
-        self.split: int | None = None
-        if options.pop("stacked", False):
-            weights = {"KQ": torch.cat([K, Q], dim=-2)}
-            super().__init__(weights, *arguments, **options)
-            self.split = int(K.shape[-2])
-        else:
-            super().__init__({"K": K, "Q": Q}, *arguments, **options)
-
-    def factors(self, scale: LogScale | None = None) -> tuple[Tensor, Tensor]:
-        """K and Q as the logits see them."""
-        if self.split is None:
-            return self._weight("K", scale), self._weight("Q", scale)
-        both = self._weight("KQ", scale)
-        return both[..., : self.split, :], both[..., self.split :, :]
-
-    def combined(self) -> Tensor:
-        """``([runs,] d_x, d_z)``: :math:`KQ^\\top`."""
-        K, Q = self.factors()
-        return K @ Q.mT
-
-    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
-        """``(..., N, d_x)``: :math:`KQ^\\top z_i` row by row."""
-        K, Q = self.factors(scale)
-        return (queries @ Q) @ K.mT
-
-
-class PromptAttention(Attention):
-    r"""Attention that one trained prompt asks: logits :math:`X_iK^\top p` with a fixed key map K.
-
-    Attributes:
-        p: ``([runs,] d_k, 1)``, one column, so that a normalised optimiser measures it with one norm.
-
-    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
-    """
-
-    p: nn.Parameter
-
-    def combined(self) -> Tensor:
-        """``([runs,] d_k, 1)``: the prompt."""
-        return self.p
-
-    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
-        """``(..., N, d_k)``: the prompt for every sequence."""
-        return queries @ self._weight("p", scale).mT
-
-
-class FixedPromptAttention(Attention):
-    r"""Attention with trained keys :math:`Wx_{it}` and a fixed prompt u: logits :math:`X_iW^\top u`.
-
-    Attributes:
-        W: ``([runs,] d_u, d_x)``.
-        prompt: buffer ``(d_u, 1)``, the fixed prompt u.
-
-    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), Lemma 1: descent on W is descent on
-    :math:`p=W^\top u` with a step :math:`\|u\|^2` times as long.
-    """
-
-    prompt: Tensor  # type: ignore[assignment]
-
-    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, prompt: Tensor, **options: Any) -> None:
-        super().__init__(weights, *arguments, **options)
-        self.register_buffer("prompt", prompt)
-
-    def combined(self) -> Tensor:
-        """``([runs,] d_x, 1)``: :math:`p=W^\\top u`."""
-        return self.W.mT @ self.prompt
-
-    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
-        """``(..., N, d_x)``: :math:`W^\\top u` for every sequence."""
-        return queries @ (self._weight("W", scale).mT @ self.prompt).mT
+        return values if self.reading.labels is None else by_sequence(values[..., None], sequences)[..., 0]
 
 
 def _factored(parameterization: str, inner: int | None, stacked: bool) -> bool:

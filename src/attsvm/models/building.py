@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.models.attention import Attention, FactoredAttention, FixedPromptAttention, PromptAttention
+from attsvm.models.attention import Attention
 from attsvm.models.heads import LinearHead
 from attsvm.models.losses import Logistic, Loss, PerRun, as_loss
+from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Reading
 
 Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int] | tuple[ArrayLike, ArrayLike]
@@ -77,7 +78,7 @@ def build_prompt(
     if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
         raise InputError(f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero")
     (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
-    return FixedPromptAttention({"W": W}, **common, prompt=torch.from_numpy(u[:, None].copy()))
+    return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
 
 
 def position_labels(data: AttentionData, labels: ArrayLike) -> FloatArray:
@@ -123,7 +124,9 @@ def _common(
 def _head(head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: int, train_head: bool) -> Any:
     if isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor)):
         if train_head:
-            raise InputError("train_head makes a linear head a parameter; the parameters of a module are trained when the optimizer has them")
+            raise InputError(
+                "train_head makes a linear head a parameter; the parameters of a module are trained when the optimizer has them"
+            )
         return head
     v = spread("head", head, (*lead, d_x), 1)
     b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
@@ -167,7 +170,8 @@ def _starts(shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Ini
     if init is None or (isinstance(init, str) and init == "zeros"):
         arrays = [np.zeros(shape) for shape in full]
     elif isinstance(init, tuple) and len(init) == 2 and isinstance(init[0], str) and init[0] == "uniform":
-        arrays = _uniform(int(init[1]), full)
+        seed: Any = init[1]
+        arrays = _uniform(int(seed), full)
     elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
         raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
     elif len(shapes) == 1:

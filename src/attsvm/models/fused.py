@@ -1,7 +1,8 @@
 """The attention operation compiled for float64 on the CPU: from moved queries to outputs, and back, in one pass each.
 
 The same arithmetic as the torch operations in :mod:`attsvm.models.softmax`; a step of many small runs is not worth twenty
-kernel launches. Row ``i`` of a run asks sequence ``i // q``. Runs are shared out among the cores, so the bits do not depend on their number.
+kernel launches. Row ``i`` of a run asks sequence ``i // q``. Runs are shared out among the cores, so the bits do not depend on their
+number.
 """
 
 from __future__ import annotations

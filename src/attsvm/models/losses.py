@@ -184,7 +184,7 @@ def as_loss(loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[
     """
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, Sequence) and not isinstance(loss, str):
+    if isinstance(loss, (list, tuple)):
         return PerRun(loss)
     if callable(loss):
         return Custom(loss)

@@ -101,7 +101,12 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
 
 def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:
     """``(..., n, q, T)``: centred keys times moved queries ``(..., N, d_k)``; hidden tokens hold zeros."""
-    return moved.unflatten(-2, sequences.mask.shape[-3:-1]) @ sequences.centred.mT
+    return by_sequence(moved, sequences) @ sequences.centred.mT
+
+
+def by_sequence(rows: Tensor, sequences: Sequences) -> Tensor:
+    """``(..., n, q, k)``: rows ``(..., N, k)`` of all queries, sequence by sequence."""
+    return rows.reshape(*rows.shape[:-2], *sequences.mask.shape[-3:-1], rows.shape[-1])
 
 
 class _Attend(torch.autograd.Function):
@@ -146,7 +151,7 @@ class _Compiled(torch.autograd.Function):
         ctx.q, ctx.scale = q, scale
         with kernels.threads_for(_microseconds(ctx.log_s.size, tokens.shape[-1])):
             fused.forward(
-                moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
+                moved.contiguous().numpy().reshape(runs, n * q, -1), ctx.inputs[0], ctx.inputs[1], mask.numpy().reshape(-1, n, q, T),
                 outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
             )  # fmt: skip
         return outputs

@@ -89,7 +89,9 @@ def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> Bool
 
 
 def gradient_alignment(data: AttentionData, head: ArrayLike, loss: LossName = "logistic") -> FloatArray:
-    r""":math:`\iota=\min_{i,t\ne\mathrm{opt}_i}\langle A_{it},-\nabla L(0)\rangle`, ``(...)``: positive when the first step ranks every optimal token first.
+    r""":math:`\iota=\min_{i,t\ne\mathrm{opt}_i}\langle A_{it},-\nabla L(0)\rangle`, ``(...)``.
+
+    Positive when the first step ranks every optimal token first.
 
     Args:
         data: sequences, with any leading axes.
@@ -140,9 +142,9 @@ def dominance(data: AttentionData, head: ArrayLike, W: ArrayLike, solution: Marg
 
 
 def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
-    """Whether some weights select these tokens, ``(...)``: certified, by a solution or by a Farkas certificate.
+    r"""Whether some weights select these tokens, ``(...)``: certified, by a solution or by a Farkas certificate.
 
-    Almost every data set with :math:`d\\ge\\max(T-1,n)` is feasible for every selection (*Transformers as Support Vector Machines*,
+    Almost every data set with :math:`d\ge\max(T-1,n)` is feasible for every selection (*Transformers as Support Vector Machines*,
     Theorem 1); the mean of this over random instances estimates the probability elsewhere.
     """
     selected = _per_instance(data, tokens)

@@ -35,7 +35,9 @@ def in_angular_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
 
 
 def in_margin_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0) -> BoolArray:
-    r"""Whether weights lie in :math:`S_{\mu,R}=\{\|W\|_F\ge R,\ \min_c\langle A_c,W\rangle/\|W\|_F\ge\mu/\|W^{mm}\|_F\}`, that of the global theorems.
+    r"""Whether weights lie in :math:`S_{\mu,R}=\{\|W\|_F\ge R,\ \min_c\langle A_c,W\rangle/\|W\|_F\ge\mu/\|W^{mm}\|_F\}`.
+
+    The cone of the global theorems.
 
     Arguments as in :func:`in_angular_cone`; ``mu`` is the share of the largest possible margin.
     """

@@ -26,8 +26,8 @@ class SelectedSets(NamedTuple):
 def selected_sets(probabilities: ArrayLike, mask: ArrayLike | None = None, selected: float = 1e-3, masked: float = 1e-6) -> SelectedSets:
     r"""The sets :math:`O_i=\{t: s_{it}\ge` ``selected`` :math:`\}` of trained attention, and whether they can be told from the rest.
 
-    The thresholds are those of the multi-token experiments of Tarzanagh et al., *Transformers as Support Vector Machines* (2023): an instance
-    counts when no probability lies in ``(masked, selected)`` and at least one is at most ``masked``.
+    The thresholds are those of the multi-token experiments of Tarzanagh et al., *Transformers as Support Vector Machines* (2023): an
+    instance counts when no probability lies in ``(masked, selected)`` and at least one is at most ``masked``.
 
     Args:
         probabilities: ``(..., n, T)``.
@@ -42,13 +42,15 @@ def selected_sets(probabilities: ArrayLike, mask: ArrayLike | None = None, selec
         raise InputError(f"the thresholds are masked={masked:g} and selected={selected:g}; give 0 <= masked < selected <= 1")
     s = np.asarray(probabilities, dtype=np.float64)
     exists = np.broadcast_to(True if mask is None else np.asarray(mask, dtype=np.bool_), s.shape)
-    between = exists & (s > masked) & (s < selected)
-    clear: BoolArray = ~between.any(axis=(-2, -1)) & (exists & (s <= masked)).any(axis=(-2, -1))
+    between: BoolArray = exists & (s > masked) & (s < selected)
+    clear: BoolArray = np.asarray(~between.any(axis=(-2, -1)) & (exists & (s <= masked)).any(axis=(-2, -1)))
     return SelectedSets(exists & (s >= selected), clear)
 
 
 def sparsemax(scores: ArrayLike) -> FloatArray:
-    r"""Euclidean projection onto the probability simplex over the last axis, :math:`\arg\min_{s\in\Delta}\|s-\gamma\|`; scores of -inf get 0.
+    r"""Euclidean projection onto the probability simplex, :math:`\arg\min_{s\in\Delta}\|s-\gamma\|`, over the last axis.
+
+    Scores of -inf get 0.
 
     Source: Martins and Astudillo, *From Softmax to Sparsemax* (2016).
     """

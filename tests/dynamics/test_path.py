@@ -1,0 +1,165 @@
+"""Regularisation paths against the values of the specification (E2.10, T5, T7, T8), and their gradients against differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm.data import AttentionData
+from attsvm.datasets import toy, unit_sphere
+from attsvm.dynamics import Cone, regularization_path
+from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Lp, Nuclear
+from attsvm.margins import selection_margins
+from attsvm.models import Attention, Exponential, Linear, Logistic
+from attsvm.selection import optimal_tokens
+from attsvm.solvers import max_margin
+
+
+def instance(name: str) -> tuple[AttentionData, np.ndarray]:
+    if name == "E2.1":
+        return toy("plane").data, toy("plane").head
+    return unit_sphere(2, 3, 4, seed=0)
+
+
+def angles(path: object) -> np.ndarray:
+    return np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0]))
+
+
+FROBENIUS = {"E2.1": [0.146, 6.3e-3, 5.1e-4, 5.8e-5, 5.2e-6], "G2": [8.3e-3, 1.4e-3, 1.5e-4, 1.8e-5, 1.7e-6]}
+NUCLEAR = {"E2.1": [0.599, 0.126, 0.0348, 0.0113, 0.0032], "G2": [0.217, 0.101, 0.040, 0.0155, 0.0051]}
+RADII = [10, 30, 100, 300, 1000]
+
+
+@pytest.mark.parametrize("name", ["E2.1", "G2"])
+def test_paths_of_weights_turn_as_measured(name: str) -> None:
+    data, v = instance(name)
+    solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
+    gaps = regularization_path(data, v, radii=RADII, starts=4).direction_gap(solution)
+    np.testing.assert_allclose(gaps, FROBENIUS[name], rtol=0.2)
+
+
+@pytest.mark.parametrize("name", ["E2.1", pytest.param("G2", marks=pytest.mark.slow)])
+def test_paths_of_factors_reach_the_nuclear_solution(name: str) -> None:
+    data, v = instance(name)
+    margins = selection_margins(data, optimal_tokens(data, v))
+    path = regularization_path(data, v, radii=RADII, parameterization="KQ", starts=4)
+    assert path.norm == Nuclear()
+    np.testing.assert_allclose(Nuclear().value(path.W), RADII, rtol=1e-3)
+    np.testing.assert_allclose(path.distance(max_margin(margins, Nuclear())), NUCLEAR[name], rtol=0.2)
+    assert 1 - path.direction_gap(max_margin(margins))[-1] == pytest.approx(0.89 if name == "E2.1" else 0.895, abs=3e-3)
+
+
+def test_paths_in_another_norm_reach_its_solution() -> None:
+    data, v = instance("E2.1")
+    solution = max_margin(selection_margins(data, optimal_tokens(data, v)), Lp(3))
+    path = regularization_path(data, v, norm=Lp(3), radii=[30, 300], starts=3)
+    np.testing.assert_allclose(Lp(3).value(path.W), [30, 300])
+    distance = path.distance(solution)
+    assert distance[1] < 0.02
+    assert distance[0] / distance[1] == pytest.approx(10, rel=0.3)  # falls like 1 / R
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("single_global", [101.96, 97.08, 95.713, 95.711]), ("single_local", [97.26, 95.96, 95.711, 95.711])]
+)
+def test_paths_of_prompts_turn_as_measured(name: str, expected: list[float]) -> None:
+    problem = toy(name)
+    path = regularization_path(
+        problem.lifted, problem.value_head, radii=[10, 30, 100, 1000], parameterization="prompt", keys=problem.keys, starts=5
+    )
+    np.testing.assert_allclose(angles(path), expected, atol=0.01)
+
+
+def test_local_paths_stay_with_the_local_token_while_the_cone_is_narrow() -> None:
+    problem = toy("single_local")
+
+    def local(degrees: float) -> tuple[np.ndarray, np.ndarray]:
+        cone = Cone([1.0, 0.0], degrees)
+        path = regularization_path(
+            problem.lifted, problem.value_head, radii=[30, 100, 1000], parameterization="prompt", keys=problem.keys, cone=cone
+        )
+        return angles(path), path.log_excess
+
+    inside, excess = local(5.0)
+    np.testing.assert_allclose(inside, [0.393, 0.0, 0.0], atol=1.5e-3)
+    assert np.isfinite(excess).all()
+    outside, excess = local(6.0)  # wider than arctan 0.1: the loss at the boundary lies below that of the local token
+    assert outside[-1] == pytest.approx(6.0, abs=1e-3)
+    assert excess[-1] == -np.inf
+
+
+def test_joint_paths() -> None:
+    support, other = toy("joint").data, toy("joint_nonsupport").data
+    path = regularization_path(support, [0.0, 1.0], radii=[30, 30], head_radii=[30, 300], parameterization="joint", starts=4)
+    # At r = 300 what the prompt changes is e^-30 of the margins: rounding of the loss blurs its angle by a tenth of a degree.
+    assert angles(path)[0] == pytest.approx(13.43, abs=0.01)
+    assert angles(path)[1] == pytest.approx(13.42, abs=0.1)
+    np.testing.assert_allclose(np.degrees(np.arctan2(path.head[:, 1], path.head[:, 0])), [89.59, 89.96], atol=0.01)
+    # The relaxed limit 0 once the head is much larger. At equal sizes the third sequence still pulls: 45 e^(-45 a) + 60 cosh(30 a)
+    # is least at a = 0.9426 degrees (first order in the attention that is left on the zero tokens).
+    path = regularization_path(other, [0.0, 1.0], radii=[30, 20], head_radii=[30, 300], parameterization="joint", starts=4)
+    np.testing.assert_allclose(angles(path), [0.9426, 0.0], atol=0.01)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear()])
+def test_excess_is_the_loss_above_its_infimum(loss: object) -> None:
+    data, v = unit_sphere(3, 4, 5, seed=1)
+    W = 0.7 * np.random.default_rng(0).standard_normal((5, 5))
+    excess = Excess(data, v, loss, None, False)
+    best = data.labels * (data.tokens[np.arange(3), optimal_tokens(data, v)] @ v)
+    value = Attention.cross(data, v, init=W, loss=loss).loss(data).item()
+    infimum = {"Logistic": np.log1p(np.exp(-best)), "Exponential": np.exp(-best), "Linear": -best}[type(loss).__name__].mean()
+    size, sign, gradient = excess(W)
+    assert sign == 1.0
+    assert np.exp(size) == pytest.approx(value - infimum, rel=1e-12)
+    step, direction = 1e-6, np.random.default_rng(1).standard_normal((5, 5))
+    slope = (excess(W + step * direction)[0] - excess(W - step * direction)[0]) / (2 * step)
+    assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-7)
+    assert np.isfinite(excess(1e6 * W)[0])
+
+
+def test_charts_pull_gradients_back() -> None:
+    rng = np.random.default_rng(0)
+    data = toy("joint").data
+    charts = [
+        Sphere((3, 2), Frobenius()),
+        Sphere((3, 2), Lp(1.5)),
+        Factors((3, 2), 2),
+        Sphere((3, 2), Frobenius(), Cone(np.ones((3, 2)), 20.0)),
+    ]
+    C = rng.standard_normal((3, 2))
+    for chart in charts:
+        x = chart.random(rng)
+        d = rng.standard_normal(x.shape)
+        _, back = chart.weights(x, 7.0)
+        slope = sum(sign * np.sum(C * chart.weights(x + sign * 1e-6 * d, 7.0)[0]) for sign in (1, -1)) / 2e-6
+        assert back(C) @ d == pytest.approx(slope, rel=1e-6)
+    objective = joint_objective(Pair(data, None), 3.0, 2.0)
+    x, d = rng.standard_normal(4), rng.standard_normal(4)
+    slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6
+    assert objective(x)[1] @ d == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radii": [1.0, -2.0]}, "give positive finite numbers"),
+        ({"parameterization": "Q"}, "parameterization is 'Q'"),
+        ({"starts": -1}, "starts is -1"),
+        ({"parameterization": "KQ", "norm": Lp(3)}, "factors of bounded size bound the nuclear norm"),
+        ({"parameterization": "prompt", "norm": Lp(3)}, "those of the Frobenius norm"),
+        ({"parameterization": "KQ", "cone": Cone(np.ones((2, 2)), 5.0)}, "a cone keeps W or a prompt"),
+        ({"keys": np.eye(2)}, "a key map belongs to a prompt"),
+        ({"cone": Cone([1.0], 5.0)}, "a direction of 1 numbers"),
+        ({"parameterization": "joint", "head_radii": [1.0]}, "head_radii has shape"),
+        ({"loss": "hinge"}, "Logistic, Exponential or Linear"),
+    ],
+)
+def test_refusals(options: dict[str, object], message: str) -> None:
+    data, v = instance("E2.1")
+    with pytest.raises(InputError, match=message):
+        regularization_path(data, v, **options)
+    with pytest.raises(InputError, match="an opening of 90 degrees"):
+        Cone([1.0], 90)

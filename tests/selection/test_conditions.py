@@ -1,0 +1,136 @@
+"""Sufficient conditions of the theorems: the tables of the specification, identities, and agreement with the solver."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from attsvm.data import AttentionData
+from attsvm.datasets import toy, unit_sphere
+from attsvm.errors import InputError
+from attsvm.margins import selection_margins
+from attsvm.models import Attention, Exponential, Linear, Logistic
+from attsvm.selection import (
+    all_support,
+    dominance,
+    equal_scores,
+    feasible,
+    gradient_alignment,
+    in_angular_cone,
+    in_margin_cone,
+    locally_optimal,
+    margin_drop,
+    optimal_tokens,
+    token_scores,
+)
+from attsvm.solvers import max_margin
+
+
+@pytest.mark.parametrize(("n", "T", "shares"), [(2, 4, {8: 15, 16: 51.5, 32: 86.5}), (4, 5, {16: 2, 32: 20.5, 64: 66})])
+def test_share_of_instances_in_which_all_tokens_support(n: int, T: int, shares: dict[int, float]) -> None:
+    for d, share in shares.items():  # E2.6, 200 seeds
+        data, v = unit_sphere(n, T, d, seed=list(range(200)))
+        assert 100 * all_support(data, optimal_tokens(data, v)).mean() == share
+
+
+def test_fast_test_of_all_support_agrees_with_the_solver() -> None:
+    rng = np.random.default_rng(0)
+    for d in (2, 5, 12):
+        data, v = unit_sphere(2, 3, d, seed=list(range(30)))
+        mask = rng.random(data.mask.shape) < 0.8
+        mask[..., 0] = True
+        data = AttentionData(data.tokens, data.labels, data.queries, mask)
+        tokens = optimal_tokens(data, v)
+        found = all_support(data, tokens)
+        for r in range(30):
+            solution = max_margin(selection_margins(data.instance(r), tokens[r]))
+            margins = solution.margins(solution.W)
+            assert found[r] == (solution.status != "infeasible" and bool((np.abs(margins - 1) < 1e-5).all()))
+
+
+@pytest.mark.parametrize(("loss", "objective"), [("logistic", Logistic()), ("exponential", Exponential()), ("linear", Linear())])
+def test_dominance_identity(loss: str, objective: object) -> None:
+    rng = np.random.default_rng(1)
+    for n, T, d, tight in ((4, 5, 6, False), (2, 3, 128, True)):
+        data, v = unit_sphere(n, T, d, seed=0)
+        solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
+        assert all_support(data, optimal_tokens(data, v)) == tight
+        for size in (0.0, 1.0, 5.0):
+            W = size * rng.standard_normal((d, d))
+            sides = dominance(data, v, W, solution, loss)
+            model = Attention.cross(data, v, init=W, loss=objective)
+            model.loss(data).backward()
+            assert sides.descent == pytest.approx(-np.sum(model.W.grad.numpy() * solution.W), rel=1e-9)
+            assert sides.terms == pytest.approx(sides.descent, rel=1e-9)
+            assert sides.bound <= sides.descent * (1 + 1e-9)
+            if tight:
+                assert sides.bound == pytest.approx(sides.descent, rel=1e-9)
+                assert sides.bound > 0
+    with pytest.raises(InputError, match="needs a solution for the optimal tokens"):
+        dominance(data, v, W, max_margin(selection_margins(data, (optimal_tokens(data, v) + 1) % 3)))
+
+
+def test_equal_scores() -> None:
+    data = AttentionData(np.array([[[1.0, 0], [0.5, 1], [0.5, 2]], [[0, 1], [3, 0], [0, 5]]]), [1, 1])
+    assert equal_scores(data, [1.0, 0.0])
+    assert not equal_scores(data, [1.0, 0.1])
+    assert equal_scores(data, [1.0, 0.01], tol=0.1)
+    assert not equal_scores(AttentionData(np.ones((1, 3, 2)), [1]), [1.0, 0.0])  # no unique best token
+
+
+def test_alignment_is_that_of_the_first_gradient() -> None:
+    data, v = unit_sphere(4, 5, 8, seed=list(range(6)))
+    model = Attention.cross(data, v)
+    model.loss(data).sum().backward()
+    for r, iota in enumerate(gradient_alignment(data, v)):
+        margins = selection_margins(data.instance(r), optimal_tokens(data, v)[r])
+        assert iota == pytest.approx(margins(-model.W.grad[r].numpy()).min(), rel=1e-10)
+
+
+def test_share_of_feasible_instances() -> None:
+    for (n, T, d), share in {(5, 5, 2): 0.34, (5, 5, 3): 0.91, (10, 5, 3): 0.12, (5, 10, 2): 0.37}.items():  # S9, 100 seeds
+        data, v = unit_sphere(n, T, d, seed=list(range(100)))
+        assert feasible(data, optimal_tokens(data, v)).mean() == pytest.approx(share, abs=1e-9)
+    generator = np.random.default_rng(0)
+    for self_attention in (False, True):  # T10: d = max(T - 1, n) is always enough
+        data, _ = unit_sphere(4, 5, 4, seed=list(range(40)), self_attention=self_attention)
+        assert feasible(data, generator.integers(0, 5, (40, 4))).all()
+
+
+def test_over_parameterisation_leaves_one_locally_optimal_selection() -> None:
+    # T17: once all tokens support for every selection, only the optimal one is locally optimal.
+    data, v = unit_sphere(2, 3, 256, seed=0)
+    selections = list(itertools.product(range(3), repeat=2))
+    solutions = max_margin([selection_margins(data, selection) for selection in selections])
+    local = [bool(locally_optimal(solution, token_scores(data, v)).all()) for solution in solutions]
+    assert [list(s) for s, good in zip(selections, local, strict=True) if good] == [optimal_tokens(data, v).tolist()]
+
+
+def test_cones() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=1)
+    solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
+    across = np.random.default_rng(0).standard_normal(solution.W.shape)
+    across -= np.sum(across * solution.W) / np.sum(solution.W**2) * solution.W
+    across *= np.linalg.norm(solution.W) / np.linalg.norm(across)
+    turned = np.array([np.cos(a) * solution.W + np.sin(a) * across for a in (0.0, 0.1, 0.2)])
+    assert in_angular_cone(turned, solution, 1 - np.cos(0.15)).tolist() == [True, True, False]
+    assert not in_angular_cone(turned, solution, 0.5, radius=2 * solution.norm).any()
+    assert in_margin_cone(3 * solution.W, solution, 1 - 1e-12, radius=2 * solution.norm)
+    shares = np.array([solution.margins(W).min() * solution.norm / np.linalg.norm(W) for W in turned])
+    middle = 0.5 * (shares[1] + shares[0])
+    assert in_margin_cone(turned, solution, middle).tolist() == (shares >= middle).tolist()
+    assert not in_angular_cone(0 * solution.W, solution, 0.5)
+    with pytest.raises(InputError, match="W has shape"):
+        in_margin_cone(np.ones((2, 2)), solution, 0.5)
+
+
+def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewer_samples() -> None:
+    data = toy("joint").data
+    prompts = np.random.default_rng(0).standard_normal((60, 2)) * np.repeat([0.1, 1.0, 10.0], 20)[:, None]
+    drop = margin_drop(data, [1, 1, 1], prompts)
+    assert drop.margin == pytest.approx(1.0)  # v = (0, 1) has margin 1
+    assert 0 < drop.nu <= margin_drop(data, [1, 1, 1], prompts[:20]).nu
+    with pytest.raises(InputError, match="no head separates"):
+        margin_drop(data, [0, 0, 0], prompts)
