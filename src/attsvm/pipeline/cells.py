@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import multiprocessing
@@ -61,13 +62,21 @@ def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, 
 def code_fingerprint(chosen: Experiment) -> str:
     """SHA-256 of the code that decides an experiment's numbers.
 
-    That is every module of the rooms below the experiments, and the experiment's own module without its claims and plots:
-    drawing a figure anew does not compute it anew.
+    That is every module of the rooms below the experiments, and the experiment's own module and those it imports from its own room,
+    without their claims and plots: drawing a figure anew does not compute it anew.
     """
     module = inspect.getmodule(chosen.run)
-    tree = ast.parse(inspect.getsource(module) if module else "")
+    return hashlib.sha256((_library() + (_computes(module.__name__, set()) if module else "")).encode()).hexdigest()
+
+
+def _computes(name: str, seen: set[str]) -> str:
+    """The statements of an experiments' module that can decide numbers, and those of the modules of that room that it imports."""
+    seen.add(name)
+    tree = ast.parse(inspect.getsource(importlib.import_module(name)))
     tree.body = [node for node in tree.body if not _presents(node)]
-    return hashlib.sha256((_library() + ast.dump(tree)).encode()).hexdigest()
+    imported = sorted({node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module})
+    inner = [each for each in imported if each.startswith("attsvm.experiments.") and each not in seen]
+    return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
 
 
 def _presents(node: ast.stmt) -> bool:
