@@ -378,7 +378,7 @@ EXPERIMENT = Experiment(
     title="Local convergence: W to the Frobenius, factors to the nuclear solution",
     reference="Transformers as Support Vector Machines, figure of local convergence (number uncertain); specification E2.3",
     protocol="Random tokens, queries and head on the unit sphere, n = 6, T = 8, d = 10; normalised gradient descent with step 0.1 from "
-    "uniform random weights, 2000 steps (1000 drawn). W, factors with the published ridge of 2.2e-16, and factors in log space without it. Both "
+    "uniform random weights, 2000 steps (1000 drawn). W, factors with the published ridge of 2.2e-16, and factors without it. Both "
     "max-margin solutions of the tokens selected at the end are certified.",
     parameters=Parameters(),
     quick=QUICK,
