@@ -11,6 +11,8 @@ carries an :math:`s_t`, the largest can be taken out as a factor before it under
 
 from __future__ import annotations
 
+import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,7 +142,7 @@ class _Attend(torch.autograd.Function):
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, moved: Tensor, sequences: Sequences, scale: LogScale | None) -> Tensor:
-        from attsvm.models import fused, kernels
+        from attsvm.models import fused
 
         tokens, keys, mask = sequences.tokens, sequences.centred, sequences.mask
         n, q, T = mask.shape[-3:]
@@ -149,9 +151,10 @@ class _Compiled(torch.autograd.Function):
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        with kernels.threads_for(_microseconds(ctx.log_s.size, tokens.shape[-1])):
-            fused.forward(
-                moved.contiguous().numpy().reshape(runs, n * q, -1), ctx.inputs[0], ctx.inputs[1], mask.numpy().reshape(-1, n, q, T),
+        passing: Any = (fused.forward, fused.forward_shared)[_worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        with _threads(passing is fused.forward_shared):
+            passing(
+                moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
                 outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
             )  # fmt: skip
         return outputs
@@ -159,14 +162,15 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        from attsvm.models import fused, kernels
+        from attsvm.models import fused
 
         keys, tokens = ctx.inputs
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        with kernels.threads_for(_microseconds(ctx.log_s.size, tokens.shape[-1])):
-            fused.backward(
+        passing: Any = (fused.backward, fused.backward_shared)[_worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        with _threads(passing is fused.backward_shared):
+            passing(
                 grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
                 pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
             )  # fmt: skip
@@ -175,6 +179,15 @@ class _Compiled(torch.autograd.Function):
         return pulled, None, None
 
 
-def _microseconds(logits: int, width: int) -> float:
-    """What one pass over this many logits costs on one core, roughly."""
-    return 1e-3 * logits * (10.0 + 0.5 * width)
+def _worth_sharing(logits: int, width: int) -> bool:
+    """Whether one pass over this many logits takes more than about half a millisecond on one core."""
+    return logits * (10.0 + 0.5 * width) > 5e5
+
+
+def _threads(shared: bool) -> AbstractContextManager[None]:
+    """Around a shared pass torch's number of threads is kept; see :func:`attsvm.models.kernels.threads_for`."""
+    if not shared:
+        return nullcontext()
+    from attsvm.models.kernels import threads_for
+
+    return threads_for(math.inf)
