@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attsvm.claims import Evidence
-    from attsvm.data import AttentionData
 
-EPSILON = 2.2e-16  # in the released code both the weight of the penalty on K and Q and what is added to a norm before dividing by it
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
 """Ways to train: W; factors with the released ridge and guard; in log space, normalised separately; the same, normalised together."""
 MARKS = (*range(200), *range(200, 2001, 10), *(round(10.0**exponent) for exponent in np.linspace(3.4, 5.0, 17)), 10000, 20000)
@@ -34,6 +32,7 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     """
     from attsvm.datasets import toy
     from attsvm.dynamics import AtSteps, direction_gap, train
+    from attsvm.experiments.guarded import EPSILON, GuardedDescent
     from attsvm.geometry import Nuclear
     from attsvm.margins import selection_margins
     from attsvm.models import Attention
@@ -49,23 +48,27 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     runs = 1 if method == W else starts
     marks = AtSteps(MARKS).steps(steps)
     K = np.stack([0.1 * np.random.default_rng([1, start]).standard_normal((2, 2)) for start in range(runs)])
+    model = Attention.cross(
+        data,
+        head,
+        runs=runs,
+        init=None if method == W else (K, np.zeros_like(K)),
+        parameterization="W" if method == W else "KQ",
+        stacked=method == TOGETHER,
+        penalty=EPSILON if method == PUBLISHED else 0.0,
+    )
     if method == PUBLISHED:
-        K, Q = released_descent(data, head, K, np.zeros_like(K), marks, lr)
-        weights = K @ Q.mT
+        course = train(model, data, GuardedDescent(model.parameters(), lr), min(steps, 2000), AtSteps(MARKS))
     else:
-        model = Attention.cross(
-            data,
-            head,
-            runs=runs,
-            init=None if method == W else (K, np.zeros_like(K)),
-            parameterization="W" if method == W else "KQ",
-            stacked=method == TOGETHER,
-        )
         course = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, AtSteps(MARKS))
-        weights = course.W
-        parts = course.parameters
-        pair = (parts["KQ"][..., :2, :], parts["KQ"][..., 2:, :]) if method == TOGETHER else (parts.get("K"), parts.get("Q"))
-        K, Q = (np.full(weights.shape, np.nan) if part is None else part for part in pair)
+    weights = np.full((len(marks), runs, 2, 2), np.nan)
+    weights[: len(course.W)] = course.W
+    parts = course.parameters
+    pair = (parts["KQ"][..., :2, :], parts["KQ"][..., 2:, :]) if method == TOGETHER else (parts.get("K"), parts.get("Q"))
+    norms = {name: np.full((len(marks), runs), np.nan) for name in "KQ"}
+    for name, part in zip("KQ", pair, strict=True):
+        if part is not None:
+            norms[name][: len(part)] = np.linalg.norm(part, axis=(-2, -1))
     sizes = np.linalg.svd(np.nan_to_num(weights), compute_uv=False)
     missing = np.isnan(weights).any(axis=(-2, -1))
     gaps = {
@@ -79,8 +82,8 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         **gaps,
         "size": np.where(missing, np.nan, sizes.sum(axis=-1)).T,
         "second": np.where(missing, np.nan, sizes[..., 1] / np.maximum(sizes[..., 0], np.finfo(float).tiny)).T,
-        "K": np.linalg.norm(K, axis=(-2, -1)).T,
-        "Q": np.linalg.norm(Q, axis=(-2, -1)).T,
+        "K": norms["K"].T,
+        "Q": norms["Q"].T,
         "solved_frobenius": np.tile(frobenius.W, (runs, 1, 1)),
         "solved_nuclear": np.tile(nuclear.W, (runs, 1, 1)),
         "error_frobenius": np.full(runs, np.abs(frobenius.W - problem.reference["W"]).max()),
@@ -89,37 +92,6 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         "frobenius_norm": np.full(runs, frobenius.norm),
         "frobenius_size": np.full(runs, np.linalg.svd(frobenius.W, compute_uv=False).sum()),
     }
-
-
-def released_descent(data: AttentionData, head: Any, K: Any, Q: Any, marks: Any, lr: float) -> tuple[Any, Any]:
-    r"""Factors as the released code trains them, ``(R, runs, d, m)`` each: :math:`K\leftarrow K-\eta\,g/(\|g\|+\epsilon)`, likewise Q.
-
-    The gradient g holds :math:`2\epsilon K` of the penalty. Near the balance of penalty and loss :math:`\|g\|` is of the size of
-    :math:`\epsilon`, so the guard shortens the steps and the run comes to rest; without it steps of full length would go on forever.
-    Only steps up to 2000 are taken, as published; later records are NaN.
-    """
-    from attsvm.selection import token_scores
-
-    tokens, queries = data.tokens, data.queries
-    scores = np.broadcast_to(token_scores(data, head), (len(K), data.n, data.T))
-    found = np.full((2, len(marks), *K.shape), np.nan)
-    for step in range(2001):
-        here = np.flatnonzero(marks == step)
-        found[:, here] = np.stack([K, Q])[:, None]
-        logits = np.einsum("ntd,rdm,rem,ne->rnt", tokens, K, Q, queries, optimize=True)
-        best = logits.argmax(axis=-1)[..., None]
-        s = np.exp(logits - np.take_along_axis(logits, best, axis=-1))
-        s /= s.sum(axis=-1, keepdims=True)
-        top = np.take_along_axis(scores, best, axis=-1)
-        lead = top - scores
-        behind = (s * lead).sum(axis=-1, keepdims=True)
-        weight = np.where(np.arange(data.T) == best, 0.0, s * (lead - behind) / (1.0 + np.exp(top - behind)) / data.n)
-        differences = np.take_along_axis(tokens[None], best[..., None], axis=2) - tokens
-        gradient = -np.einsum("rnt,rntd,ne->rde", weight, differences, queries, optimize=True)
-        of_K, of_Q = gradient @ Q + 2 * EPSILON * K, gradient.mT @ K + 2 * EPSILON * Q
-        K = K - lr * of_K / (np.linalg.norm(of_K, axis=(-2, -1), keepdims=True) + EPSILON)
-        Q = Q - lr * of_Q / (np.linalg.norm(of_Q, axis=(-2, -1), keepdims=True) + EPSILON)
-    return found[0], found[1]
 
 
 def at(rows: Evidence, column: str, step: int) -> Any:
