@@ -74,8 +74,10 @@ def _computes(name: str, seen: set[str]) -> str:
     seen.add(name)
     tree = ast.parse(inspect.getsource(importlib.import_module(name)))
     tree.body = [node for node in tree.body if not _presents(node)]
-    imported = sorted({node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module})
-    inner = [each for each in imported if each.startswith("attsvm.experiments.") and each not in seen]
+    room = "attsvm.experiments"
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    named = {f"{room}.{alias.name}" if node.module == room else str(node.module) for node in imports for alias in node.names}
+    inner = sorted(each for each in named - seen if each.startswith(f"{room}.") and importlib.util.find_spec(each))
     return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
 
 
