@@ -59,19 +59,3 @@ def outcomes(data: AttentionData, heads: NDArray[Any], trajectory: Trajectory, c
         "separable": separable,
         "cosine": np.where(separable, cosine, np.nan),
     }
-
-
-def alignment(data: AttentionData, heads: NDArray[Any], constraints: Callable[..., Margins]) -> NDArray[Any]:
-    r"""Per run the least margin :math:`\iota` of the first gradient step from zero, :math:`\min\langle A_{it},-\nabla L(0)\rangle`.
-
-    For the logistic loss and the optimal tokens; positive means that the first step ranks every optimal token first.
-    """
-    from attsvm.selection import optimal_tokens, token_scores
-
-    scores = token_scores(data, heads)
-    mean = scores.mean(axis=-1, keepdims=True)
-    weights = (scores - mean) / (1.0 + np.exp(mean))  # |l'| = sigmoid(-u)
-    gradient = np.einsum("rnt,rntd,rne->rde", weights, data.tokens, data.queries) / (scores.shape[-1] * scores.shape[-2])
-    optimal = optimal_tokens(data, heads, ties="first")
-    margins = [constraints(data.instance(run), optimal[run])(gradient[run]) for run in range(len(heads))]
-    return np.array([margin.min(initial=np.inf) for margin in margins])

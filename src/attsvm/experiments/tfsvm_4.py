@@ -43,7 +43,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
                 yield {"n": n, "T": T, "d": d, "first": first, "count": count}
 
 
-def run(n: int, T: int, d: int, first: int, count: int) -> dict[str, Any]:
+def run(n: int, T: int, d: int, first: int, count: int, self_attention: bool = False) -> dict[str, Any]:
     from attsvm.datasets import unit_sphere
     from attsvm.geometry import Frobenius, Nuclear
     from attsvm.margins import selection_margins
@@ -52,7 +52,7 @@ def run(n: int, T: int, d: int, first: int, count: int) -> dict[str, Any]:
 
     programmes = []
     for seed in range(first, first + count):
-        data, head = unit_sphere(n, T, d, seed)
+        data, head = unit_sphere(n, T, d, seed, self_attention=self_attention)
         programmes.append(selection_margins(data, optimal_tokens(data, head, ties="first")))
     frobenius = max_margin(programmes, Frobenius())
     feasible = np.array([solution.status == "optimal" for solution in frobenius])

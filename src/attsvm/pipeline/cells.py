@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import multiprocessing
@@ -61,29 +62,23 @@ def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, 
 def code_fingerprint(chosen: Experiment) -> str:
     """SHA-256 of the code that decides an experiment's numbers.
 
-    That is every module of the rooms below the experiments, what experiments share, and the experiment's own module, both without
-    claims and plots: drawing a figure anew does not compute it anew.
+    That is every module of the rooms below the experiments, and the experiment's own module and those it imports from its own room,
+    without their claims and plots: drawing a figure anew does not compute it anew.
     """
     module = inspect.getmodule(chosen.run)
-    own = _computation(inspect.getsource(module) if module else "")
-    return hashlib.sha256((_library() + _shared() + own).encode()).hexdigest()
+    return hashlib.sha256((_library() + (_computes(module.__name__, set()) if module else "")).encode()).hexdigest()
 
 
-def _computation(source: str) -> str:
-    """A module without what it says and draws."""
-    tree = ast.parse(source)
+def _computes(name: str, seen: set[str]) -> str:
+    """The statements of an experiments' module that can decide numbers, and those of the modules of that room that it imports."""
+    seen.add(name)
+    tree = ast.parse(inspect.getsource(importlib.import_module(name)))
     tree.body = [node for node in tree.body if not _presents(node)]
-    return ast.dump(tree)
-
-
-@functools.cache
-def _shared() -> str:
-    """The modules of the experiments' room that are no experiments and so may be part of any."""
-    import attsvm.experiments
-
-    own = {name.replace("-", "_") for name in attsvm.experiments.identifiers()} | {"__init__", "experiment", "registry"}
-    paths = sorted(Path(attsvm.experiments.__file__).parent.glob("*.py"))
-    return "\0".join(_computation(path.read_text(encoding="utf-8")) for path in paths if path.stem not in own)
+    room = "attsvm.experiments"
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    named = {f"{room}.{alias.name}" if node.module == room else str(node.module) for node in imports for alias in node.names}
+    inner = sorted(each for each in named - seen if each.startswith(f"{room}.") and importlib.util.find_spec(each))
+    return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
 
 
 def _presents(node: ast.stmt) -> bool:
