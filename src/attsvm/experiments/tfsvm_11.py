@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,8 @@ def run(kind: int, arguments: dict[str, Any]) -> dict[str, Any]:
     if kind == FEASIBLE:
         columns = _random_selections(**arguments)
     else:
-        columns = {LOCAL: tfsvm_3.run, RANKS: tfsvm_4.run, OUTCOMES: tfsvm_5.run}[kind](**arguments, self_attention=True)
+        repeated: dict[int, Callable[..., dict[str, Any]]] = {LOCAL: tfsvm_3.run, RANKS: tfsvm_4.run, OUTCOMES: tfsvm_5.run}
+        columns = repeated[kind](**arguments, self_attention=True)
     return {**columns, "kind": np.full(len(columns["seed"]), kind)}
 
 

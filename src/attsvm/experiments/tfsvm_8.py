@@ -127,12 +127,14 @@ def _path(data: Any, head: Any, strength: float, mixture: Any) -> Any:
         output = (s[:, None] @ tokens)[:, 0]
         value = torch.nn.functional.softplus(-(output @ v - strength * (output**2).sum(dim=-1))).mean()
         value.backward()  # type: ignore[no-untyped-call]
+        assert free.grad is not None
         return float(value.detach()), free.grad.numpy()
 
     found = []
-    for radius in (margin.norm * factor for factor in RADII):
-        # The sphere of this radius, from the prediction of that size; smaller starts find the same points.
-        room = np.sqrt(max(radius**2 - np.linalg.norm(finite) ** 2, 1e-6 * radius**2))
+    for factor in RADII:
+        radius = float(factor * margin.norm)
+        # The sphere of this radius, from the prediction of that size.
+        room = np.sqrt(max(radius**2 - float(np.linalg.norm(finite)) ** 2, 1e-6 * radius**2))
         start = finite + room / margin.norm * margin.W
         best = minimize(loss, start.ravel(), args=(radius,), jac=True, method="BFGS", options={"gtol": 1e-14, "maxiter": 400})
         W = radius * best.x.reshape(programme.shape) / np.linalg.norm(best.x)
