@@ -23,7 +23,7 @@ from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
-from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
@@ -159,7 +159,7 @@ class _Search:
         state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
         state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
         values = self.programme.values(state.V)
-        positive = self.programme.b > 0
+        positive = scale_rows(self.programme.b)
         ratio = float((values[positive] / self.programme.b[positive]).min())
         return (state.V * (self.scale / ratio), state.dual) if 0.5 < ratio < 2.0 else (W, dual)
 

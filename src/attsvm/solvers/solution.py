@@ -126,7 +126,7 @@ class MarginSolution:
         Soft margin: the objective is 1-strongly convex, so
         :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at most that over :math:`\|W\|`.
         The gap is taken no smaller than the rounding of its own evaluation, so the bound never falls below about 1e-7.
-        Right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
+        Equalities and right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
@@ -135,8 +135,8 @@ class MarginSolution:
             primal = 0.5 * near.norm**2 + near.slack * float(near.slacks.sum())
             sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
             return math.asin(sine) if sine < 1.0 else math.pi
-        positive = near.margins.rhs > 0
-        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min())
+        positive = (near.margins.rhs > 0) & ~near.margins.equalities
+        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min(initial=1.0))
         if not ratio > 0.0:
             return math.pi
         # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.
