@@ -79,6 +79,8 @@ class MarginSolution:
         rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only, else ``None``).
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
+        rank_proved: nuclear norm only: *every* solution has exactly this numerical rank, because its singular values lie in intervals
+            on one side of the threshold, see :mod:`attsvm.solvers.isolated`; ``None`` when that is not proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
         geometry: the norm that was minimised.
         second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
@@ -101,6 +103,7 @@ class MarginSolution:
     message: str
     rank: int | None = None
     rank_bound: int | None = None
+    rank_proved: int | None = None
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
     second_opinion: SecondOpinion | None = None
