@@ -70,17 +70,16 @@ def test_equalities_alone_are_a_linear_system() -> None:
     data = AttentionData(np.random.default_rng(0).standard_normal((2, 3, 3)), np.ones(2))
     margins = ratio_margins(data, np.array([[True, True, False], [True, False, True]]), np.array([[0.7, 0.3, 0.0], [0.4, 0.0, 0.6]]))
     assert choose(margins).name == "least-norm"
-    assert choose(margins).alternatives == ()
     assert max_margin(margins).solver == "least norm"
-    mixed = replace(margins, equality=np.array([True, False]))
-    with pytest.raises(InputError, match="equalities with right-hand sides other than zero"):
-        choose(mixed)
+    for solver in choose(margins).alternatives:
+        np.testing.assert_allclose(max_margin(margins, solver=solver).W, max_margin(margins).W, atol=1e-8)
+    assert choose(replace(margins, equality=np.array([True, False]), rhs=np.abs(margins.rhs))).name == "active-set"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"solver": "simplex"}, "unknown solver 'simplex'; solvers are: small, active-set, ascent, pivoting"),
+        ({"solver": "simplex"}, "unknown solver 'simplex'; solvers are: least-norm, small, active-set, ascent, pivoting"),
         ({"solver": "ascent", "norm": Lp(1)}, r"'ascent' does not take this programme in the norm Lp\(1\); choose from: entrywise, "),
         ({"solver": "schatten", "norm": Frobenius()}, r"'schatten' does not take .* Frobenius\(\); choose from: small, active-set, ascent"),
         (

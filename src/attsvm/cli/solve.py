@@ -157,6 +157,7 @@ def _summary(solution: Any) -> dict[str, Any]:
         "support_constraints": len(solution.support),
         "rank": solution.rank,
         "rank_bound": solution.rank_bound,
+        "rank_proved": solution.rank_proved,
         "unique": solution.unique,
         "certificate_residual": solution.farkas_residual() if solution.status == "infeasible" else None,
         "solver": solution.solver,

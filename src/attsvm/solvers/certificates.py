@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm.data import FloatArray
+from attsvm.data import BoolArray, FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 
@@ -45,9 +45,10 @@ class Certificate:
 def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> Certificate:
     r"""``W`` rescaled until the smallest :math:`\langle A_c, W\rangle/b_c` is one, with the gap to the bound of ``dual``.
 
+    The smallest among :func:`scale_rows`; what the others miss is violation.
     The gap is 1 (nothing proved) when the margins of ``W`` cannot be scaled to their right-hand sides.
     """
-    positive = margins.rhs > 0
+    positive = scale_rows(margins.rhs)
     values = margins(W)
     for _ in range(_RESCALINGS):
         ratio = float((values[positive] / margins.rhs[positive]).min())
@@ -61,6 +62,16 @@ def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) 
     lower = lower_bound(margins, norm, dual)
     gap = max(0.0, 1.0 - lower / upper) if upper > 0 and np.isfinite(upper) else 1.0
     return Certificate(W, dual, values, upper, gap, _violation(margins, values), _rounding(margins, W, values))
+
+
+def scale_rows(rhs: FloatArray) -> BoolArray:
+    """The rows whose ratio of margin to right-hand side says how far weights must be scaled: those with a positive right-hand side.
+
+    A negative one is half of an equality written as two opposite rows. The other half holds exactly at the right scale, and where its
+    right-hand side is small the ratio is mostly rounding; so then only the largest right-hand sides are asked.
+    """
+    positive: BoolArray = rhs > 0.0
+    return positive if (rhs >= 0.0).all() else rhs > 0.5 * rhs.max(initial=0.0)
 
 
 def certify_soft(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float) -> Certificate:

@@ -50,7 +50,7 @@ class _Method:
 
 
 def _frobenius(margins: Margins, norm: Norm, slack: float | None) -> bool:
-    return norm == Frobenius() and not _shifted(margins)
+    return norm == Frobenius()
 
 
 def _entrywise(margins: Margins, norm: Norm, slack: float | None) -> bool:
@@ -61,9 +61,9 @@ def _spectral(margins: Margins, norm: Norm, slack: float | None) -> bool:
     return isinstance(norm, Schatten) and norm != Frobenius()
 
 
-def _shifted(margins: Margins) -> bool:
-    """Whether an equality has another right-hand side than zero."""
-    return bool((margins.rhs[margins.equalities] != 0).any())
+def _determined(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    """Equalities alone that zero weights do not meet, in the Frobenius norm."""
+    return norm == Frobenius() and slack is None and bool(margins.equalities.all() and (margins.rhs != 0).any())
 
 
 def _written(margins: Margins, norm: Norm, slack: float | None) -> bool:
@@ -76,6 +76,9 @@ def _few(margins: Margins, norm: Norm, slack: float | None) -> bool:
 
 
 METHODS: dict[str, _Method] = {
+    "least-norm": _Method(
+        "Frobenius, equalities alone: one linear system", _determined, " of equalities alone, with right-hand sides other than zero"
+    ),
     "small": _Method(
         f"Frobenius, hard margin, at most {FEW} inequalities: coordinate descent and pivoting in compiled code, then active-set",
         _few,
@@ -88,11 +91,6 @@ METHODS: dict[str, _Method] = {
         "Frobenius, hard margin, small: one non-negative least-squares problem", _written, f" of hard margins with at most {SMALL} entries"
     ),
     "proximal": _Method("Frobenius: proximal multipliers with semismooth Newton steps", _frobenius),
-    "least-norm": _Method(
-        "Frobenius, equalities alone: one linear system",
-        lambda margins, norm, slack: norm == Frobenius() and slack is None and _shifted(margins) and bool(margins.equalities.all()),
-        " of equalities alone, with right-hand sides other than zero",
-    ),
     "entrywise": _Method("entrywise norms: splitting, then proximal multipliers with Newton steps on the dual", _entrywise),
     "entrywise-splitting": _Method("entrywise norms: splitting alone", _entrywise),
     "entrywise-newton": _Method("entrywise norms: Newton steps on the dual alone", _entrywise),
@@ -117,17 +115,12 @@ def choose(margins: Margins, norm: Norm | None = None, slack: float | None = Non
         slack: the penalty of the soft margin, ``None`` for the hard margin.
 
     Raises:
-        InputError: a norm without a solver, or equalities that its solvers do not take.
+        InputError: a norm without a solver.
     """
     norm = Frobenius() if norm is None else norm
     if type(norm) not in MODULES:
         raise InputError(no_solver(norm))
     taken = [name for name, method in METHODS.items() if method.takes(margins, norm, slack)]
-    if not taken:
-        raise InputError(
-            f"no solver for the norm {norm!r} takes equalities with right-hand sides other than zero next to inequalities; "
-            "make them zero, or leave the inequalities out"
-        )
     return Choice(taken[0], _why(taken[0], margins, norm), tuple(taken[1:]))
 
 

@@ -21,7 +21,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
-from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
@@ -313,7 +313,7 @@ def stages(exponent: float) -> list[tuple[float, float]]:
 def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[float, float]:
     """The least norm lies between these, by the multipliers and by the weights (``inf`` when they are not feasible at any scale)."""
     norm = Lp(exponent)
-    positive = p.b > 0.0
+    positive = scale_rows(p.b)
     margin = float((p.values(W)[positive] / p.b[positive]).min())
     top, bottom = float(p.b @ dual), float(norm.dual_value(p.adjoint(dual)))
     return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, float(norm.value(W)) / margin if margin > 0.0 else math.inf

@@ -1,9 +1,10 @@
 r"""Equalities for solvers that know inequalities only.
 
-An equality :math:`\langle A_c,W\rangle=0` is the pair :math:`\langle A_c,W\rangle\ge0`, :math:`\langle -A_c,W\rangle\ge0`,
-and its multiplier of any sign is the difference of theirs. So any solver takes homogeneous equalities: it is handed the pairs,
-and its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs, which bound the same programme.
-A programme of equalities alone, with any right-hand sides, is a least-norm problem with a closed solution.
+An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\rangle\ge b_c`, :math:`\langle -A_c,W\rangle\ge-b_c`,
+and its multiplier of any sign is the difference of theirs. So any solver that takes right-hand sides of both signs takes equalities:
+it is handed the pairs, and its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs, which
+bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of any sign on equalities.
+A programme of equalities alone is, in the Frobenius norm, a least-norm problem with a closed solution.
 """
 
 from __future__ import annotations
@@ -33,22 +34,15 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
     """The solution of a programme with equalities.
 
     Raises:
-        InputError: a norm whose solver does not take equalities, a soft margin, or an equality whose right-hand side is not zero
-            next to inequalities.
+        InputError: a norm whose solver does not take equalities, or a soft margin.
     """
     equal = margins.equalities
     if type(norm) not in TAKES_EQUALITIES:
         raise InputError(f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm")
     if request.slack is not None:
         raise InputError("the soft margin takes no equalities; leave out slack, or penalise fewer constraints")
-    if (margins.rhs[equal] != 0).any():
-        if equal.all() and norm == Frobenius():
-            return _least_norm(margins, norm, request)
-        c = int(np.flatnonzero(equal & (margins.rhs != 0))[0])
-        raise InputError(
-            f"margins.rhs[{c}] is {margins.rhs[c]:g}; next to inequalities the right-hand sides of equalities must be zero, "
-            "and so they must in other norms than the Frobenius norm"
-        )
+    if equal.all() and (margins.rhs != 0).any() and norm == Frobenius() and request.method in (None, "least-norm"):
+        return _least_norm(margins, norm, request)
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])

@@ -18,6 +18,7 @@ from attsvm.errors import InputError
 from attsvm.margins import Margins
 from attsvm.solvers import kernels
 
+_BLOCK = 256  # rows up to which sequences of one query are treated together
 _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
 
 
@@ -27,10 +28,10 @@ class Programme:
 
     Attributes:
         D: ``(m, d_x)`` differences with norms in [1/2, 1), or exactly zero.
-        Z: ``(n, d_z)`` queries, likewise.
-        offsets: ``(n + 1,)`` where each sequence's rows start.
-        sequence: ``(m,)`` the sequence of each row.
-        b: ``(m,)`` right-hand sides, the largest in [1/2, 1).
+        Z: ``(k, d_z)`` queries, likewise; neighbouring sequences with one query share a block, so ``k <= n``.
+        offsets: ``(k + 1,)`` where each block's rows start.
+        sequence: ``(m,)`` the block of each row.
+        b: ``(m,)`` right-hand sides, the largest in [1/2, 1). Negative ones come with their opposite rows: equalities written as pairs.
         cap: ``(m,)`` upper bounds of the multipliers, ``inf`` for the hard margin.
         weight_exponent: ``W = 2**weight_exponent * W_hat``.
         dual_exponent: ``(m,)``, ``dual = 2**dual_exponent * dual_hat``.
@@ -133,10 +134,24 @@ def equilibrate(margins: Margins, slack: float | None, opposite: IntArray | None
             f"differences of tokens (about 2^{int(d_exponent.max())}) times queries (about 2^{int(z_exponent.max())}) leave the range"
             " of float64; divide the tokens or the queries by a constant first"
         )
-    b = np.where(positive, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
+    b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
     cap = np.full(margins.m, np.inf) if slack is None else np.ldexp(np.full(margins.m, slack), -dual_exponent)
-    offsets = np.ascontiguousarray(margins.offsets, dtype=np.int64)
+    Z, offsets = _blocks(Z, np.ascontiguousarray(margins.offsets, dtype=np.int64), z_exponent)
+    sequence = np.repeat(np.arange(len(Z)), np.diff(offsets))
     return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
+
+
+def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[FloatArray, IntArray]:
+    """Queries and offsets with neighbours of equal queries made one block, up to a size.
+
+    Token-priority graphs have a sequence per query and winner, but only as many queries as tokens.
+    """
+    new = np.ones(len(Z), dtype=np.bool_)
+    new[1:] = (Z[1:] != Z[:-1]).any(axis=1) | (exponent[1:] != exponent[:-1]) | (offsets[2:] // _BLOCK != offsets[1:-1] // _BLOCK)
+    first = np.flatnonzero(new)
+    if len(first) == len(Z):
+        return Z, offsets
+    return np.ascontiguousarray(Z[first]), np.append(offsets[first], offsets[-1])
 
 
 def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:

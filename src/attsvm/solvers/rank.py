@@ -46,6 +46,7 @@ class Facts(NamedTuple):
 
     rank: int
     rank_bound: int | None
+    rank_proved: int | None
     unique: bool | None
 
 
@@ -53,25 +54,33 @@ def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the Schatten norm of exponent ``p``."""
     rank = numerical_rank(found.W)
     if 1.0 < p < np.inf:
-        return Facts(rank, None, True)
+        return Facts(rank, None, None, True)
     left, mu, right = np.linalg.svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
     if p == 1.0:
         mu = mu / mu[0]
         k = rank_bound(mu, found.error)
         if k is None:
-            return Facts(rank, None, None)
+            return Facts(rank, None, None, None)
         unique, distance = _nuclear_face(margins, norm, found, left[:, :k], mu, right[:k])
-        values = singular_values(_unit(found.W))
-        below = np.flatnonzero(np.append(values[1:], 0.0) + distance <= RELATIVE * (values[0] - distance))
-        return Facts(rank, min(k, int(below[0]) + 1) if len(below) else k, unique)
+        least, most = rank_interval(found.W, distance * float(np.abs(found.W).max()))
+        bound = min(k, most)
+        return Facts(rank, bound, bound if least == bound else None, unique)
     k = int((mu > _VANISHING * mu[0]).sum())
-    return Facts(rank, None, _unique_spectral(margins, norm, found, left[:, k:], right[k:]))
+    return Facts(rank, None, None, _unique_spectral(margins, norm, found, left[:, k:], right[k:]))
 
 
 def numerical_rank(W: FloatArray) -> int:
     """How many singular values exceed ``RELATIVE`` of the largest."""
     values = singular_values(_unit(W))
     return int((values > RELATIVE * values[0]).sum())
+
+
+def rank_interval(W: FloatArray, distance: float) -> tuple[int, int]:
+    """The least and the largest numerical rank of weights within ``distance`` of ``W`` (in the Frobenius norm)."""
+    values = singular_values(W)
+    least = int((values - distance > RELATIVE * (values[0] + distance)).sum())
+    most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
+    return least, most
 
 
 def rank_bound(mu: FloatArray, gap: float) -> int | None:

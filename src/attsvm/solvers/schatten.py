@@ -23,7 +23,8 @@ from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
-from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
+from attsvm.solvers.isolated import Isolated, isolated_solution
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
@@ -39,6 +40,7 @@ _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 10.0, 5.0, 1e7
+_NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
 
@@ -133,6 +135,9 @@ class _Search:
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None
         solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
+        if solution.status != "optimal" and self.norm.p == 1.0 and self.best.error <= _NEARLY and not self._late():
+            self._isolated()
+            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
         if solution.status != "optimal":
             return solution
         known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
@@ -146,7 +151,23 @@ class _Search:
                 self._consider(on_face / self.scale, dual, f"{self.solver} + face")
             solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
             known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
-        return replace(solution, rank=known.rank, rank_bound=known.rank_bound, unique=known.unique)
+        if self.norm.p == 1.0 and known.rank_proved is None and not self._late():
+            found = self._isolated()
+            if found is not None:
+                least, most = rank.rank_interval(found.W, found.radius)
+                proved = least if least == most else None
+                known = rank.Facts(rank.numerical_rank(self.best.W), min(most, known.rank_bound or most), proved, True)
+            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
+        return replace(solution, rank=known.rank, rank_bound=known.rank_bound, rank_proved=known.rank_proved, unique=known.unique)
+
+    def _isolated(self) -> Isolated | None:
+        """The exact solution, where it is known to lie near; it is kept where it is better certified."""
+        assert self.best is not None
+        p = self.full
+        found = isolated_solution(p, np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual))
+        if found is not None:
+            self._consider(self.reduction.coordinates(found.W) / self.scale, found.dual, f"{self.solver} + exact face")
+        return found
 
     def _rescale(self, W: FloatArray) -> None:
         """Right-hand sides for which weights like ``W`` have norm one, where every power of a singular value is a moderate number."""
@@ -159,7 +180,7 @@ class _Search:
         state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
         state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
         values = self.programme.values(state.V)
-        positive = self.programme.b > 0
+        positive = scale_rows(self.programme.b)
         ratio = float((values[positive] / self.programme.b[positive]).min())
         return (state.V * (self.scale / ratio), state.dual) if 0.5 < ratio < 2.0 else (W, dual)
 

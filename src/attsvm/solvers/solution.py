@@ -79,6 +79,8 @@ class MarginSolution:
         rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only, else ``None``).
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
+        rank_proved: nuclear norm only: *every* solution has exactly this numerical rank, because its singular values lie in intervals
+            on one side of the threshold, see :mod:`attsvm.solvers.isolated`; ``None`` when that is not proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
         geometry: the norm that was minimised.
         second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
@@ -101,6 +103,7 @@ class MarginSolution:
     message: str
     rank: int | None = None
     rank_bound: int | None = None
+    rank_proved: int | None = None
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
     second_opinion: SecondOpinion | None = None
@@ -126,7 +129,7 @@ class MarginSolution:
         Soft margin: the objective is 1-strongly convex, so
         :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at most that over :math:`\|W\|`.
         The gap is taken no smaller than the rounding of its own evaluation, so the bound never falls below about 1e-7.
-        Right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
+        Equalities and right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
@@ -135,8 +138,8 @@ class MarginSolution:
             primal = 0.5 * near.norm**2 + near.slack * float(near.slacks.sum())
             sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
             return math.asin(sine) if sine < 1.0 else math.pi
-        positive = near.margins.rhs > 0
-        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min())
+        positive = (near.margins.rhs > 0) & ~near.margins.equalities
+        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min(initial=1.0))
         if not ratio > 0.0:
             return math.pi
         # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.

@@ -16,6 +16,7 @@ import time
 import numpy as np
 
 from attsvm.data import FloatArray
+from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import Gauge, singular_values
@@ -73,7 +74,7 @@ class Splitting:
 
     def _measure(self) -> float:
         p = self.programme
-        positive, values = p.b > 0, p.values(self.V)
+        positive, values = scale_rows(p.b), p.values(self.V)
         ratio = float((values[positive] / p.b[positive]).min())
         bottom = self.gauge.dual(singular_values(p.adjoint(self.dual)))
         if not (ratio > 0.0 and bottom > 0.0):
