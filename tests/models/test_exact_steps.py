@@ -85,11 +85,12 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
     """Parameters after one step of length ``lr`` along each normalised gradient: section 6.1 with as many digits as it takes."""
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     combined = model.combined().detach().numpy()
-    with mpmath.workdps(60 + int(8 * np.abs(combined).sum())):
+    rows = questions(form)
+    saturation = max(float(np.ptp(keys @ (combined @ z))) for _, keys, z, _ in rows)
+    with mpmath.workdps(40 + int(saturation)):  # cancellation loses twice the digits of the smallest probability
         M = mpmath.matrix
         P = {name: M(value.tolist()) for name, value in weights.items()}
         W = P["K"] * P["Q"].T if "K" in P else P["W"].T * M(PROMPT.tolist()) if form == "fixed" else next(iter(P.values()))
-        rows = questions(form)
         G = mpmath.zeros(W.rows, W.cols)
         for X, keys, z, y in rows:
             x, k, q = M(X.tolist()), M(keys.tolist()), M(z.tolist())
@@ -98,12 +99,12 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
             s = M([t / mpmath.fsum(e) for t in e])
             o = x.T * s
             value, along = slopes_of_head(head, o)
-            gamma = y * (x * along)
+            gamma = float(y) * (x * along)
             mean = (s.T * gamma)[0]
-            slope = -1 / (1 + mpmath.exp(y * value))
+            slope = -1 / (1 + mpmath.exp(float(y) * value))
             b = M([p * (c - mean) for p, c in zip(s, gamma, strict=True)])
             G += slope / len(rows) * (k.T * b) * q.T
-        gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else {name: G for name in P}
+        gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else dict.fromkeys(P, G)
         if form == "fixed":
             gradients = {"W": M(PROMPT.tolist()) * G.T}
         moved = {}
@@ -114,12 +115,12 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
     return moved
 
 
-@pytest.mark.parametrize("size", [1.0, 20.0, 300.0])
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("form", FORMS)
+# The rectifier's kinks leave no first-order term to compare at saturation.
+CASES = [(form, head, size) for form in FORMS for head in HEADS for size in (1.0, 200.0) if head != "mlp" or size == 1.0]
+
+
+@pytest.mark.parametrize(("form", "head", "size"), CASES)
 def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
-    if size > 20.0 and head == "mlp":
-        pytest.skip("the rectifier's kinks leave no first-order term to compare at saturation")
     start = build(form, HEADS[head](), size)
     expected = exact_step(start, form, head, 0.125)
     for backend in ("auto", "autograd"):

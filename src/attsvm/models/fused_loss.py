@@ -1,4 +1,4 @@
-"""One compiled pass from moved queries to the losses of all runs and their gradients: :mod:`attsvm.models.linear` for float64 on the CPU."""
+"""One compiled pass from moved queries to losses and gradients: :mod:`attsvm.models.linear` for float64 on the CPU."""
 
 from __future__ import annotations
 
@@ -153,6 +153,6 @@ def loss_shared(
 ) -> None:  # fmt: skip
     """:func:`loss` on all cores."""
     for r in numba.prange(moved.shape[0]):
-        run = np.int64(r)  # prange counts in unsigned integers
+        run = int(np.int64(r))  # prange counts in unsigned integers
         scratch = _scratch(labels.shape[1], mask.shape[3], tokens.shape[3])
         _run(run, moved, keys, tokens, mask, labels, weights, readout, has_intercept, codes, rescale, pulled, column, found, scratch)

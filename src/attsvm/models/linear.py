@@ -69,19 +69,13 @@ class _Gradients(torch.autograd.Function):
             ctx.scale.loss, ctx.scale.attention, ctx.scale.readout = ctx.factors
         pulled, column = ctx.gradients
         along = grad[..., None, None]
-        return (
-            None if pulled is None else pulled * along,
-            None if column is None else _unexpand(column * along, ctx),
-            None,
-            None,
-            None,
-            None,
-        )
+        own = None if column is None else _unexpand(column * along, ctx)
+        return pulled * along, own, None, None, None, None
 
 
 def _unexpand(column: Tensor, ctx: Any) -> Tensor:
     """The gradient of a head that all runs share is the sum over runs."""
-    return column.sum(dim=0) if column.ndim > ctx.readout_ndim else column
+    return column.sum(dim=0) if column.ndim > int(ctx.readout_ndim) else column
 
 
 class _Compiled(_Gradients):
