@@ -92,7 +92,7 @@ def test_loss_and_gradients_equal_the_textbook(form: str, head: str, loss: str) 
 @pytest.mark.parametrize("runs", [None, 3])
 @pytest.mark.parametrize(("size", "shared"), [(1.0, False), (1e3, False), (1.0, True)])
 def test_compiled_operation_equals_the_torch_one(runs: int | None, size: float, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attsvm.models.softmax._worth_sharing", lambda logits, width: shared)
+    monkeypatch.setattr("attsvm.models.softmax.worth_sharing", lambda logits, width: shared)
     model = build("W", ragged(), V, Logistic(), size=size) if runs is None else Attention.cross(ragged(), V, runs=3, init=("uniform", 5))
     sequences = model.sequences(ragged())
     moved = model.moved(sequences.queries).detach().requires_grad_()

@@ -56,7 +56,7 @@ def test_rescaled_gradient_is_the_true_one_times_the_factor_it_reports(seed: int
     scaled, scale = Attention.cross(data, v, init=W0, train_head=True), LogScale()
     scaled.loss(data, scale).backward()
     torch.testing.assert_close(torch.exp(scale.loss + scale.attention) * scaled.W.grad, plain.W.grad, rtol=1e-12, atol=1e-300)
-    torch.testing.assert_close(torch.exp(scale.loss) * scaled.head.readout.grad, plain.head.readout.grad, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(torch.exp(scale.head) * scaled.head.readout.grad, plain.head.readout.grad, rtol=1e-12, atol=1e-300)
 
 
 def exact_gradient(W: np.ndarray, v: np.ndarray, data: AttentionData) -> tuple[np.ndarray, mpmath.mpf]:

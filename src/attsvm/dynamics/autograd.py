@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics.engine import Look
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
@@ -61,14 +61,25 @@ class AutogradEngine:
             (names[name], torch.as_tensor(share, dtype=like.dtype, device=like.device).reshape(-1, *[1] * (names[name].ndim - 1)))
             for name, share in (step_scale or {}).items()
         ]
-        self.stopped_at = np.full(model.runs or 1, -1, dtype=np.int64)
-        self._running = torch.ones(model.runs or 1, dtype=torch.bool, device=like.device)
+        self._parameters = list(model.parameters())
+        self._trained = [parameter for group in groups for parameter in group["params"]]
+        self._ones = like.new_ones(() if model.runs is None else (model.runs,))
+        self._stopped = torch.full((model.runs or 1,), -1, device=like.device)
+
+    @property
+    def stopped_at(self) -> IntArray:
+        """The step at which the gradient of each run was exactly zero, -1 where it never was."""
+        return self._stopped.cpu().numpy().copy()
 
     def _backward(self, scale: LogScale | None) -> Tensor:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget()
         loss = self._model.loss(self._sequences, scale)
-        loss.sum().backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss, self._ones.to(loss.dtype))
         return loss.detach()
+
+    def _forget(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
@@ -77,7 +88,7 @@ class AutogradEngine:
             if self._stops:
                 self._note_zeros(number)
             self._move(number, loss)
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget()
         if count and callable(self._schedule):
             self._set_rates(1.0)
 
@@ -101,15 +112,15 @@ class AutogradEngine:
 
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
-        moving = torch.zeros_like(self._running)
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    moving |= parameter.grad.reshape(len(moving), -1).count_nonzero(dim=1) > 0
-        arrived = self._running & ~moving
-        if arrived.any():
-            self.stopped_at[arrived.cpu().numpy()] = step
-            self._running &= moving
+        runs = len(self._stopped)
+        gradients = [parameter.grad.reshape(runs, -1) for parameter in self._trained if parameter.grad is not None]
+        # One entry of each run most often tells, and looking at it costs nothing where the host need not wait for it.
+        if gradients and gradients[0].device.type == "cpu" and bool(gradients[0][:, 0].all()):
+            return
+        moving = torch.zeros_like(self._stopped, dtype=torch.bool)
+        for gradient in gradients:
+            moving |= gradient.count_nonzero(dim=1) > 0
+        self._stopped.masked_fill_((self._stopped < 0) & ~moving, step)
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
@@ -120,7 +131,7 @@ class AutogradEngine:
         if not logs:
             raise InputError("the attention weights receive no gradient from the loss; train a model whose weights require gradients")
         log_norm = 0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0) + scale.weights
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget()
         with torch.no_grad():
             selection, combined = model.selection(self._sequences), model.combined()
         probability = torch.exp(selection.log_probability.gather(-1, selection.winner[..., None])[..., 0])
@@ -144,7 +155,7 @@ class AutogradEngine:
         Raises:
             InputError: the optimiser or the schedule keeps something that is not a tensor or a number.
         """
-        arrays: dict[str, Any] = {"stopped_at": self.stopped_at.copy()}
+        arrays: dict[str, Any] = {"stopped_at": self.stopped_at}
         arrays |= {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in self._model.state_dict().items()}
         for index, entries in self._optimizer.state_dict()["state"].items():
             for key, value in entries.items():
@@ -164,8 +175,7 @@ class AutogradEngine:
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """Continue from a :meth:`state`."""
-        self.stopped_at = np.array(arrays["stopped_at"])
-        self._running = torch.as_tensor(self.stopped_at < 0, device=self._running.device)
+        self._stopped = torch.as_tensor(np.array(arrays["stopped_at"]), device=self._stopped.device)
         prefix = "model."
         values = {name.removeprefix(prefix): torch.tensor(value) for name, value in arrays.items() if name.startswith(prefix)}
         self._model.load_state_dict(values)

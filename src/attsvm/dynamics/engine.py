@@ -58,7 +58,10 @@ class Engine(Protocol):
     """A training kernel. Splitting ``advance`` into several calls never changes a bit of the result."""
 
     name: str
-    stopped_at: IntArray
+
+    @property
+    def stopped_at(self) -> IntArray:
+        """The step at which the gradient of each run was exactly zero, -1 where it never was."""
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``; a run with a zero gradient stays where it is from then on."""

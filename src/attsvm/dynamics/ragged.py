@@ -24,7 +24,8 @@ from attsvm.jit import kernel, parallel_kernel
 from attsvm.models import kernels
 
 _CHUNKS = 32
-MARGIN, MASS, LOG, SLOPE, MILD = range(5)  # rows of what is kept per sequence: margin, softmax sum, log factor, slope parts r and m
+# what is kept per sequence: margin, softmax sum, log factor of the weights' share, slope, log factor of the head's share
+MARGIN, MASS, LOG, SLOPE, OWN = range(5)
 _WINNERS, _KEPT = 9, 10  # their places among the arguments of the passes
 
 
@@ -45,7 +46,13 @@ class RaggedEngine:
     def _arguments(self, run: int) -> tuple[_Packed, tuple[Any, ...]]:
         """The instance of a run, and all that the passes over it read and write."""
         part = self._parts[run if len(self._parts) > 1 else 0]
-        return part, (*part.arrays, self._Wt[run], self._head[run], self._setup.loss[run], *part.work(self._setup.head_lr is not None))
+        return part, (
+            *part.arrays,
+            self._Wt[run],
+            self._head[run],
+            self._setup.loss[run],
+            *part.work(self._setup.head_lr is not None, self._setup.has_intercept),
+        )
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
@@ -100,15 +107,16 @@ class _Packed:
         queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
         self.arrays: tuple[Any, ...] = (tokens, means, queries, self.labels, offsets, bounds)
 
-    def work(self, joint: bool) -> tuple[Any, ...]:
+    def work(self, joint: bool, has_intercept: bool) -> tuple[Any, ...]:
         """Scratch space for the passes; attention outputs only when the head needs them."""
         tokens, _, queries, labels, offsets, bounds = self.arrays
         n, d_x, d_z, chunks = len(labels), tokens.shape[1], queries.shape[1], len(bounds) - 1
         longest = int(np.diff(offsets).max())
-        outputs = np.zeros((n if joint else 0, d_x + 1))
+        width = d_x + has_intercept
+        outputs = np.zeros((n if joint else 0, width))
         return (
             np.zeros(n, dtype=np.int64), np.zeros((n, 5)), np.zeros((n, d_x)), outputs,
-            np.zeros((chunks, 7, longest)), np.zeros((chunks, d_z, d_x)), np.zeros((chunks, d_x + 1)),
+            np.zeros((chunks, 7, longest)), np.zeros((chunks, d_z, d_x)), np.zeros((chunks, width)),
         )  # fmt: skip
 
 
@@ -117,7 +125,10 @@ def one_sequence(
     tokens: FloatArray, mean: FloatArray, label: float, lo: int, hi: int, moved: FloatArray, head: FloatArray,
     loss: int, kept: FloatArray, pulled: FloatArray, output: FloatArray, scratch: FloatArray,
 ) -> int:  # fmt: skip
-    """Everything one sequence needs; returns its winner, counted over all tokens."""
+    """Everything one sequence needs; returns its winner, counted over all tokens.
+
+    ``output`` is empty when the head is fixed, has ``d_x`` entries without an intercept and one more with it.
+    """
     a, score, e, shifted, g, S, Q = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5], scratch[6]
     length = hi - lo
     v = head[:-1]
@@ -130,17 +141,23 @@ def one_sequence(
     Z, ratio = kernels.weigh(S, Q, g, 0, length, winner)
     u = score[winner] + label * (kernels.dot(mean, v) + head[-1]) - math.exp(top) * ratio
     mild, slope = kernels.log_slope_parts(u, loss)
-    kept[MARGIN], kept[MASS], kept[LOG], kept[SLOPE], kept[MILD] = u, Z, top + mild, slope, mild
+    kept[MARGIN], kept[MASS], kept[LOG], kept[SLOPE], kept[OWN] = u, Z, top + mild, slope, mild
     b = a  # the logits are not needed any more
     kernels.coefficients(S, Q, 0, length, winner, ratio, slope / Z, b)
     pulled[:] = 0.0
     kernels.add_rows(pulled, b, tokens[lo:hi], 0, length)
-    if output.shape[0] > 0:
+    if output.shape[0] == v.shape[0] and not (tokens[lo + winner] + mean).any():
+        raw = tokens[lo:hi] + mean  # zeros are exact again
+        near = kernels.nearest(e[:length], raw, winner)
+        kept[OWN] = mild + near
+        kernels.probabilities(e[:length], near, Z, S[:length])
+        kernels.combine(S[:length], raw, output)
+    elif output.shape[0] > 0:
         for t in range(length):
             S[t] = S[t] / Z
-        output[:-1] = mean
-        kernels.add_rows(output[:-1], S, tokens[lo:hi], 0, length)
-        output[-1] = 1.0
+        output[: v.shape[0]] = mean
+        kernels.add_rows(output[: v.shape[0]], S, tokens[lo:hi], 0, length)
+        output[v.shape[0] :] = 1.0
     return lo + winner
 
 
@@ -174,7 +191,7 @@ def _sum(
         for i in range(start, stop):
             pulled[i] *= math.exp(kept[i, LOG] - log_W)
             if outputs.shape[0] > 0:
-                kernels.add_one(head_parts[chunk], labels[i] * kept[i, SLOPE] * math.exp(kept[i, MILD] - log_head), outputs[i])
+                kernels.add_one(head_parts[chunk], labels[i] * kept[i, SLOPE] * math.exp(kept[i, OWN] - log_head), outputs[i])
         for m in range(queries.shape[1]):
             kernels.add_rows(parts[chunk, m], queries[start:stop, m], pulled[start:stop], 0, stop - start)
 
@@ -191,8 +208,9 @@ def _gradient(
     log_W, log_head = -np.inf, -np.inf
     for i in range(labels.shape[0]):
         log_W = max(log_W, kept[i, LOG])
-        log_head = max(log_head, kept[i, MILD])
-    _sum(queries, labels, bounds, kept, pulled, outputs, log_W if log_W > -np.inf else 0.0, log_head, parts, head_parts)
+        log_head = max(log_head, kept[i, OWN])
+    bases = (log_W if log_W > -np.inf else 0.0, log_head if log_head > -np.inf else 0.0)
+    _sum(queries, labels, bounds, kept, pulled, outputs, bases[0], bases[1], parts, head_parts)
     for chunk in range(1, parts.shape[0]):
         for m in range(parts.shape[1]):
             kernels.add_one(parts[0, m], 1.0, parts[chunk, m])
@@ -231,7 +249,7 @@ def _advance(
             tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch, parts, head_parts
         )
         own = 0.0
-        ascent = head_parts[0] if has_intercept else head_parts[0, :-1]
+        ascent = head_parts[0]
         if joint:
             own = euclidean(ascent)
         if norm == 0.0 and own == 0.0:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models.heads import LinearHead
+from attsvm.models.linear import linear_loss
 from attsvm.models.losses import Logistic, LogScale, Loss
 from attsvm.models.penalty import penalised
 from attsvm.models.sequences import Reading, Sequences
@@ -286,8 +287,13 @@ class Attention(nn.Module):
                 that normalise. Without it the gradients are the true ones.
         """
         sequences = self.sequences(data)
-        values = self.head(self.outputs(sequences, scale))
-        loss = self.objective(sequences.labels * values, scale, sequences.weights)
+        head = linear_head(self)
+        if head is None:
+            values = self.head(self.outputs(sequences, scale))
+            loss = self.objective(sequences.labels * values, scale, sequences.weights)
+        else:
+            moved = self.moved(sequences.queries, scale)
+            loss = linear_loss(moved, head.readout, head.has_intercept, sequences, self.objective, scale)
         if self.penalty:
             with torch.no_grad():  # the gradient of the penalty is already in that of the weights, at their scale
                 squares = torch.stack([(parameter**2).sum(dim=(-2, -1)) for parameter in self.weights.values()])

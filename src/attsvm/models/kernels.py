@@ -179,6 +179,28 @@ def loss_value(u: float, loss: int) -> float:
     return math.exp(-u) if loss == 1 else -u
 
 
+@kernel
+def nearest(e: FloatArray, tokens: FloatArray, winner: int) -> float:
+    """Largest relative logit of a token that is not zero: 0 unless a zero token wins, -inf when all tokens are zero."""
+    if tokens[winner].any():
+        return 0.0
+    near = -np.inf
+    for t in range(e.shape[0]):
+        if e[t] > near and tokens[t].any():
+            near = e[t]
+    return near
+
+
+@kernel
+def probabilities(e: FloatArray, near: float, Z: float, S: FloatArray) -> None:
+    """``S = exp(e - near) / Z`` where that is at most one; it holds ``exp(e)`` on entry. Beyond ``near`` there are only zero tokens."""
+    if near < 0.0:
+        for t in range(e.shape[0]):
+            S[t] = math.exp(min(e[t] - near, 0.0)) if near > -np.inf else 0.0
+    for t in range(e.shape[0]):
+        S[t] /= Z
+
+
 @contextmanager
 def threads_for(microseconds: float) -> Iterator[None]:
     """One thread for a parallel section that is too short to share: waiting for another core would cost more than it saves.

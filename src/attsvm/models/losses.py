@@ -20,13 +20,20 @@ class LogScale:
     """Logarithms, one per run, of the positive factors that were taken out of gradients in the last backward pass.
 
     ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of everything behind the softmax:
-    the true gradient of the head is ``exp(loss)`` times the stored one, that of the attention weights ``exp(weights)`` times.
-    ``penalty`` replaces the sum of the two where a penalty on the weights has a say in the factor.
+    the true gradient of the head is ``exp(head)`` times the stored one, that of the attention weights ``exp(weights)`` times.
+    ``penalty`` replaces the sum of the two where a penalty on the weights has a say in the factor, ``readout`` replaces ``loss`` for a
+    linear head, whose gradient may be far smaller where all sequences select a zero token.
     """
 
     loss: Tensor | None = None
     attention: Tensor | None = None
     penalty: Tensor | None = None
+    readout: Tensor | None = None
+
+    @property
+    def head(self) -> Tensor | None:
+        """Logarithm of what was taken out of the gradient of the head."""
+        return self.loss if self.readout is None else self.readout
 
     @property
     def data(self) -> Tensor:

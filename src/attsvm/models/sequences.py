@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -34,6 +35,16 @@ class Sequences:
     labels: Tensor
     mask: Tensor
     weights: Tensor | None = None
+
+    @cached_property
+    def arrays(self) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]:
+        """Keys, tokens, mask, labels and weights (empty for the plain mean) as a compiled pass takes them, with one axis of instances."""
+        n, q, T = self.mask.shape[-3:]
+        weights = self.labels.new_empty((0, n * q)) if self.weights is None else self.weights.reshape(-1, n * q)
+        return (
+            self.centred.reshape(-1, n, T, self.centred.shape[-1]).numpy(), self.tokens.reshape(-1, n, T, self.tokens.shape[-1]).numpy(),
+            self.mask.reshape(-1, n, q, T).numpy(), self.labels.reshape(-1, n * q).numpy(), weights.numpy(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,8 @@ class _Compiled(torch.autograd.Function):
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        passing: Any = (fused.forward, fused.forward_shared)[_worth_sharing(ctx.log_s.size, tokens.shape[-1])]
-        with _threads(passing is fused.forward_shared):
+        passing: Any = (fused.forward, fused.forward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        with threads_when(passing is fused.forward_shared):
             passing(
                 moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
                 outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
@@ -168,8 +168,8 @@ class _Compiled(torch.autograd.Function):
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        passing: Any = (fused.backward, fused.backward_shared)[_worth_sharing(ctx.log_s.size, tokens.shape[-1])]
-        with _threads(passing is fused.backward_shared):
+        passing: Any = (fused.backward, fused.backward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        with threads_when(passing is fused.backward_shared):
             passing(
                 grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
                 pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
@@ -179,12 +179,12 @@ class _Compiled(torch.autograd.Function):
         return pulled, None, None
 
 
-def _worth_sharing(logits: int, width: int) -> bool:
+def worth_sharing(logits: int, width: int) -> bool:
     """Whether one pass over this many logits takes more than about half a millisecond on one core."""
     return logits * (10.0 + 0.5 * width) > 5e5
 
 
-def _threads(shared: bool) -> AbstractContextManager[None]:
+def threads_when(shared: bool) -> AbstractContextManager[None]:
     """Around a shared pass torch's number of threads is kept; see :func:`attsvm.models.kernels.threads_for`."""
     if not shared:
         return nullcontext()

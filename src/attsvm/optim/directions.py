@@ -58,6 +58,10 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
     if p == INFINITY:
         return _sign(G)
     entries = G.flatten(1)
+    if p == 2.0 and G.device.type == "cpu" and not torch.compiler.is_compiling():
+        norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
+        if _squares_are_safe(norm):
+            return entries.div(norm).view_as(G)
     if p == 1.0:  # the first largest entry
         first = entries.abs().argmax(dim=1, keepdim=True)
         return torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
@@ -72,6 +76,15 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
     return torch.copysign(raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries).view_as(G)
+
+
+def _squares_are_safe(norm: Tensor) -> bool:
+    """Whether sums of squares of these norms kept all their digits: none overflowed, and what underflowed does not count."""
+    if norm.numel() == 0:
+        return False
+    info = torch.finfo(norm.dtype)
+    smallest, largest = torch.aminmax(norm)
+    return bool(smallest > info.tiny**0.5 / info.eps) and bool(largest < info.max**0.5)
 
 
 def _sign(G: Tensor) -> Tensor:

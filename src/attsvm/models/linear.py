@@ -1,0 +1,172 @@
+r"""Attention, a linear head and the loss as one operation: from moved queries to the loss of each run, and its gradients beside it.
+
+With :math:`g_{it}=\gamma_{i\alpha_i}-\gamma_{it}`, the score of the winner minus that of token t, and :math:`u_i` the margin,
+
+.. math::
+    -\frac{\partial L}{\partial a_{it}}=-w_i\,\ell'(u_i)\,s_{it}\Big(g_{it}-\sum_\tau s_{i\tau}g_{i\tau}\Big)\quad(t\ne\alpha_i),\qquad
+    -\nabla_vL=-\sum_iw_i\,\ell'(u_i)\,Y_i\sum_ts_{it}x_{it}.
+
+Both are sums of terms of any size. Each row keeps its largest probability and its slope as logarithms, and they meet only once the
+largest of the run is known: of the rivals with :math:`g_{it}\ne0` for the weights, of the tokens :math:`x_{it}\ne0` for the head. So the
+head's gradient survives when every sequence selects a zero token, as it does in joint training on data that hold one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from attsvm.models.losses import LogScale, Loss, PerRun
+from attsvm.models.sequences import Sequences
+from attsvm.models.softmax import by_sequence, query_logits, select, threads_when, worth_sharing
+
+if TYPE_CHECKING:
+    from attsvm.data import IntArray
+
+
+def linear_loss(
+    moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None = None
+) -> Tensor:
+    r""":math:`\sum_iw_i\,\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for the moved queries and the readout.
+
+    On the CPU in float64, and for losses that the kernels know, everything is one compiled pass.
+
+    Args:
+        moved: ``([runs,] N, d_k)``, row ``i`` being :math:`Wz_i`.
+        readout: ``([runs,] d_x, 1)``, or with an intercept ``([runs,] d_x + 1, 1)``.
+        has_intercept: whether the last entry of ``readout`` is the intercept.
+        sequences: what is attended to.
+        loss: loss of a margin.
+        scale: see :meth:`attsvm.models.Attention.loss`.
+
+    Returns:
+        ``([runs])``.
+    """
+    codes = _codes(loss) if moved.dtype == torch.float64 and moved.device.type == "cpu" else None
+    operation = _Torch if codes is None else _Compiled
+    losses: Tensor = operation.apply(moved, readout, has_intercept, sequences, loss if codes is None else codes, scale)  # type: ignore[no-untyped-call]
+    return losses
+
+
+def _codes(loss: Loss) -> IntArray | None:
+    """What the kernels call the loss of each run; None where they do not know one."""
+    members = loss.losses if isinstance(loss, PerRun) else [loss]
+    codes = np.array([member.code for member in members], dtype=np.int64)
+    return codes if codes.min() >= 0 else None
+
+
+class _Gradients(torch.autograd.Function):
+    """The forward pass leaves the gradients in ``ctx.gradients``, and the logarithms of their factors in ``ctx.factors``."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
+        if ctx.scale is not None:
+            ctx.scale.loss, ctx.scale.attention, ctx.scale.readout = ctx.factors
+        pulled, column = ctx.gradients
+        along = grad[..., None, None]
+        own = None if column is None else _unexpand(column * along, ctx)
+        return pulled * along, own, None, None, None, None
+
+
+def _unexpand(column: Tensor, ctx: Any) -> Tensor:
+    """The gradient of a head that all runs share is the sum over runs."""
+    return column.sum(dim=0) if column.ndim > int(ctx.readout_ndim) else column
+
+
+class _Compiled(_Gradients):
+    @staticmethod
+    def forward(
+        ctx: Any, moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, codes: IntArray, scale: LogScale | None
+    ) -> Tensor:
+        from attsvm.models import fused_loss  # and with it numba, which no other path needs
+
+        keys, tokens, mask, labels, weights = sequences.arrays
+        runs, front = moved.shape[0] if moved.ndim == 3 else 1, moved.shape[:-2]
+        rows, length = moved.shape[-2], readout.shape[-2]
+        joint = ctx.needs_input_grad[1]
+        pulled = torch.empty(moved.shape, dtype=torch.float64)
+        column = torch.empty((*front, length, 1) if joint else (runs, 0), dtype=torch.float64)
+        found = torch.empty((4, *front), dtype=torch.float64)
+        shared = worth_sharing(runs * rows * tokens.shape[-2], tokens.shape[-1])
+        passing: Any = fused_loss.loss_shared if shared else fused_loss.loss
+        with threads_when(shared):
+            passing(
+                moved.numpy().reshape(runs, rows, -1), keys, tokens, mask, labels, weights, readout.numpy().reshape(-1, length),
+                has_intercept, codes, scale is not None,
+                pulled.numpy().reshape(runs, rows, -1), column.numpy().reshape(runs, -1), found.numpy().reshape(4, runs),
+            )  # fmt: skip
+        losses, *ctx.factors = found
+        ctx.gradients, ctx.scale, ctx.readout_ndim = (pulled, column if joint else None), scale, readout.ndim
+        return losses
+
+
+class _Torch(_Gradients):
+    @staticmethod
+    def forward(
+        ctx: Any, moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None
+    ) -> Tensor:
+        tokens, weights = sequences.tokens, sequences.weights
+        selection = select(query_logits(moved, sequences), sequences.mask)
+        log_s, s, winner = selection.log_probability, selection.probability, selection.winner[..., None]
+        v, intercept = (readout[..., :-1, :], readout[..., -1:, 0]) if has_intercept else (readout, 0.0)
+        scores = by_sequence(sequences.labels[..., None], sequences) * (tokens @ v[..., None, :, :]).mT
+        scores = scores.expand(log_s.shape)
+        best = scores.gather(-1, winner)
+        g = best - scores
+        margins = _rows(best - (s * g).sum(dim=-1, keepdim=True)) + sequences.labels * intercept
+        value = loss.value(margins)
+        losses = value.mean(dim=-1) if weights is None else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
+        sign, log_slope = loss.slope(margins)
+        shares = margins.new_full((), 1.0 / margins.shape[-1]) if weights is None else weights
+        log_slope = log_slope.masked_fill(shares == 0, -torch.inf)
+        shares = shares * sign
+        untied = log_s.masked_fill(g == 0, -torch.inf)
+        top = untied.amax(dim=-1, keepdim=True)
+        first = g * torch.exp(untied - _finite(top))
+        factor, sizes = _meet(log_slope + _rows(top), scale)
+        b = by_sequence((shares * sizes)[..., None], sequences) * (s * first.sum(dim=-1, keepdim=True) - first)
+        b = b.scatter(-1, winner, 0.0)
+        b = b.scatter(-1, winner, -b.sum(dim=-1, keepdim=True))
+        slopes = log_slope.amax(dim=-1)
+        column, own = None, slopes
+        if ctx.needs_input_grad[1]:
+            column, own = _column(log_s, log_slope, shares * sequences.labels, tokens, has_intercept, scale)
+        ctx.factors = slopes, factor - _finite(slopes), own
+        ctx.gradients, ctx.scale, ctx.readout_ndim = ((b @ sequences.centred).flatten(-3, -2), column), scale, readout.ndim
+        return losses
+
+
+def _column(
+    log_s: Tensor, log_slope: Tensor, signs: Tensor, tokens: Tensor, has_intercept: bool, scale: LogScale | None
+) -> tuple[Tensor, Tensor]:
+    """The readout's gradient and the logarithm of what was taken out of it; an intercept sees a one in every token."""
+    if has_intercept:
+        factor, sizes = _meet(log_slope, scale)
+        outputs = (torch.exp(log_s) @ tokens).flatten(-3, -2)
+        outputs = torch.cat([outputs, torch.ones_like(outputs[..., :1])], dim=-1)
+    else:
+        present = log_s.masked_fill((tokens == 0).all(dim=-1)[..., None, :], -torch.inf)
+        top = present.amax(dim=-1, keepdim=True)
+        factor, sizes = _meet(log_slope + _rows(top), scale)
+        outputs = (torch.exp(present - _finite(top)) @ tokens).flatten(-3, -2)
+    return ((signs * sizes)[..., None] * outputs).sum(dim=-2)[..., None], factor
+
+
+def _meet(logs: Tensor, scale: LogScale | None) -> tuple[Tensor, Tensor]:
+    """The largest logarithm of a run, and the exponentials of all: divided by that of the largest when there is a ``scale``."""
+    largest = logs.amax(dim=-1)
+    return largest, torch.exp(logs if scale is None else logs - _finite(largest)[..., None])
+
+
+def _rows(values: Tensor) -> Tensor:
+    """``(..., N)`` from ``(..., n, q, 1)``."""
+    return values.flatten(-3)
+
+
+def _finite(logs: Tensor) -> Tensor:
+    return logs.clamp(min=torch.finfo(logs.dtype).min)

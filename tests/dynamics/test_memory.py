@@ -1,0 +1,26 @@
+"""What a run with records costs in memory, measured from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAMME = """
+import resource
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import LogSpaced, train
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+
+data, v = unit_sphere(6, 8, 10, seed=list(range(100)))
+model = Attention.cross(data, v)
+trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 2000, LogSpaced(50))
+assert trajectory.W.shape[1] == 100
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_hundred_runs_with_fifty_records_stay_below_a_gibibyte() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAMME], check=True, capture_output=True, text=True)
+    peak = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    assert peak < 2**30

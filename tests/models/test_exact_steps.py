@@ -1,0 +1,131 @@
+"""One normalised step of every form and head against the closed form written out in extended precision, at any saturation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from attsvm.data import AttentionData
+from attsvm.dynamics import LogSpaced, train
+from attsvm.models import Attention, LambdaHead, MLPHead
+from attsvm.optim import SteepestDescent
+
+
+def few_bits(array: np.ndarray, bits: int = 8) -> np.ndarray:
+    """Multiples of a power of two: products of such numbers are exact, so that logits are, and only the gradient is tested."""
+    return np.ldexp(np.rint(np.ldexp(array, bits)), -bits)
+
+
+RNG = np.random.default_rng(12)
+DATA = AttentionData(few_bits(RNG.standard_normal((3, 4, 3))), np.sign(RNG.standard_normal(3)), few_bits(RNG.standard_normal((3, 3))))
+LABELS = np.sign(RNG.standard_normal((3, 4)))
+V = RNG.standard_normal(3)
+HIDDEN = RNG.standard_normal((3, 5))
+KEYS = few_bits(RNG.standard_normal((2, 3)), 3)
+PROMPT = np.array([0.5, -2.0])
+HEADS: dict[str, Callable[[], object]] = {
+    "linear": lambda: V,
+    "lambda": lambda: LambdaHead(torch.tensor(V), 0.3),
+    "mlp": lambda: MLPHead(torch.tensor(HIDDEN)),
+}
+FORMS = ["W", "KQ", "p", "fixed", "sequence", "causal", "sequence KQ"]
+
+
+def build(form: str, head: object, size: float) -> Attention:
+    rng = np.random.default_rng(13)
+
+    def start(*shape: int) -> np.ndarray:
+        return few_bits(size * rng.standard_normal(shape), 6)
+
+    if form == "p":
+        return Attention.prompt(DATA, head, keys=KEYS, init=start(2))
+    if form == "fixed":
+        return Attention.prompt(DATA, head, prompt=PROMPT, init=start(2, 3))
+    options: dict[str, object] = {"intercept": None, "init": start(3, 3)}
+    if "KQ" in form:
+        pair = few_bits(size**0.5 * rng.standard_normal((3, 2)), 4), few_bits(size**0.5 * rng.standard_normal((3, 2)), 4)
+        options |= {"parameterization": "KQ", "inner": 2, "init": pair}
+    if form in ("W", "KQ"):
+        return Attention.cross(DATA, head, **options)
+    return Attention.sequence(DATA, LABELS, head, causal=form == "causal", **options)
+
+
+def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
+    """Tokens, keys, query and label of every attention output."""
+    if form in ("W", "KQ"):
+        return [(X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)]
+    if form in ("p", "fixed"):
+        maps = KEYS.T if form == "p" else np.eye(3)
+        return [(X, X @ maps, np.ones(1), y) for X, y in zip(DATA.tokens, DATA.labels, strict=True)]
+    rows = []
+    for X, labels in zip(DATA.tokens, LABELS, strict=True):
+        for j, label in enumerate(labels):
+            seen = X[: j + 1] if form == "causal" else X
+            rows.append((seen, seen, X[j], label))
+    return rows
+
+
+def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matrix]:
+    """h(o) and its gradient."""
+    v = mpmath.matrix(V.tolist())
+    if head == "mlp":
+        V1 = mpmath.matrix(HIDDEN.tolist())
+        before = V1.T * o
+        active = mpmath.matrix([1 if x > 0 else 0 for x in before])
+        return mpmath.fsum(x for x in before if x > 0), V1 * active
+    strength = mpmath.mpf(0.3) if head == "lambda" else mpmath.mpf(0)
+    return (v.T * o)[0] - strength * (o.T * o)[0], v - 2 * strength * o
+
+
+def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, np.ndarray]:
+    """Parameters after one step of length ``lr`` along each normalised gradient: section 6.1 with as many digits as it takes."""
+    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    combined = model.combined().detach().numpy()
+    rows = questions(form)
+    saturation = max(float(np.ptp(keys @ (combined @ z))) for _, keys, z, _ in rows)
+    with mpmath.workdps(40 + int(saturation)):  # cancellation loses twice the digits of the smallest probability
+        M = mpmath.matrix
+        P = {name: M(value.tolist()) for name, value in weights.items()}
+        W = P["K"] * P["Q"].T if "K" in P else P["W"].T * M(PROMPT.tolist()) if form == "fixed" else next(iter(P.values()))
+        G = mpmath.zeros(W.rows, W.cols)
+        for X, keys, z, y in rows:
+            x, k, q = M(X.tolist()), M(keys.tolist()), M(z.tolist())
+            a = k * (W * q)
+            e = [mpmath.exp(t - max(a)) for t in a]
+            s = M([t / mpmath.fsum(e) for t in e])
+            o = x.T * s
+            value, along = slopes_of_head(head, o)
+            gamma = float(y) * (x * along)
+            mean = (s.T * gamma)[0]
+            slope = -1 / (1 + mpmath.exp(float(y) * value))
+            b = M([p * (c - mean) for p, c in zip(s, gamma, strict=True)])
+            G += slope / len(rows) * (k.T * b) * q.T
+        gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else dict.fromkeys(P, G)
+        if form == "fixed":
+            gradients = {"W": M(PROMPT.tolist()) * G.T}
+        moved = {}
+        for name, gradient in gradients.items():
+            norm = mpmath.sqrt(mpmath.fsum(t * t for t in gradient))
+            step = P[name] - mpmath.mpf(lr) * gradient / norm
+            moved[name] = np.array([[float(t) for t in step[i, :]] for i in range(step.rows)])
+    return moved
+
+
+# The rectifier's kinks leave no first-order term to compare at saturation.
+CASES = [(form, head, size) for form in FORMS for head in HEADS for size in (1.0, 200.0) if head != "mlp" or size == 1.0]
+
+
+@pytest.mark.parametrize(("form", "head", "size"), CASES)
+def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
+    start = build(form, HEADS[head](), size)
+    expected = exact_step(start, form, head, 0.125)
+    for backend in ("auto", "autograd"):
+        model = build(form, HEADS[head](), size)
+        train(model, DATA, SteepestDescent(model.parameters(), lr=0.125), 1, LogSpaced(1), backend=backend)
+        for name, value in expected.items():
+            ours = model.weights[name].detach().numpy()
+            assert np.abs(ours - value).max() <= 1e-12 * max(1.0, np.abs(value).max()), (name, backend)
