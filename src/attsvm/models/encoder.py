@@ -31,7 +31,7 @@ class SelfAttention(nn.Module):
         self.dropout = dropout
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+        return x.reshape(*x.shape[:-1], self.heads, -1).transpose(-3, -2)
 
     def rows(self, x: Tensor) -> Tensor:
         """``(..., heads, T, T)``: the attention of every token, a row each, for tokens ``(..., T, width)``; rows sum to one."""
