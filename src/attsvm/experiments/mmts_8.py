@@ -40,7 +40,7 @@ class Parameters:
     large_seeds: int = 2
 
 
-QUICK = Parameters(images=("digits",), epochs=10, records=10, seeds=2)
+QUICK = Parameters(images=("digits",), epochs=8, records=8, seeds=2)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
