@@ -1,14 +1,20 @@
+import sys
+from pathlib import Path
+
 import attsvm
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "attsvm"
 author = "The attsvm developers"
 copyright = "the attsvm developers, Apache-2.0"
 version = release = attsvm.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "pictures"]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "attsvm"
+html_static_path = ["_static"]
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

@@ -69,7 +69,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the two labels, negative first.
         n_features_in_: features of a token.
-        weights_, selection_weights_: :class:`~attsvm.fitting.stage.Weights` after joint training and after selection.
+        weights_: :class:`~attsvm.fitting.stage.Weights` after joint training.
+        selection_weights_: the same after selection.
         solution_: the :class:`~attsvm.MarginSolution` of the selected tokens.
         status_, margin_: its status and margin.
         selected_tokens_: ``(n,)``, position of the selected token of every sequence given to :meth:`fit`.

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "Dataset": "base",
     "Encoded": "base",
+    "ImageSet": "image_sets",
     "Toy": "toys",
     "array": "arrays",
     "digits": "images",
     "huggingface_text": "huggingface",
+    "image_set": "image_sets",
     "instance": "catalogue",
     "load": "catalogue",
     "mlp_instance": "multi",
@@ -29,10 +31,12 @@ _HOME = {
 __all__ = [
     "Dataset",
     "Encoded",
+    "ImageSet",
     "Toy",
     "array",
     "digits",
     "huggingface_text",
+    "image_set",
     "instance",
     "load",
     "mlp_instance",
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text
     from attsvm.datasets.huggingface import huggingface_text
+    from attsvm.datasets.image_sets import ImageSet, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
     from attsvm.datasets.sphere import unit_sphere

@@ -1,6 +1,7 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
 from attsvm.models.attention import Attention
+from attsvm.models.encoder import VisionTransformer, soft_sparsity
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import Custom, Exponential, Linear, Logistic, LogScale, Loss, PerRun, logistic_loss
 from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
@@ -24,7 +25,9 @@ __all__ = [
     "PromptAttention",
     "Selection",
     "Sequences",
+    "VisionTransformer",
     "attend",
     "logistic_loss",
     "select",
+    "soft_sparsity",
 ]
