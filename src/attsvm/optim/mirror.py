@@ -54,7 +54,6 @@ class MirrorDescent(DescentOptimizer):
     mask, averaged weights) are noticed by their version counter, and the dual follows where they differ; see :meth:`resync_`.
 
     Sparse COO gradients touch their own entries alone and give the dense step there; they go without momentum and decay.
-    A step reads no value on the host; with ``lr`` a tensor on the device it can be captured in a CUDA graph.
 
     Args:
         params: parameters, named parameters, or groups of them.
@@ -76,6 +75,9 @@ class MirrorDescent(DescentOptimizer):
         foreach: multi-tensor calls.
         fused: one compiled kernel for the whole list: parameters and state of float32 or float64 on the CPU. By default it is taken
             where it applies and the list is long, ``foreach`` on accelerators, and a plain loop elsewhere.
+        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are;
+            the compiled kernel, ``schatten`` and sparse gradients are refused.
+        differentiable: not supported: the derivative of a power is infinite, or zero, at weights that are zero.
 
     Raises:
         InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does not apply; at :meth:`step`,
@@ -106,6 +108,8 @@ class MirrorDescent(DescentOptimizer):
         potential: str = "power",
         foreach: bool | None = None,
         fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         self._written: dict[Tensor, int] = {}
         settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
@@ -138,6 +142,8 @@ class MirrorDescent(DescentOptimizer):
             raise InputError("foreach and fused are both True; choose one")
         if group["normalize"] or group["potential"] != "power":
             refuse_flat(group["params"], f"normalize={group['normalize']!r} with potential={group['potential']!r}")
+        if group["capturable"] and group["potential"] == "schatten":
+            raise InputError("capturable is True with potential='schatten', whose singular values are found with the host; leave it False")
         for parameter in group["params"]:
             if group["potential"] == "schatten" and parameter.ndim < 2:
                 raise InputError(
@@ -186,6 +192,8 @@ class MirrorDescent(DescentOptimizer):
         for work in works:
             take_step(work.group, _map(work.group), work.weights, work.gradients, work.duals)
             work.write_back()
+
+    def _moved(self, moving: list[tuple[Any, ...]]) -> None:
         if not torch.compiler.is_compiling():
             for _, parameters, *_ in moving:
                 self._written.update((parameter, parameter._version) for parameter in parameters)
@@ -234,10 +242,16 @@ class _Work:
 
     def _gathered(self, weight: Tensor, gradient: Tensor, dual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         group = self.group
-        if group["momentum"] or group["weight_decay"] or group["normalize"] == "run" or group["potential"] == "schatten":
+        if (
+            group["momentum"]
+            or group["weight_decay"]
+            or group["normalize"] == "run"
+            or group["potential"] == "schatten"
+            or group["capturable"]
+        ):
             raise InputError(
-                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run' and "
-                "potential='schatten', or give a dense gradient"
+                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run', "
+                "potential='schatten' and capturable, or give a dense gradient"
             )
         entries = tuple(gradient.indices())
         rows = weight[entries]
