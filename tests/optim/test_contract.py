@@ -11,6 +11,7 @@ import copy
 import io
 import math
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -556,6 +557,40 @@ def test_a_capturable_step_reads_nothing_on_the_host(row: Row) -> None:
         feed(b, step)
         with NoReading():
             blind.step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.graph], ids=lambda row: row.name)
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_the_step_is_one_graph_where_it_can_be_captured(row: Row) -> None:
+    """Without a break, for a matrix and another one; what polar-express composes is a constant to the compiler."""
+    a, b = ([nn.Parameter(tensor((6, 4), index)) for index in range(2)] for _ in range(2))
+    graph, plain = row.make(a, lr=torch.tensor(0.1), capturable=True), row.make(b)
+    step = torch.compile(graph.step, fullgraph=True, backend="eager")
+    for number in range(2):
+        feed(a, number)
+        feed(b, number)
+        step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+@pytest.mark.slow  # a C++ compiler at work
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("name", ["sign", "lp 1.5, unnormalised", "mirror 1.5"])
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_the_step_compiles_to_machine_code(name: str) -> None:
+    row = next(row for row in TABLE if row.name == name)
+    a, b = ([nn.Parameter(tensor((6, 4), 0))] for _ in range(2))
+    compiled, plain = row.make(a, lr=torch.tensor(0.1)), row.make(b)
+    step = torch.compile(compiled.step, fullgraph=True)
+    for number in range(2):
+        feed(a, number)
+        feed(b, number)
+        step()
         plain.step()
     assert_near(row, a, b, slack=3)
 
