@@ -133,7 +133,7 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
 
 
 def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes, then rounded to ``dtype``."""
+    """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes; then ``dtype``."""
     largest = torch.maximum(X.amax(dim=(-2, -1), keepdim=True), -X.amin(dim=(-2, -1), keepdim=True))
     exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(X.dtype).tiny)))
     return torch.mul(X, torch.ldexp(torch.ones_like(largest), -exponent), out=torch.empty_like(X, dtype=dtype))
