@@ -35,7 +35,7 @@ class Heavy(DescentOptimizer):
     def _update(self, group, parameters, gradients, *states):
         (buffers,) = states
         if group["momentum"] == 0:
-            add_scaled(parameters, gradients, -scalar(group["lr"]))
+            add_scaled(parameters, gradients, -scalar(group, "lr"))
             return
         for parameter, gradient, buffer in zip(parameters, gradients, buffers, strict=True):
             buffer.mul_(group["momentum"]).add_(gradient)

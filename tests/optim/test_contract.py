@@ -11,6 +11,7 @@ import copy
 import io
 import math
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
@@ -68,10 +70,11 @@ TABLE = [
     Row("polar express", steepest(norm=Spectral(), polar="polar-express"), matrices_only=True, rounding=1000, graph=True),
     Row("rank one", steepest(norm=Nuclear()), matrices_only=True, rounding=300),
     Row("schatten 3", steepest(norm=Schatten(3), momentum=0.5), matrices_only=True, still_at_zero=False, rounding=300),
-    Row("mirror 2", mirror(p=2.0), scale_free=False, sparse=True),
-    Row("mirror 1.5", mirror(p=1.5), scale_free=False, sparse=True),
-    Row("mirror 3, momentum", mirror(p=3.0, momentum=0.9), scale_free=False, still_at_zero=False),
-    Row("mirror 1.5, normalised", mirror(p=1.5, normalize=True), sparse=True),
+    Row("mirror 2", mirror(p=2.0), scale_free=False, sparse=True, graph=True),
+    Row("mirror 1.5", mirror(p=1.5), scale_free=False, sparse=True, graph=True),
+    Row("mirror 3, momentum", mirror(p=3.0, momentum=0.9, weight_decay=0.1), scale_free=False, still_at_zero=False, graph=True),
+    Row("mirror 1.5, normalised", mirror(p=1.5, normalize=True), sparse=True, graph=True),
+    Row("mirror 1.5, no state", mirror(p=1.5, dual_state=False), scale_free=False, still_at_zero=False, sparse=True, graph=True),
 ]
 SHAPES = [(6, 4), (4, 6), (2, 4, 4), (6, 4), (0, 4)]
 VECTORS = [(5,), ()]
@@ -402,6 +405,39 @@ def test_grad_scaler(row: Row, dtype: torch.dtype) -> None:
     assert_near(row, a, b)
 
 
+def _scaled_steps(row: Row, overflows: int, by_hand: bool, **options: Any) -> list[nn.Parameter]:
+    params = parameters(row)
+    optimizer = row.make(params, **options)
+    assert optimizer._step_supports_amp_scaling
+    scaler = torch.amp.GradScaler("cpu", init_scale=1000.0, growth_interval=100)  # whose inverse rounds
+    for step in range(4):
+        feed(params, step)
+        for p in params:
+            p.grad.mul_(scaler.get_scale())
+        if step == overflows:
+            params[0].grad[0, 0] = math.inf
+        before = [p.detach().clone() for p in params]
+        scaler.scale(torch.zeros(()))
+        if by_hand:
+            scaler.unscale_(optimizer)
+        if not (by_hand and step == overflows):
+            optimizer.step() if by_hand else scaler.step(optimizer)
+        scaler.update()
+        assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True) if p.numel()) == (step == overflows)
+    return params
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.graph], ids=lambda row: row.name)
+@pytest.mark.parametrize("overflows", [0, 2])
+def test_the_scale_of_a_grad_scaler_is_taken_in_the_step(row: Row, overflows: int) -> None:
+    """To the bits of the scaler's own unscaling, with a step that must not happen as the first, when there is no state, and later."""
+    paths = [{"capturable": True, "foreach": True}, {"capturable": True, "foreach": False}]
+    for path in [*paths, {"fused": True}] if row.name.startswith("mirror") else paths:
+        taken, unscaled = (_scaled_steps(row, overflows, by_hand, lr=torch.tensor(0.1), **path) for by_hand in (False, True))
+        assert all(torch.equal(p, q) for p, q in zip(taken, unscaled, strict=True))
+    assert not row.make(parameters(row))._step_supports_amp_scaling  # on other paths the scaler does it all
+
+
 @every
 def test_hooks_and_zero_grad(row: Row) -> None:
     params = parameters(row)
@@ -423,6 +459,7 @@ REFUSED = [
     ({"lr": torch.ones(2)}, r"lr is a tensor of shape \(2,\)"),
     ({"momentum": -0.1}, r"momentum is -0\.1"),
     ({"weight_decay": -1}, "weight_decay is -1"),
+    ({"differentiable": True}, "differentiable is True"),
 ]
 
 
@@ -474,7 +511,8 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-COMPILED = ("gradient", "muon", "polar express", "mirror 1.5")  # each a code path of its own, half a second to compile
+ENTRYWISE = [row for row in TABLE if row.graph and row.name != "polar express"]
+COMPILED = ("muon", "mirror 1.5")  # each a code path of its own, seconds to compile
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, marks=[] if row.name in COMPILED else pytest.mark.slow, id=row.name) for row in TABLE])
@@ -485,6 +523,74 @@ def test_the_step_compiles(row: Row) -> None:
     compiled, plain = row.make(a), row.make(b)
     step = torch.compile(compiled.step, backend="eager")
     for number in range(3):
+        feed(a, number)
+        feed(b, number)
+        step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+class NoReading(TorchDispatchMode):
+    """Refuses what would make the host wait for the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name()
+        assert not any(word in name for word in ("_local_scalar_dense", "nonzero", "is_all_true", "masked_select", "equal.", "unique")), (
+            name
+        )
+        return func(*args, **(kwargs or {}))
+
+
+@every
+def test_a_capturable_step_reads_nothing_on_the_host(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    rate = torch.tensor(0.1)
+    if not row.graph:
+        if row.name != "muon":  # Newton-Schulz reads nothing either
+            with pytest.raises(InputError, match="capturable is True"):
+                row.make(a, lr=rate, capturable=True)
+        return
+    with pytest.raises(InputError, match=r"capturable is True with lr=0\.1"):
+        row.make(a, capturable=True)
+    blind, plain = row.make(a, lr=rate, capturable=True), row.make(b)
+    for step in range(3):
+        feed(a, step)
+        feed(b, step)
+        with NoReading():
+            blind.step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=[] if row.name == "lp 3, nesterov" else pytest.mark.slow, id=row.name) for row in ENTRYWISE]
+)
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_the_step_is_one_graph(row: Row) -> None:
+    """Without a break; half a second each, and the norms differ in little."""
+    a, b = ([nn.Parameter(tensor((6, 4), index)) for index in range(2)] for _ in range(2))
+    graph, plain = row.make(a, lr=torch.tensor(0.1), capturable=True), row.make(b)
+    step = torch.compile(graph.step, fullgraph=True, backend="eager")
+    for number in range(2):
+        feed(a, number)
+        feed(b, number)
+        step()
+        plain.step()
+    assert_near(row, a, b, slack=3)
+
+
+@pytest.mark.slow  # a C++ compiler at work
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("name", ["sign", "lp 1.5, unnormalised", "mirror 1.5"])
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_the_step_compiles_to_machine_code(name: str) -> None:
+    row = next(row for row in TABLE if row.name == name)
+    a, b = ([nn.Parameter(tensor((6, 4), 0))] for _ in range(2))
+    compiled, plain = row.make(a, lr=torch.tensor(0.1)), row.make(b)
+    step = torch.compile(compiled.step, fullgraph=True)
+    for number in range(2):
         feed(a, number)
         feed(b, number)
         step()

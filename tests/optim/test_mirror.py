@@ -132,6 +132,44 @@ def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
     assert ours[0]._version > version  # autograd sees the write
 
 
+@pytest.mark.parametrize("p", [1.2, 1.3, 1.5, 1.6, 1.75, 1.9, 2.5, 4.0, 7.0])
+def test_fused_powers_of_float32_are_within_two_units_in_the_last_place(p: float) -> None:
+    """Over all sizes that have a weight, of the power in float64; and what is zero, denormal or not finite is as it is there."""
+    duals = torch.exp(12 * torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).float()
+    special = torch.tensor([0.0, -0.0, 1e-41, -1e-41, 1e-45, math.inf, -math.inf, math.nan, torch.finfo(torch.float32).max, 1.0])
+    for values in (duals, -duals, special):
+        w = nn.Parameter(torch.ones_like(values))
+        optimizer = MirrorDescent([w], lr=1.0, p=p, fused=True)
+        w.grad = 1.0 - values  # a dual of one goes to the value
+        optimizer.step()
+        dual = optimizer.state[w]["dual"]
+        expected = (dual.double().abs() ** (1 / (p - 1))).copysign(dual.double())
+        kept = (expected.abs() > torch.finfo(torch.float32).tiny) & (expected.abs() < torch.finfo(torch.float32).max)
+        assert bool(((w.double() - expected).abs()[kept] <= 2 * torch.from_numpy(np.spacing(expected[kept].float().abs().numpy()))).all())
+        torch.testing.assert_close(w[~kept], expected[~kept].float(), rtol=0, atol=2 * torch.finfo(torch.float32).tiny, equal_nan=True)
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 1.75, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_fused_step_without_a_dual_is_the_loop_without_a_dual(p: float, dtype: torch.dtype) -> None:
+    settings = {"lr": 0.01, "p": p, "weight_decay": 0.1, "dual_state": False}
+    ours, theirs = [parameter(70, 50, dtype=dtype) for _ in range(2)]
+    assert not trained(ours, steps=3, fused=True, **settings).state
+    trained(theirs, steps=3, foreach=False, **settings)
+    # two units in a dual are 2 / (p - 1) in its weight, and as many again in each of three steps
+    torch.testing.assert_close(
+        ours, theirs, rtol=3 * (2 + 2 / (p - 1)) * torch.finfo(dtype).eps, atol=3e-7 if dtype == torch.float32 else 1e-15
+    )
+
+
+def test_fused_refuses_what_the_kernel_cannot_walk_through() -> None:
+    w = nn.Parameter(parameter(6, 8).detach()[:, ::2])
+    with pytest.raises(InputError, match="not contiguous"):
+        MirrorDescent([w], fused=True)
+    with pytest.raises(InputError, match=r"with a state of torch\.float64"):
+        MirrorDescent([parameter(3, dtype=torch.float32)], fused=True, state_dtype=torch.float64)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("p", [1.1, 1.75, 3.0])
 def test_zero_gradients_change_nothing_after_the_first_write(p: float, dtype: torch.dtype) -> None:

@@ -25,6 +25,7 @@ def test_float32_norms_at_every_scale_and_length(q):
     # Sums of blocks: the error does not grow with the length, as it does (to 1e-3) in torch.linalg.vector_norm.
     tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)) * scale for size, scale in ((7, 1e-30), (300_001, 1e30))]
     for tensor, found in zip(tensors, norms(tensors, q), strict=True):
+        assert found.shape == ()
         assert float(found) == pytest.approx(exact(tensor, q), rel=1e-6)
 
 

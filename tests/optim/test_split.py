@@ -158,3 +158,10 @@ def test_refusals_name_what_was_looked_for():
         split_params(mlp, roles=("keys",))
     with pytest.raises(InputError, match="blocks is 'head'"):
         split_params(mlp, blocks="head")
+
+
+def test_convolution_kernels_stay_in_the_rest_unless_named():
+    model = nn.Module()
+    model.attention = nn.ModuleDict({"to_q": nn.Conv2d(4, 4, 3), "to_k": nn.Linear(4, 4)})
+    assert [matrix.name for matrix in split_params(model).matrices] == ["attention.to_k.weight"]
+    assert len(split_params(model, select="weight").matrices) == 2

@@ -345,8 +345,8 @@ def test_refuses_blocks_that_do_not_divide_and_graphs_of_decompositions() -> Non
             SteepestDescent([parameter(6, 4)], lr=0.1, blocks=blocks, blocks_axis=axis)
     for settings in ({"norm": Spectral()}, {"norm": Nuclear(), "polar": "polar-express"}):
         with pytest.raises(InputError, match="capturable is True"):
-            SteepestDescent([parameter(6, 4)], lr=0.1, capturable=True, **settings)
-    SteepestDescent([parameter(6, 4)], lr=0.1, capturable=True, norm=Spectral(), polar="polar-express")
+            SteepestDescent([parameter(6, 4)], lr=torch.tensor(0.1), capturable=True, **settings)
+    SteepestDescent([parameter(6, 4)], lr=torch.tensor(0.1), capturable=True, norm=Spectral(), polar="polar-express")
     with pytest.raises(InputError, match="two groups have step_size='polyak'"):
         SteepestDescent([{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak")
 

@@ -33,9 +33,9 @@ class Net(nn.Module):
         return self.last(torch.tanh(self.wide(out))).mean(dim=1)
 
 
-def matrices_only(net, **settings):
+def matrices_only(net, kind=SteepestDescent, **settings):
     split = split_params(net, select=lambda name, tensor: tensor.ndim > 1)
-    return CombinedOptimizer([SteepestDescent(split.attention, **settings), torch.optim.SGD(split.rest, lr=0.01)])
+    return CombinedOptimizer([kind(split.attention, **settings), torch.optim.SGD(split.rest, lr=0.01)])
 
 
 OPTIMIZERS = {
@@ -47,6 +47,10 @@ OPTIMIZERS = {
         for normalize in (None, "tensor", "global")
     },
     "mirror with momentum and decay": lambda net: MirrorDescent(net.parameters(), p=1.5, lr=0.01, momentum=0.9, weight_decay=0.01),
+    "mirror schatten": lambda net: matrices_only(net, MirrorDescent, lr=0.002, p=1.5, potential="schatten", momentum=0.5),
+    "mirror schatten normalize=tensor": lambda net: matrices_only(
+        net, MirrorDescent, lr=0.002, p=3, potential="schatten", normalize="tensor", dual_state=False
+    ),
     "steepest fro": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Frobenius()),
     "steepest sign": lambda net: SteepestDescent(net.parameters(), lr=0.002, norm=Lp(float("inf")), momentum=0.9),
     "steepest l3": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(3)),
@@ -83,7 +87,7 @@ class Fleet(nn.ModuleDict):
 
 def dtype(name):
     """Singular vectors of nearly singular gradients amplify roundings; float64 keeps those away from what is compared."""
-    return torch.float64 if name in ("steepest spectral", "steepest schatten", "steepest nuclear") else torch.float32
+    return torch.float64 if any(word in name for word in ("spectral", "schatten", "nuclear")) else torch.float32
 
 
 def train(fleet, optimizers, steps, rows=slice(None)):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
+from attsvm.optim.scaling import unless_overflowed, unscale_
 
 TensorList = list[Tensor]
 StateList = list[Tensor | None]
@@ -24,7 +25,11 @@ class DescentOptimizer(Optimizer):
     gradient, refusals, groups, checkpoints that keep the precision of the state, pickling.
 
     Hyper-parameters live in ``param_groups`` alone and are read at every step, so schedulers, per-group values and loaded
-    checkpoints are seen. The step reads no tensor on the host, unless that is free.
+    checkpoints are seen. The step reads no tensor on the host unless that is free, and none at all in a group with ``capturable``.
+
+    Where every group is ``fused`` or ``capturable``, a ``GradScaler`` hands its scale and what it found to the step, as it does to torch's
+    fused optimisers: an overflow skips the step, and on an accelerator nobody waits to learn of it. There the step keeps a copy of what
+    it moves, for its duration.
 
     Args:
         params: parameters, named parameters, or groups of them.
@@ -63,6 +68,13 @@ class DescentOptimizer(Optimizer):
         for arguments in moving:
             self._update(*arguments)
 
+    def _moved(self, moving: list[tuple[Any, ...]]) -> None:
+        """Called at the end of a step, when nothing is written any more."""
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:  # the name under which a GradScaler asks
+        return all(group.get("fused") or group.get("capturable") for group in self.param_groups)
+
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
@@ -86,6 +98,11 @@ class DescentOptimizer(Optimizer):
                 loss = closure()
             if loss is None:
                 raise InputError(f"the closure given to {type(self).__name__}.step returned None; return the loss from it")
+        overflow, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)  # there only while a GradScaler steps
+        if overflow is not None and all(reads_host(group, overflow) for group in self.param_groups):
+            if float(overflow):
+                return loss
+            overflow = None
         moving: list[tuple[Any, ...]] = []
         for group in self.param_groups:
             parameters: TensorList = []
@@ -94,8 +111,26 @@ class DescentOptimizer(Optimizer):
             self._init_group(group, parameters, gradients, *states)
             if parameters:
                 moving.append((group, parameters, gradients, *states))
-        self._update_groups(moving)
+                if scale is not None:
+                    unscale_(gradients, scale)
+        if overflow is None:
+            self._update_groups(moving)
+        else:
+            written = [tensor for _, parameters, _, *states in moving for column in (parameters, *states) for tensor in column]
+            known = [tensor for tensor in written if tensor is not None]
+            unless_overflowed(overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving))
+        self._moved(moving)
         return loss
+
+    def _born(self, moving: list[tuple[Any, ...]]) -> TensorList:
+        """The state that the step has made and :meth:`_new_state` has not."""
+        return [
+            self.state[parameter][name]
+            for _, parameters, _, *states in moving
+            for name, column in zip(self.state_names, states, strict=True)
+            for parameter, before in zip(parameters, column, strict=True)
+            if before is None and name in self.state.get(parameter, {})
+        ]
 
     def _init_group(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
         """Gather what takes part in this step. ``torch.compile`` runs the method of this name outside its graph."""
@@ -123,6 +158,12 @@ class DescentOptimizer(Optimizer):
         super().add_param_group(param_group)
         try:
             check_lr(param_group["lr"])
+            _check_capturable(param_group)
+            if param_group.get("differentiable"):
+                raise InputError(
+                    f"differentiable is True, but a step of {type(self).__name__} has no useful derivative where weights or gradients "
+                    "are zero; leave it False"
+                )
             for parameter in param_group["params"]:
                 if parameter.is_complex():
                     raise InputError(
@@ -173,13 +214,33 @@ def check_lr(lr: Any) -> None:
         raise InputError(f"lr is {lr!r}; give a positive finite step length")
 
 
-def scalar(value: float | Tensor) -> float | Tensor:
-    """``value`` as a number where reading it costs nothing, otherwise (on an accelerator, under ``torch.compile``) as a 0-d tensor."""
+def _check_capturable(group: dict[str, Any]) -> None:
+    """A graph replays what it saw: a number would stay what it was, and a tensor elsewhere would be read through the host."""
+    if not group.get("capturable"):
+        return
+    lr = group["lr"]
+    if not isinstance(lr, Tensor):
+        raise InputError(f"capturable is True with lr={lr!r}, which a graph would never see change; give a tensor of one number")
+    for parameter in group["params"]:
+        if parameter.device != lr.device:
+            raise InputError(
+                f"capturable is True with lr on {lr.device} and a parameter on {parameter.device}; put lr where the parameters are"
+            )
+    if group.get("fused"):
+        raise InputError("capturable and fused are both True, and the compiled kernel is the CPU's, which has no graphs; choose one")
+
+
+def reads_host(group: dict[str, Any], value: Tensor) -> bool:
+    """Whether the step of this group may read the tensor on the host, because that is free."""
+    return not (group.get("capturable") or torch.compiler.is_compiling() or value.device.type != "cpu")
+
+
+def scalar(group: dict[str, Any], name: str) -> float | Tensor:
+    """A hyper-parameter as a number where :func:`reads_host` allows, otherwise as a 0-d tensor."""
+    value: float | Tensor = group[name]
     if not isinstance(value, Tensor):
         return value
-    if torch.compiler.is_compiling() or value.device.type != "cpu":
-        return value.reshape(())
-    return float(value)
+    return float(value) if reads_host(group, value) else value.reshape(())
 
 
 def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tensor) -> None:

@@ -6,6 +6,8 @@ one forward pass per measurement. Nothing is inferred about data that was not gi
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,15 +121,14 @@ def lightning_callback(probe: SelectionProbe, every: int = 100) -> Any:
         MissingExtraError: lightning is not installed.
     """
     _check_every(every)
-    try:
-        from lightning import Callback
-    except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError as error:
-            raise MissingExtraError("logging from a Lightning trainer", "lightning", "lightning") from error
+    callback: Any = None
+    for package in ("lightning", "pytorch_lightning"):  # the second is the older name of the first
+        with contextlib.suppress(ImportError):
+            callback = callback or importlib.import_module(package).Callback
+    if callback is None:
+        raise MissingExtraError("logging from a Lightning trainer", "lightning", "lightning")
 
-    class LogSelection(Callback):  # type: ignore[misc]
+    class LogSelection(callback):  # type: ignore[misc]
         last = 0  # a step may take several batches
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:

@@ -1,10 +1,12 @@
 r"""One compiled pass over a list of parameters on the CPU: :math:`y\leftarrow\rho y-\eta g`, :math:`w=\mathrm{sp}(y,r)`.
 
-Reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per number. The tensors are handed over as
-addresses, cut into blocks of equal size, so that many small ones cost no more than one large one.
+Reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per number. Without a dual iterate it is
+made from the weight, block by block, and never leaves the cache. The tensors are handed over as addresses, cut into blocks of equal
+size, so that many small ones cost no more than one large one.
 
-Powers of float32 are computed in float64, as :math:`2^{r\log_2|y|}` with polynomials that the compiler turns into vector
-instructions, and are rounded once.
+Powers that are neither products nor square roots are :math:`2^{r\log_2|y|}`, with polynomials that the compiler turns into vector
+instructions: in float32 for exponents below two (within two units in the last place), in float64 and rounded once above, where float32
+would lose more.
 """
 
 from __future__ import annotations
@@ -23,15 +25,30 @@ from attsvm.jit import fusing_kernel, parallel_fusing_kernel
 
 FloatArray = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
+Power = tuple[int, float, float]
 
-BLOCK = 1 << 14  # numbers: three blocks of float32 stay in the second cache
+BLOCK = 1 << 11  # numbers: three blocks of float32 stay in the first cache
 
 _SQRT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
 _MANTISSA = 52
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52: added and taken away, it rounds to a whole number
 _LOG2_E = 1.4426950408889634
 
-PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT10, ROOT2, ROOT4, POWER = range(8)
+PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT5, PRODUCT10, ROOT2, ROOT4, POWER = range(9)
+
+_SQRT_HALF32 = np.int32(0x3F3504F3)
+_MANTISSA32 = np.int32(23)
+_TOP = np.int32(-(1 << 23))  # sign and exponent of a float32
+_SMALLEST32, _RANGE32 = np.uint32(1 << 23), np.uint32(0x7F000000)  # bits of the smallest normal number; how many more are finite
+_ONE32, _ROUNDER32 = np.float32(1.0), np.float32(12582912.0)
+_SPLIT = 4096  # a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
+# log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], and (2^z - 1) / z on [-0.55, 0.55], interpolated at Chebyshev's points
+_LOG2: Any = tuple(
+    map(np.float32, (1.442695, -0.72134745, 0.48091075, -0.36069328, 0.28790325, -0.23916988, 0.21607822, -0.20586188, 0.12310968))
+)
+_EXP2: Any = tuple(map(np.float32, (0.6931472, 0.2402265, 0.05550332, 0.009618061, 0.0013402925, 0.00015463604)))
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = _LOG2
+_E0, _E1, _E2, _E3, _E4, _E5 = _EXP2
 
 
 def _reinterpreting(source: Any, target: Any, instruction: str) -> Any:
@@ -49,6 +66,8 @@ def _reinterpreting(source: Any, target: Any, instruction: str) -> Any:
 
 _bits = _reinterpreting(types.float64, types.int64, "bitcast")
 _number = _reinterpreting(types.int64, types.float64, "bitcast")
+_bits32 = _reinterpreting(types.float32, types.int32, "bitcast")
+_number32 = _reinterpreting(types.int32, types.float32, "bitcast")
 _float32_at = _reinterpreting(types.int64, types.CPointer(types.float32), "inttoptr")  # type: ignore[no-untyped-call]
 _float64_at = _reinterpreting(types.int64, types.CPointer(types.float64), "inttoptr")  # type: ignore[no-untyped-call]
 
@@ -89,6 +108,7 @@ def _power(size: float, r: float) -> float:
 
 @fusing_kernel
 def _map(y: FloatArray, w: FloatArray, kind: int) -> None:
+    """Products and square roots."""
     if kind == PRODUCT1:
         for i in range(y.size):
             w[i] = y[i]
@@ -102,6 +122,11 @@ def _map(y: FloatArray, w: FloatArray, kind: int) -> None:
         for i in range(y.size):
             square = y[i] * y[i]
             w[i] = math.copysign(square * square, y[i])
+    elif kind == PRODUCT5:
+        for i in range(y.size):
+            wide = np.float64(y[i])  # or two roundings in float32 too many
+            square = wide * wide
+            w[i] = square * square * wide
     elif kind == PRODUCT10:
         for i in range(y.size):
             square = y[i] * y[i]
@@ -115,6 +140,73 @@ def _map(y: FloatArray, w: FloatArray, kind: int) -> None:
             w[i] = math.copysign(math.sqrt(math.sqrt(abs(y[i]))), y[i])
 
 
+@fusing_kernel
+def _root(size: Any, r: Any, high: Any, low: Any) -> Any:
+    """``size ** r`` of a normal float32, ``0 < r < 1``, ``r = high + low``: what is whole in the exponent never meets a rounding."""
+    bits = _bits32(size)
+    above = (bits - _SQRT_HALF32) & _TOP
+    f = _number32(np.int32(bits - above)) - _ONE32
+    exponent = np.float32(np.int32(above) >> _MANTISSA32)
+    t = _L8
+    t = t * f + _L7
+    t = t * f + _L6
+    t = t * f + _L5
+    t = t * f + _L4
+    t = t * f + _L3
+    t = t * f + _L2
+    t = t * f + _L1
+    t = t * f + _L0
+    v = (r * f) * t
+    shifted = (exponent * high + v) + _ROUNDER32
+    z = (exponent * high - (shifted - _ROUNDER32)) + (exponent * low + v)
+    e = _E5
+    e = e * z + _E4
+    e = e * z + _E3
+    e = e * z + _E2
+    e = e * z + _E1
+    e = e * z + _E0
+    e = e * z + _ONE32
+    return _number32(np.int32(_bits32(e) + (_bits32(shifted) << _MANTISSA32)))
+
+
+@fusing_kernel
+def _special(number: Any) -> Any:
+    """Whether a float32 is zero, denormal, infinite or NaN: what :func:`_root` cannot take."""
+    return (np.uint32(_bits32(abs(number))) - _SMALLEST32) >= _RANGE32
+
+
+@fusing_kernel
+def _image32(y: FloatArray, w: FloatArray, special: int, kind: int, whole: float, rest: float) -> None:
+    """``w = sp(y, whole + rest)``; ``special`` counts the numbers of ``y`` that are :func:`_special`."""
+    if kind != POWER:
+        _map(y, w, kind)
+        return
+    if special > 0 or whole > 1.0:
+        r = whole + rest
+        for i in range(y.size):
+            w[i] = math.copysign(np.float32(_power(np.float64(abs(y[i])), r)), y[i])
+        return
+    leading = math.floor(rest * _SPLIT + 0.5) / _SPLIT
+    r32, high, low = np.float32(rest), np.float32(leading), np.float32(rest - leading)
+    if whole == 1.0:
+        for i in range(y.size):
+            w[i] = _root(abs(y[i]), r32, high, low) * y[i]
+    else:
+        for i in range(y.size):
+            w[i] = math.copysign(_root(abs(y[i]), r32, high, low), y[i])
+
+
+@fusing_kernel
+def _image64(y: FloatArray, w: FloatArray, kind: int, whole: float, rest: float) -> None:
+    """``w = sp(y, whole + rest)``."""
+    if kind != POWER:
+        _map(y, w, kind)
+        return
+    for i in range(y.size):
+        size = abs(y[i])
+        w[i] = math.copysign((size**whole if whole > 0.0 else 1.0) * (size**rest if rest > 0.0 else 1.0), y[i])
+
+
 @parallel_fusing_kernel
 def step32(
     g_at: IntArray,
@@ -125,41 +217,47 @@ def step32(
     owners: IntArray,
     rho: float,
     eta: float,
-    kind: int,
-    r: float,
+    inverse: Power,
+    forward: Power,
 ) -> None:  # pragma: no cover - compiled
     """One step of float32 tensors.
 
     Args:
         g_at: addresses of the gradients.
-        y_at: of the dual iterates.
+        y_at: of the dual iterates, zero where a tensor keeps none.
         w_at: of the weights.
         sizes: how many numbers each of these has.
         starts: for every block, the number at which it starts in its tensor.
         owners: for every block, its tensor.
         rho: factor of the dual iterate.
         eta: step length.
-        kind: how the power is computed.
-        r: its exponent, for ``POWER``.
+        inverse: the power that takes the dual iterate to the weight: how it is computed, and its exponent, whole and rest.
+        forward: the power that takes the weight to the dual iterate.
     """
     for block in numba.prange(starts.size):
         k = owners[block]
         first = starts[block]
         count = min(BLOCK, sizes[k] - first)
         g = carray(_float32_at(g_at[k] + 4 * first), (count,))
-        y = carray(_float32_at(y_at[k] + 4 * first), (count,))
         w = carray(_float32_at(w_at[k] + 4 * first), (count,))
+        if y_at[k] == 0:
+            y = np.empty(count, np.float32)
+            special = 0
+            for i in range(count):
+                special += _special(w[i])
+            _image32(w, y, special, forward[0], forward[1], forward[2])
+        else:
+            y = carray(_float32_at(y_at[k] + 4 * first), (count,))
         keep, step = np.float32(rho), np.float32(eta)
         if keep != 1.0:  # a loop of its own, so that the product rounds as it does in torch
             for i in range(count):
                 y[i] *= keep
+        special = 0
         for i in range(count):
-            y[i] -= step * g[i]
-        if kind == POWER:
-            for i in range(count):
-                w[i] = math.copysign(np.float32(_power(np.float64(abs(y[i])), r)), y[i])
-        else:
-            _map(y, w, kind)
+            moved = y[i] - step * g[i]
+            y[i] = moved
+            special += _special(moved)
+        _image32(y, w, special, inverse[0], inverse[1], inverse[2])
 
 
 @parallel_fusing_kernel
@@ -172,26 +270,24 @@ def step64(
     owners: IntArray,
     rho: float,
     eta: float,
-    kind: int,
-    whole: float,
-    rest: float,
+    inverse: Power,
+    forward: Power,
 ) -> None:  # pragma: no cover - compiled
-    """One step of float64 tensors, as :func:`step32`; the exponent is ``whole + rest``."""
+    """One step of float64 tensors, as :func:`step32`."""
     for block in numba.prange(starts.size):
         k = owners[block]
         first = starts[block]
         count = min(BLOCK, sizes[k] - first)
         g = carray(_float64_at(g_at[k] + 8 * first), (count,))
-        y = carray(_float64_at(y_at[k] + 8 * first), (count,))
         w = carray(_float64_at(w_at[k] + 8 * first), (count,))
+        if y_at[k] == 0:
+            y = np.empty(count, np.float64)
+            _image64(w, y, forward[0], forward[1], forward[2])
+        else:
+            y = carray(_float64_at(y_at[k] + 8 * first), (count,))
         if rho != 1.0:
             for i in range(count):
                 y[i] *= rho
         for i in range(count):
             y[i] -= eta * g[i]
-        if kind == POWER:
-            for i in range(count):
-                size = abs(y[i])
-                w[i] = math.copysign((size**whole if whole > 0.0 else 1.0) * (size**rest if rest > 0.0 else 1.0), y[i])
-        else:
-            _map(y, w, kind)
+        _image64(y, w, inverse[0], inverse[1], inverse[2])

@@ -14,7 +14,7 @@ from attsvm.errors import InputError
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList
 from attsvm.optim.mirror_maps import MAPS, PowerMap
 from attsvm.optim.mirror_step import fused_obstacle, take_step
-from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, refuse_flat
+from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, part, refuse_flat, whole
 
 _DECAYS = ("dual", "primal", "l2")
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
@@ -54,7 +54,6 @@ class MirrorDescent(DescentOptimizer):
     mask, averaged weights) are noticed by their version counter, and the dual follows where they differ; see :meth:`resync_`.
 
     Sparse COO gradients touch their own entries alone and give the dense step there; they go without momentum and decay.
-    A step reads no value on the host; with ``lr`` a tensor on the device it can be captured in a CUDA graph.
 
     Args:
         params: parameters, named parameters, or groups of them.
@@ -74,8 +73,12 @@ class MirrorDescent(DescentOptimizer):
         maximize: ascend.
         potential: ``power``, or ``schatten`` for :math:`\frac1p\sum_i\sigma_i^p` of the singular values of the last two axes.
         foreach: multi-tensor calls.
-        fused: one compiled kernel for the whole list: parameters and state of float32 or float64 on the CPU. By default it is taken
+        fused: one compiled kernel for the whole list, with or without a dual: contiguous float32 or float64 parameters on the CPU, with
+            a state of the same precision. By default it is taken
             where it applies and the list is long, ``foreach`` on accelerators, and a plain loop elsewhere.
+        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are;
+            the compiled kernel, ``schatten`` and sparse gradients are refused.
+        differentiable: not supported: the derivative of a power is infinite, or zero, at weights that are zero.
 
     Raises:
         InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does not apply; at :meth:`step`,
@@ -106,6 +109,8 @@ class MirrorDescent(DescentOptimizer):
         potential: str = "power",
         foreach: bool | None = None,
         fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         self._written: dict[Tensor, int] = {}
         settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
@@ -138,12 +143,16 @@ class MirrorDescent(DescentOptimizer):
             raise InputError("foreach and fused are both True; choose one")
         if group["normalize"] or group["potential"] != "power":
             refuse_flat(group["params"], f"normalize={group['normalize']!r} with potential={group['potential']!r}")
+        if group["capturable"] and group["potential"] == "schatten":
+            raise InputError("capturable is True with potential='schatten', whose singular values are found with the host; leave it False")
         for parameter in group["params"]:
             if group["potential"] == "schatten" and parameter.ndim < 2:
                 raise InputError(
                     f"a parameter of shape {tuple(parameter.shape)} has no singular values; give it a group with potential='power'"
                 )
             obstacle = fused_obstacle(parameter) if group["fused"] else None
+            if group["fused"] and obstacle is None and _state_dtype(group, parameter) != parameter.dtype:
+                obstacle = f"is {parameter.dtype}, with a state of {_state_dtype(group, parameter)}"
             if obstacle is not None:
                 raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
         group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
@@ -164,28 +173,32 @@ class MirrorDescent(DescentOptimizer):
             group["dual_p"] = group["p"]
             for other in group["params"]:
                 self.state.get(other, {}).pop("dual", None)
-        if group["potential"] == "schatten" and is_sharded(parameter):
-            raise InputError(f"a parameter of shape {tuple(parameter.shape)} is sharded and has its singular values nowhere; use 'power'")
         if not _keeps_dual(group, parameter):
             known.pop("dual", None)
             return {}
-        potential, weight, dual = _map(group), local(parameter.detach()), known.get("dual")
+        potential, dual = _map(group), known.get("dual")
+        gather = whole if group["potential"] == "schatten" else local
+        weight = gather(parameter.detach())
         if dual is None:
-            return {"dual": like(potential.mirror(weight.to(_state_dtype(group, parameter))), parameter)}
+            return {"dual": like(_part(potential.mirror(weight.to(_state_dtype(group, parameter))), parameter, group), parameter)}
         if self._written.get(parameter) != parameter._version:
-            dual = local(dual)
-            kept = potential.agreement(weight, potential.image(dual).to(weight.dtype))
-            dual.copy_(torch.where(kept, dual, potential.mirror(weight.to(dual.dtype))))
+            mine = gather(dual)
+            kept = potential.agreement(weight, potential.image(mine).to(weight.dtype))
+            local(dual).copy_(_part(torch.where(kept, mine, potential.mirror(weight.to(mine.dtype))), parameter, group))
         return {}
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
         works = [_Work(*arguments[:-1]) for arguments in moving]
         for work, (group, parameters, _, _, buffers) in zip(works, moving, strict=True):
             self._directions(group, parameters, work, buffers)
+            if group["potential"] == "schatten":
+                work.gather()
         _normalize(works)
         for work in works:
             take_step(work.group, _map(work.group), work.weights, work.gradients, work.duals)
             work.write_back()
+
+    def _moved(self, moving: list[tuple[Any, ...]]) -> None:
         if not torch.compiler.is_compiling():
             for _, parameters, *_ in moving:
                 self._written.update((parameter, parameter._version) for parameter in parameters)
@@ -222,6 +235,7 @@ class _Work:
         self.duals: StateList = []
         self._parameters = parameters
         self._targets: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []
+        self._shards: list[tuple[Tensor, Tensor, Tensor]] = []
         for parameter, gradient, dual in zip(parameters, gradients, duals, strict=True):
             weight, mine = local(parameter), None if dual is None else local(dual)
             if gradient.is_sparse:
@@ -234,10 +248,16 @@ class _Work:
 
     def _gathered(self, weight: Tensor, gradient: Tensor, dual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         group = self.group
-        if group["momentum"] or group["weight_decay"] or group["normalize"] == "run" or group["potential"] == "schatten":
+        if (
+            group["momentum"]
+            or group["weight_decay"]
+            or group["normalize"] == "run"
+            or group["potential"] == "schatten"
+            or group["capturable"]
+        ):
             raise InputError(
-                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run' and "
-                "potential='schatten', or give a dense gradient"
+                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run', "
+                "potential='schatten' and capturable, or give a dense gradient"
             )
         entries = tuple(gradient.indices())
         rows = weight[entries]
@@ -248,9 +268,22 @@ class _Work:
         self._targets.append((dual, entries, images))
         return rows, gradient.values(), images
 
+    def gather(self) -> None:
+        """Bring shards together, for what needs whole matrices: every process takes the same step and keeps its part."""
+        for index, parameter in enumerate(self._parameters):
+            if not is_sharded(parameter):
+                continue
+            self.gradients[index] = whole(like(self.gradients[index], parameter))
+            for column in (self.weights, self.duals):
+                mine = column[index]
+                if mine is not None:
+                    gathered = whole(like(mine, parameter))
+                    self._shards.append((mine, gathered, parameter))
+                    column[index] = gathered
+
     def placed(self) -> TensorList:
         """The directions, placed like their parameters, so that norms are those of whole parameters."""
-        if self._targets:
+        if self._targets or self._shards:
             return self.gradients
         return [like(g, w) for g, w in zip(self.gradients, self._parameters, strict=True)]
 
@@ -261,7 +294,9 @@ class _Work:
         self.gradients = [g / d.to(g.dtype) for g, d in zip(self.gradients, divisors, strict=True)]
 
     def write_back(self) -> None:
-        """Put gathered entries where they came from."""
+        """Put gathered entries, and this process's part of gathered shards, where they came from."""
+        for shard, gathered, parameter in self._shards:
+            shard.copy_(part(gathered, parameter))
         for target, entries, values in self._targets:
             target[entries] = values
 
@@ -276,7 +311,7 @@ def _normalize(works: list[_Work]) -> None:
             raise InputError("groups with normalize='global' have different p or potential; one norm needs one of each")
         potential = _map(shared[0].group)
         each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
-        norm = norms([torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])], potential.q)[0].reshape(())
+        norm = norms([torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])], potential.q)[0]
         for work in shared:
             work.divide([norm.to(g.device) for g in work.gradients])
 
@@ -297,6 +332,11 @@ def lr_from_sgd(lr: float, p: float, typical: float) -> float:
     if not (1.0 < p < math.inf and 0.0 < lr < math.inf and 0.0 < typical < math.inf):
         raise InputError(f"lr_from_sgd got lr={lr!r}, p={p!r}, typical={typical!r}; give lr > 0, 1 < p < inf and typical > 0")
     return float(lr * (p - 1.0) * typical ** (p - 2.0))
+
+
+def _part(values: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+    """What this process keeps of a dual, which a Schatten potential maps whole and another one in its parts."""
+    return part(values, parameter) if group["potential"] == "schatten" else values
 
 
 def _map(group: dict[str, Any]) -> PowerMap:

@@ -43,7 +43,7 @@ class PowerMap:
         for keep in sorted(set(keeps)):
             members = [index for index, kept in enumerate(keeps) if kept == keep]
             for index, value in zip(members, norms([self.coordinates(gradients[i]) for i in members], self.q, keep), strict=True):
-                result[index] = value if keep else value.reshape(())
+                result[index] = value
         return result
 
     def agreement(self, W: Tensor, image: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ _LONG = 1 << 16  # numbers: below it a list of tensors is no work, and starting 
 
 def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList) -> None:
     """Decay, dual step and image of one group, by the path that the group asks for or that applies."""
-    lr = scalar(group["lr"])
+    lr = scalar(group, "lr")
     decay = group["weight_decay"] if group["decay_mode"] != "l2" else 0.0
     shrink = 1.0 - lr * decay if decay else 1.0
     if decay and group["decay_mode"] == "primal" and potential.p != 2:
@@ -29,7 +29,7 @@ def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, g
     if path == "fused":
         from attsvm.optim.fused import fused_step
 
-        return fused_step(potential, weights, gradients, cast("TensorList", duals), float(shrink), float(lr))
+        return fused_step(potential, weights, [g.contiguous() for g in gradients], duals, float(shrink), float(lr))
     if path == "foreach":
         return _multi_tensor(potential, weights, gradients, duals, shrink, lr)
     for weight, gradient, kept in zip(weights, gradients, duals, strict=True):
@@ -49,6 +49,8 @@ def fused_obstacle(parameter: Tensor) -> str | None:
         return f"is on {parameter.device}, and not on the CPU"
     if parameter.dtype not in (torch.float32, torch.float64):
         return f"is {parameter.dtype}, and neither float32 nor float64"
+    if not parameter.is_contiguous():
+        return f"is not contiguous (its strides are {parameter.stride()})"
     return None
 
 
@@ -56,10 +58,11 @@ def _choose(group: dict[str, Any], potential: PowerMap, weights: TensorList, gra
     if isinstance(potential, SchattenMap) or torch.compiler.is_compiling():
         return "loop"
     wanted, multiple = group["fused"], group["foreach"]
-    if wanted or (wanted is None and multiple is None and sum(w.numel() for w in weights) >= _LONG):
-        tensors = list(zip(weights, gradients, duals, strict=True))
-        if all(d is not None and fused_obstacle(w) is None and g.dtype == d.dtype == w.dtype for w, g, d in tensors) and all(
-            w.is_contiguous() and g.is_contiguous() and d is not None and d.is_contiguous() for w, g, d in tensors
+    if wanted or (wanted is None and multiple is None and not group["capturable"] and sum(w.numel() for w in weights) >= _LONG):
+        tensors = zip(weights, gradients, duals, strict=True)
+        if all(
+            fused_obstacle(w) is None and g.dtype == w.dtype and (d is None or (d.dtype == w.dtype and d.is_contiguous()))
+            for w, g, d in tensors
         ):
             return "fused"
     if multiple or (multiple is None and weights[0].device.type != "cpu"):

@@ -58,7 +58,7 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
-        X = _compose(_over_frobenius(_near_one(wide).bfloat16()), (MUON,) * steps)
+        X = _compose(_over_frobenius(_near_one(wide, torch.bfloat16)), (MUON,) * steps)
     elif method == "polar-express":
         X = _compose(_over_frobenius(_near_one(wide)), schedule(LOWER, steps))
     else:
@@ -132,12 +132,11 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
     return (a, b, c), error
 
 
-def _near_one(X: Tensor) -> Tensor:
-    """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes."""
-    room = X.abs()
-    largest = room.amax(dim=(-2, -1), keepdim=True)
+def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes; then ``dtype``."""
+    largest = torch.maximum(X.amax(dim=(-2, -1), keepdim=True), -X.amin(dim=(-2, -1), keepdim=True))
     exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(X.dtype).tiny)))
-    return torch.mul(X, torch.ldexp(torch.ones_like(largest), -exponent), out=room)
+    return torch.mul(X, torch.ldexp(torch.ones_like(largest), -exponent), out=torch.empty_like(X, dtype=dtype))
 
 
 def _over_frobenius(X: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
         safe = [torch.where(c > 0, c, 1.0).to(c.dtype) for c in largest]
         sums = _reduced([_power_sum(part, c, q) for part, c in zip(parts, safe, strict=True)], tensors, keep, "SUM")
         largest = [c * s ** (1.0 / q) for c, s in zip(largest, sums, strict=True)]
-    return [value.reshape(value.shape + (1,) * (t.ndim - keep)) for value, t in zip(largest, tensors, strict=True)]
+    return [value.reshape(value.shape + (1,) * (t.ndim - keep if keep else 0)) for value, t in zip(largest, tensors, strict=True)]
 
 
 def max_dtype(tensors: Sequence[Tensor]) -> torch.dtype:

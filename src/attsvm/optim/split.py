@@ -137,6 +137,7 @@ def split_params(
 
     Recognised by name inside a module whose name or class says attention: ``torch.nn.MultiheadAttention`` and what is built from it,
     :class:`attsvm.models.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``, ``c_attn``, ``query_key_value``, ...), timm.
+    Convolution kernels stay in the rest unless ``select`` names them: their last two axes are space, which no spectral norm means.
     A matrix in which queries or keys are fused with values goes to attention whole, with the blocks to treat apart. Biases and vectors
     stay in the rest, frozen parameters in neither, a tied parameter is listed once.
 
@@ -195,9 +196,10 @@ def _decision(select: Select | None) -> Callable[[str, Tensor], bool | None]:
 
 def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
     """The matrix that ``name`` says it is. Adapters inside a projection (``q_proj.lora_A.default.weight``) count as the projection."""
-    if parameter.ndim < 2:
-        return None
     path = name.split(".")
+    holder = model.get_submodule(".".join(path[:-1]))
+    if parameter.ndim < 2 or isinstance(holder, nn.modules.conv._ConvNd):  # whose last two axes are no matrix
+        return None
     for depth in range(len(path) - 1, max(len(path) - 5, -1), -1):
         roles = _NAMES.get(path[depth].lower())
         if roles is None:

@@ -80,7 +80,8 @@ class SteepestDescent(DescentOptimizer):
         maximize: ascend instead.
         foreach: update all parameters in one call and gather equal shapes into one batch; False goes one by one. None is True.
         fused: there is no fused kernel: None or False.
-        capturable: refuse what cannot be captured into a CUDA graph: the exact polar factor and other singular value decompositions.
+        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are,
+            and the exact polar factor and other singular value decompositions are refused.
         differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
@@ -184,7 +185,7 @@ class SteepestDescent(DescentOptimizer):
             self._move(group, *(list(column) for column in zip(*part, strict=True)))
 
     def _move(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
-        lr = scalar(group["lr"])
+        lr = scalar(group, "lr")
         placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
         gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
         vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
@@ -253,8 +254,6 @@ class SteepestDescent(DescentOptimizer):
                 raise InputError(
                     "two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group"
                 )
-        if group["differentiable"]:
-            raise InputError("differentiable is True, but steepest directions have no derivative; leave it False")
         if group["fused"]:
             raise InputError("fused is True, but SteepestDescent has no fused kernel; leave fused=None and use foreach")
         decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
