@@ -100,7 +100,8 @@ class _Compiled(_Gradients):
                 has_intercept, codes, scale is not None,
                 pulled.numpy().reshape(runs, rows, -1), column.numpy().reshape(runs, -1), found.numpy().reshape(4, runs),
             )  # fmt: skip
-        losses, *ctx.factors = found
+        losses: Tensor = found[0]
+        ctx.factors = found[1:].unbind(0)
         ctx.gradients, ctx.scale, ctx.readout_ndim = (pulled, column if joint else None), scale, readout.ndim
         return losses
 
