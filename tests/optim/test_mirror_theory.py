@@ -23,7 +23,7 @@ TRAJECTORIES = {  # (W_12, W_34) counted from zero
 }
 LATER = {3.0: {4000: (-3.600, -1.383), 8000: (-5.253, -2.016), 13000: (-6.804, -2.522), 20000: (-8.517, -3.011)}}
 # The ends of the other two, (-6.296, -0.465) at 1500 and (-7.503, -1.235) at 2000, are no numbers to reproduce: there the gradient (1.6e-18
-# and 5.9e-18) is far below the epsilon added to its norm, and what a plain softmax gives is its own roundings. Six ways of writing the
+# and 5.9e-18) is far below the epsilon added to its norm, and what a plain softmax gives is its own roundings. Five ways of writing the
 # published forward pass end 1e-2 to 0.2 from them and up to 0.02 from each other; this model, which does not cancel, at (-6.417, -0.441)
 # and (-7.558, -1.247).
 

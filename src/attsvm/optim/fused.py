@@ -24,6 +24,7 @@ _KINDS = {
     Exponent(10, 0.0): kernels.PRODUCT10,
     Exponent(0, 0.5): kernels.ROOT2,
     Exponent(0, 0.25): kernels.ROOT4,
+    Exponent(0, 0.75): kernels.ROOT34,
 }
 
 

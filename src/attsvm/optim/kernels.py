@@ -34,13 +34,17 @@ _MANTISSA = 52
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52: added and taken away, it rounds to a whole number
 _LOG2_E = 1.4426950408889634
 
-PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT5, PRODUCT10, ROOT2, ROOT4, POWER = range(9)
+PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT5, PRODUCT10, ROOT2, ROOT4, ROOT34, POWER = range(10)
 
 _SQRT_HALF32 = np.int32(0x3F3504F3)
 _MANTISSA32 = np.int32(23)
 _TOP = np.int32(-(1 << 23))  # sign and exponent of a float32
 _SMALLEST32, _RANGE32 = np.uint32(1 << 23), np.uint32(0x7F000000)  # bits of the smallest normal number; how many more are finite
 _ONE32, _ROUNDER32 = np.float32(1.0), np.float32(12582912.0)
+_THIRD = 1.0 / 3.0
+_THREE32, _THIRD32, _FOUR_THIRDS32 = np.int32(3), np.float32(_THIRD), np.float32(4.0 / 3.0)
+_CUBE_MAGIC = np.int32(0x54A21D2A)  # four thirds of the bits of one, less what makes the first guess of an inverse cube root best
+_MOST_PRODUCTS = 64.0
 _SPLIT = 4096  # a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
 # log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], and (2^z - 1) / z on [-0.55, 0.55], interpolated at Chebyshev's points
 _LOG2: Any = tuple(
@@ -138,6 +142,10 @@ def _map(y: FloatArray, w: FloatArray, kind: int) -> None:
     elif kind == ROOT4:
         for i in range(y.size):
             w[i] = math.copysign(math.sqrt(math.sqrt(abs(y[i]))), y[i])
+    elif kind == ROOT34:
+        for i in range(y.size):
+            root = math.sqrt(abs(y[i]))
+            w[i] = math.copysign(root * math.sqrt(root), y[i])
 
 
 @fusing_kernel
@@ -170,6 +178,49 @@ def _root(size: Any, r: Any, high: Any, low: Any) -> Any:
 
 
 @fusing_kernel
+def _cube_root(size: Any) -> Any:
+    """The cube root of a normal float32: an inverse cube root off the bits, two Newton steps, and a last one on the root itself."""
+    inverse = _number32(np.int32(_CUBE_MAGIC - _bits32(size) // _THREE32))
+    inverse = inverse * (_FOUR_THIRDS32 - (_THIRD32 * size) * inverse * (inverse * inverse))
+    inverse = inverse * (_FOUR_THIRDS32 - (_THIRD32 * size) * inverse * (inverse * inverse))
+    square = inverse * inverse
+    root = size * square
+    return root - (root * (root * root) - size) * (_THIRD32 * square)
+
+
+@fusing_kernel
+def _raise(y: FloatArray, w: FloatArray, whole: int) -> None:
+    """``w *= |y| ** whole`` in float64, so that only the last rounding is one of float32; more than four by repeated squaring."""
+    if whole == 2:
+        for i in range(y.size):
+            wide = np.float64(y[i])
+            w[i] = np.float64(w[i]) * (wide * wide)
+    elif whole == 3:
+        for i in range(y.size):
+            wide = abs(np.float64(y[i]))
+            w[i] = np.float64(w[i]) * (wide * wide * wide)
+    elif whole == 4:
+        for i in range(y.size):
+            wide = np.float64(y[i])
+            w[i] = np.float64(w[i]) * ((wide * wide) * (wide * wide))
+    else:
+        base, product = np.empty(y.size), np.empty(y.size)
+        for i in range(y.size):
+            base[i] = abs(np.float64(y[i]))
+            product[i] = w[i]
+        while whole > 0:
+            if whole & 1:
+                for i in range(y.size):
+                    product[i] *= base[i]
+            whole >>= 1
+            if whole > 0:
+                for i in range(y.size):
+                    base[i] *= base[i]
+        for i in range(y.size):
+            w[i] = product[i]
+
+
+@fusing_kernel
 def _special(number: Any) -> Any:
     """Whether a float32 is zero, denormal, infinite or NaN: what :func:`_root` cannot take."""
     return (np.uint32(_bits32(abs(number))) - _SMALLEST32) >= _RANGE32
@@ -181,19 +232,31 @@ def _image32(y: FloatArray, w: FloatArray, special: int, kind: int, whole: float
     if kind != POWER:
         _map(y, w, kind)
         return
-    if special > 0 or whole > 1.0:
+    if special > 0 or whole > _MOST_PRODUCTS:
         r = whole + rest
         for i in range(y.size):
             w[i] = math.copysign(np.float32(_power(np.float64(abs(y[i])), r)), y[i])
         return
     leading = math.floor(rest * _SPLIT + 0.5) / _SPLIT
     r32, high, low = np.float32(rest), np.float32(leading), np.float32(rest - leading)
-    if whole == 1.0:
+    cube = abs(rest - _THIRD) < 1e-15
+    if whole == 1.0 and cube:
+        for i in range(y.size):
+            w[i] = _cube_root(abs(y[i])) * y[i]
+    elif whole == 1.0:
         for i in range(y.size):
             w[i] = _root(abs(y[i]), r32, high, low) * y[i]
-    else:
+    elif cube:
+        for i in range(y.size):
+            w[i] = math.copysign(_cube_root(abs(y[i])), y[i])
+    elif rest > 0.0:
         for i in range(y.size):
             w[i] = math.copysign(_root(abs(y[i]), r32, high, low), y[i])
+    else:
+        for i in range(y.size):
+            w[i] = math.copysign(_ONE32, y[i])
+    if whole > 1.0:
+        _raise(y, w, int(whole))
 
 
 @fusing_kernel
