@@ -102,21 +102,21 @@ class Claim:
         """
         table = Evidence.of(evidence)
         table.used.clear()
+        conditions = {name: np.asarray(condition(table), dtype=bool) for name, condition in self.assumes.items()}
+        nowhere = tuple(name for name, met in conditions.items() if not met.any())
+        if nowhere:  # nothing to measure, and perhaps nothing that could be
+            return Verdict(self, "not applicable", math.nan, 0, 0, nowhere, tuple(sorted(table.used)))
         values = np.atleast_1d(np.asarray(self.measure(table), dtype=np.float64))
         applies = np.ones(values.shape, dtype=bool)
-        unmet = []
-        for name, condition in self.assumes.items():
-            met = np.asarray(condition(table), dtype=bool)
+        for name, met in conditions.items():
             if met.ndim and met.shape != values.shape:
                 raise InputError(
                     f"claim {self.id}: the assumption {name!r} speaks of {met.shape} instances, the measurement of {values.shape}"
                 )
-            if not (applies & met).any():
-                unmet.append(name)
             applies &= met
         columns = tuple(sorted(table.used))
         if not applies.any():
-            return Verdict(self, "not applicable", math.nan, 0, 0, tuple(unmet) or tuple(self.assumes), columns)
+            return Verdict(self, "not applicable", math.nan, 0, 0, tuple(self.assumes), columns)
         counted = values[applies]
         passed = int(np.sum(self.expect.passes(counted)))
         # A share of n instances is a whole number of them, rounded up.

@@ -14,7 +14,7 @@ from attsvm.optim.polar import Polar, decomposed, polar_factor
 INFINITY = float("inf")
 
 
-def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5) -> Tensor:
+def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5, capturable: bool = False) -> Tensor:
     r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G`` is zero, NaN where it is not finite.
 
     Nothing is added to a divisor: powers and squares are taken after division by the largest entry, so a gradient of size 1e-30 has the
@@ -25,6 +25,7 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
         norm: the geometry.
         polar: how the spectral norm finds its polar factor; other norms do not read it.
         ns_steps: how many polynomials that takes, where it is not exact.
+        capturable: read no value on the host, not even to take a shorter way.
 
     Returns:
         ``(k, m, n)``. An approximate polar factor has the spectral norm that :func:`attsvm.optim.polar.landing_range` states.
@@ -32,10 +33,10 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
     if norm == Spectral():
         return polar_factor(G, polar, ns_steps)
     if isinstance(norm, Lp) or norm == Frobenius():
-        return _entrywise(G, norm.p)
+        return _entrywise(G, norm.p, capturable)
     if isinstance(norm, Schatten):
         U, sigma, Vh, finite = decomposed(G)
-        direction = (U * _entrywise(sigma[..., None], norm.p).mT) @ Vh
+        direction = (U * _entrywise(sigma[..., None], norm.p, capturable).mT) @ Vh
         return torch.where(finite, direction, torch.full_like(G, float("nan")))
     other: Tensor = norm.steepest(G)
     return other
@@ -54,11 +55,11 @@ def takes_singular_values(norm: Norm) -> bool:
     return isinstance(norm, Schatten) and norm != Frobenius()
 
 
-def _entrywise(G: Tensor, p: float) -> Tensor:
+def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
     if p == INFINITY:
         return _sign(G)
     entries = G.flatten(1)
-    if p == 2.0 and G.device.type == "cpu" and not torch.compiler.is_compiling():
+    if p == 2.0 and not capturable and G.device.type == "cpu" and not torch.compiler.is_compiling():
         norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
         if _squares_are_safe(norm):
             return entries.div(norm).view_as(G)

@@ -208,7 +208,7 @@ class SteepestDescent(DescentOptimizer):
         batches = [batch for part in parts for batch in part]
 
         def direct(batch: Tensor) -> Tensor:
-            return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
+            return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"], group["capturable"])
 
         directions = together(batches, direct) if group["foreach"] is not False else [direct(batch) for batch in batches]
         steps = None
