@@ -72,7 +72,7 @@ def test_finite_component_is_the_pseudo_inverse(seed: int) -> None:
     data, sets, s, _ = instance(seed, d=6)
     margins = ratio_margins(data, sets, s)
     found = finite_component(data, sets, s)
-    A = matrices(margins).reshape(margins.m, -1)
+    A = matrices(margins).reshape(margins.m, 24)
     expected = np.linalg.pinv(A, rcond=1e-12) @ margins.rhs if margins.m else np.zeros(24)
     assert found.consistent
     np.testing.assert_allclose(found.W.reshape(-1), expected, atol=1e-9 * max(1.0, np.abs(expected).max()))
