@@ -58,9 +58,8 @@ def run(n: int, T: int, d: int, first: int, count: int, self_attention: bool = F
     feasible = np.array([solution.status == "optimal" for solution in frobenius])
     undecided = np.array([solution.status == "inaccurate" for solution in frobenius])
     nuclear = max_margin([programme for programme, known in zip(programmes, feasible, strict=True) if known], Nuclear(), tol=1e-9)
-    ranks = {
-        name: np.full(count, np.nan) for name in ("fro_rank", "nuc_rank", "nuc_proved", "fro_absolute", "supporting", "row_space", "nuc_gap")
-    }
+    columns = ("fro_rank", "nuc_rank", "nuc_proved", "fro_absolute", "supporting", "row_space", "nuc_gap")
+    ranks = {name: np.full(count, np.nan) for name in columns}
     for k, solution in enumerate(frobenius):
         if feasible[k]:
             sizes = np.linalg.svd(solution.W, compute_uv=False)
