@@ -142,9 +142,5 @@ def numerics(lr: float, limit: str) -> tuple[Claim, ...]:
             "ours",
             lambda e: np.abs(of(e, "far")["far_length"][:, 2:] - 1.0).max(axis=1),
             at_most(1e-9, "relative; rounding of heads of norm 1e7 is 2e-13 of a step of 1e4"),
-            explanation="Where a sequence selects its zero token with a logit gap of a million, its output and so its part of "
-            "the head's gradient "
-            "underflow, and beside its loss the slopes of all other sequences do: the head waits until the prompt has moved on. The head's "
-            "gradient is rescaled by the largest slope of the loss, not by the attention on tokens other than zero.",
         ),
     )
