@@ -42,9 +42,10 @@ def test_the_limit_counts_cpu_time_and_not_waiting():
 def test_cpu_time_is_fine_again_after_a_limit():
     with cpu_limit(10.0):
         pass
-    steps = []
-    for _ in range(5):
+    fine, ends = 0, time.perf_counter() + 5.0  # the kernel notices at one of its next ticks, late on a busy machine
+    while fine < 5 and time.perf_counter() < ends:
         start = time.process_time()
         sum(range(10_000))
-        steps.append(time.process_time() - start)
-    assert min(steps) > 0.0  # in ticks of 4 ms most of these would be zero
+        step = time.process_time() - start
+        fine = fine + 1 if 0.0 < step < 0.003 else 0  # in ticks of 4 ms a step is nothing or a whole tick
+    assert fine == 5
