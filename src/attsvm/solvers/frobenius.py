@@ -34,7 +34,6 @@ from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS = 40
-_FAR = 0.3  # residual after these epochs (right-hand sides are below one) from which exchanging rows does not settle a large programme
 _POLISHED = 1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 _NEARLY_ZERO = 1e-9  # distance below which the least-squares multipliers are tried as a contradiction
 _EXTRA_ASCENT = 8.0  # factorisations' worth of ascent before the proximal method: a better start saves more of them
@@ -118,9 +117,6 @@ class _Search:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""
         p = self.programme
         ascent.run(_FIRST_EPOCHS, _ROUGH, self.deadline)
-        if ascent.residual > _FAR and p.m * p.dof > _SMALL:
-            self._consider(ascent.dual, "block ascent")
-            return self._done()
         for _ in range(2):
             free = self._free(ascent.dual)
             digits = max(0.0, math.log(max(ascent.residual, 1e-300) / (0.01 * _POLISHED)))
