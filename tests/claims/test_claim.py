@@ -63,6 +63,14 @@ def test_one_condition_may_speak_for_all_instances():
     assert found.verdict == "not applicable"
 
 
+def test_what_applies_nowhere_is_not_measured():
+    def measure(e):
+        raise AssertionError("there is nothing to measure")
+
+    found = claim(measure, at_most(1.0, "why"), assumes={"enough": lambda e: e.rows > 5}).check({"gap": [0.1]})
+    assert (found.verdict, found.unmet) == ("not applicable", ("enough",))
+
+
 def test_a_condition_of_another_length_is_an_error():
     with pytest.raises(InputError, match="claim X1: the assumption 'a' speaks of"):
         claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"a": lambda e: np.ones(3)}).check({"gap": [0.1, 0.2]})

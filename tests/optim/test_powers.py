@@ -87,3 +87,19 @@ def test_zeros_infinities_and_nan(r: float) -> None:
     expected = torch.tensor([0.0, 0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0])
     torch.testing.assert_close(signed_power(y, exponent), expected, equal_nan=True, rtol=0, atol=0)
     torch.testing.assert_close(signed_powers([y], exponent)[0], expected, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("p", [1.02, 1.05, 1.15, 1.2, 1.3, 1.37, 1.6, 1.75, 1.9, 2.5, 4.0])
+def test_fused_images_are_within_two_units_in_the_last_place(p):
+    from attsvm.optim.fused import fused_step
+    from attsvm.optim.mirror_maps import PowerMap
+
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(20_000, generator=generator) * 10 ** (4 * torch.rand(20_000, generator=generator) - 3)
+    w, exponent = torch.zeros_like(y), mirror_exponents(p)[1]
+    fused_step(PowerMap(p), [w], [torch.zeros_like(y)], [y], 1.0, 1e-3)
+    size = np.abs(y.numpy().astype(np.longdouble))
+    exact = np.sign(y.numpy()) * size ** np.longdouble(exponent.whole) * size ** np.longdouble(exponent.rest)
+    normal = (np.abs(exact) > 1e-37) & (np.abs(exact) < 1e38)
+    unit = np.spacing(np.abs(exact[normal]).astype(np.float32)).astype(np.longdouble)
+    assert (np.abs(w.numpy().astype(np.longdouble) - exact)[normal] <= 2 * unit).all()

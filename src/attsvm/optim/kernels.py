@@ -4,9 +4,9 @@ Reads the gradient and the dual iterate, writes the dual iterate and the weight:
 made from the weight, block by block, and never leaves the cache. The tensors are handed over as addresses, cut into blocks of equal
 size, so that many small ones cost no more than one large one.
 
-Powers that are neither products nor square roots are :math:`2^{r\log_2|y|}`, with polynomials that the compiler turns into vector
-instructions: in float32 for exponents below two (within two units in the last place), in float64 and rounded once above, where float32
-would lose more.
+An exponent is a whole number and a rest. The rest is a square root, a cube root, or :math:`2^{r\log_2|y|}` with polynomials that the
+compiler turns into vector instructions, in float32; the whole number is products, in float64 from two on, where float32 would lose more.
+All of it is within two units in the last place. Blocks with a zero, a denormal, an infinity or a NaN take the power in float64.
 """
 
 from __future__ import annotations
