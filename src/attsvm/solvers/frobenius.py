@@ -37,6 +37,7 @@ _FIRST_EPOCHS = 40
 _POLISHED = 1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 _NEARLY_ZERO = 1e-9  # distance below which the least-squares multipliers are tried as a contradiction
 _EXTRA_ASCENT = 8.0  # factorisations' worth of ascent before the proximal method: a better start saves more of them
+_CERTIFIED_EVERY = 200  # epochs of that ascent between certificates, each of which costs about one more
 _FIRST_SIGMA, _LAST_SIGMA = 1e4, 1e9
 _INNER_STEPS, _MOST_NEWTON_STEPS = 60, 500
 _INEXACT = 1e-3  # gradient tolerance of the first inner problems
@@ -165,8 +166,13 @@ class _Search:
 
     def _proximal(self, ascent: BlockAscent) -> None:
         p = self.programme
-        ascent.run(1 + int(_EXTRA_ASCENT * self._factorisation(ascent) / (_STREAMING_COST * ascent.epoch_cost)), 0.0, self.deadline)
-        self._consider(ascent.dual, "block ascent")
+        budget = 1 + int(_EXTRA_ASCENT * self._factorisation(ascent) / (_STREAMING_COST * ascent.epoch_cost))
+        while budget > 0 and ascent.residual > 0.01 * _POLISHED:
+            ascent.run(min(budget, _CERTIFIED_EVERY), 0.01 * _POLISHED, self.deadline)
+            budget -= _CERTIFIED_EVERY
+            self._consider(ascent.dual, "block ascent")
+            if self._done() or self._late():
+                return
         # With a box, multipliers can move by C at most: a weight far above C would make the inner problem all corners.
         sigma = _FIRST_SIGMA if p.hard else min(_FIRST_SIGMA, 10.0 * float(np.median(p.cap)))
         state = ProximalMultipliers(p, p.cancelled(ascent.dual).copy(), sigma)
