@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from attsvm.datasets.next_token.batch import NextTokenBatch, stack
+from attsvm.datasets.next_token.corpus import Corpus, corpus
 from attsvm.datasets.next_token.data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import bipartite, collocations, total
 from attsvm.datasets.next_token.orders import Arcs, arcs, components, cyclic_arcs, winners
-from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
+from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order, transitive
 from attsvm.datasets.next_token.planted import planted
 from attsvm.datasets.next_token.priority import priority_graph
 from attsvm.datasets.next_token.realizable import (
@@ -25,6 +26,7 @@ from attsvm.datasets.next_token.realizable import (
 __all__ = [
     "Arcs",
     "CollocationMissing",
+    "Corpus",
     "CyclicOrder",
     "Distinct",
     "Finding",
@@ -43,6 +45,7 @@ __all__ = [
     "check_realizable",
     "collocations",
     "components",
+    "corpus",
     "cyclic_arcs",
     "embed",
     "partial_order",
@@ -50,5 +53,6 @@ __all__ = [
     "priority_graph",
     "stack",
     "total",
+    "transitive",
     "winners",
 ]

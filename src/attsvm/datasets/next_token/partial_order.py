@@ -108,16 +108,45 @@ class PartialOrders:
         Raises:
             InputError: a query outside the vocabulary, or one whose order has a cycle.
         """
-        pairs = self.of(query)
-        below = self.closure(query)
-        if below.diagonal().any():
-            raise InputError(f"the order of query {query} has a cycle through {int(np.argmax(below.diagonal()))}; it has no longest path")
+        nodes, small = self._longest(query)
         longest = np.zeros((self.K, self.K), dtype=np.int64)
+        longest[np.ix_(nodes, nodes)] = small
+        return longest
+
+    def longest_chain(self, query: int) -> IntArray:
+        """The tokens of a longest path, from the top down; empty for a query without arcs.
+
+        Raises:
+            InputError: a query outside the vocabulary, or one whose order has a cycle.
+        """
+        nodes, longest = self._longest(query)
+        if len(nodes) == 0:
+            return nodes
+        top, bottom = np.unravel_index(np.argmax(longest), longest.shape)
+        on_it = (longest[top] + longest[:, bottom] == longest[top, bottom]) & (longest[top] > 0) & (longest[:, bottom] > 0)
+        depth = longest[top]
+        chain = [int(top)]
+        for level in range(1, int(longest[top, bottom])):
+            chain.append(int(np.flatnonzero(on_it & (depth == level) & (longest[chain[-1]] > 0))[0]))
+        return nodes[[*chain, int(bottom)]]
+
+    def _longest(self, query: int) -> tuple[IntArray, IntArray]:
+        """Tokens with an arc, and the longest paths between them."""
+        pairs = self.of(query)
+        nodes, ends = np.unique(pairs, return_inverse=True)
+        ends = ends.reshape(pairs.shape)
+        below = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+        below[ends[:, 0], ends[:, 1]] = True
+        below = transitive(below)
+        if below.diagonal().any():
+            where = int(nodes[np.argmax(below.diagonal())])
+            raise InputError(f"the order of query {query} has a cycle through {where}; it has no longest path")
+        longest = np.zeros(below.shape, dtype=np.int64)
         for winner in np.argsort(below.sum(axis=1), kind="stable"):  # whatever lies below a token comes before it
-            under = pairs[pairs[:, 0] == winner, 1]
+            under = ends[ends[:, 0] == winner, 1]
             if len(under):
                 longest[winner] = _extend(longest[under], below[under], under)
-        return longest
+        return nodes, longest
 
     def greatest(self, sentence: ArrayLike) -> int:
         """The token of a sentence that the extended order puts above every other one; -1 without one.
@@ -160,8 +189,13 @@ class PartialOrders:
         keys, back = pairs[:, 0] * self.K + pairs[:, 1], pairs[:, 1] * self.K + pairs[:, 0]
         mutual = np.flatnonzero(np.isin(back, keys))
         path = pairs[mutual[0]].tolist() if len(mutual) else _shortest_back(pairs)
-        rows = [mine[np.flatnonzero(keys == i * self.K + j)[0]] for i, j in zip(path, [*path[1:], path[0]], strict=True)]
-        return tuple(path), tuple(self.sentence[rows].tolist())
+        return tuple(path), tuple(self.sentences_of(query, path, [*path[1:], path[0]]))
+
+    def sentences_of(self, query: int, winners: ArrayLike, losers: ArrayLike) -> list[int]:
+        """The first sentence of every arc from ``winners[k]`` to ``losers[k]``, which the query must have."""
+        keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
+        wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
+        return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
 
     def _known(self, query: int) -> None:
         if not 0 <= query < self.K:
