@@ -27,7 +27,7 @@ class Distinct(NamedTuple):
 
 
 class Occurrences(NamedTuple):
-    """The distinct tokens of all sentences, flat: ``token[k]`` occurs ``multiplicity[k]`` times in sentence ``sentence[k]``; sorted by both."""
+    """The distinct tokens of all sentences, flat: ``token[k]`` occurs ``multiplicity[k]`` times in ``sentence[k]``; sorted by both."""
 
     sentence: IntArray
     token: IntArray
