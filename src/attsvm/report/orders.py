@@ -51,7 +51,7 @@ def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequenc
     apart = _ROW if notes is None else 1.25 * _ROW
     y = -apart * row.astype(float)
     framed = np.array([len(group) > 1 for group in members], dtype=np.bool_)
-    _arrows(axes, _reduced(below), framed, centre, y, 10 if notes is None else 16)
+    _arrows(axes, _reduced(below), framed, centre, y, apart, 10 if notes is None else 16)
     _frames(axes, members, spans, centre, y)
     of = np.searchsorted(groups, component)
     for k, label in enumerate(labels):
@@ -87,14 +87,19 @@ def _reduced(below: BoolArray) -> BoolArray:
 
 
 def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Centres and rows: a node lies one row below the lowest of its winners, near the mean of its neighbours above."""
+    """Centres and rows: a node lies one row above the highest of its losers, near the mean of its neighbours above.
+
+    Rows count from the bottom while they are assigned: a lone winner then stands next to what it wins against, and its arrows pass behind
+    no names between.
+    """
     size = len(reduced)
     row = np.zeros(size, dtype=np.int64)
     for _ in range(size):
-        deeper = np.max(np.where(reduced, row[:, None] + 1, 0), axis=0, initial=0)
-        if (deeper == row).all():
+        higher = np.max(np.where(reduced, row[None, :] + 1, 0), axis=1, initial=0)
+        if (higher == row).all():
             break
-        row = deeper
+        row = higher
+    row = row.max(initial=0) - row
     centre = np.zeros(size)
     for level in range(int(row.max(initial=0)) + 1):
         here = np.flatnonzero(row == level)
@@ -106,11 +111,13 @@ def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray
     return centre, row
 
 
-def _arrows(axes: Axes, reduced: BoolArray, framed: BoolArray, centre: FloatArray, y: FloatArray, box: float) -> None:
+def _arrows(axes: Axes, reduced: BoolArray, framed: BoolArray, centre: FloatArray, y: FloatArray, apart: float, box: float) -> None:
     for g, h in np.argwhere(reduced):
         start, stop = (centre[g], y[g] - _FRAME * framed[g]), (centre[h], y[h] + _FRAME * framed[h])
         shrink = {"shrinkA": 1 if framed[g] else box, "shrinkB": 2 if framed[h] else box + 1}
-        style = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 0.9, "mutation_scale": 9, **shrink}
+        bow = 0.3 * (y[g] - y[h] > 1.5 * apart)  # around the names of the rows between, on the outer side
+        bend = f"arc3,rad={-bow if centre[h] + centre[g] > 0 else bow}"
+        style = {"arrowstyle": "-|>", "connectionstyle": bend, "color": FAINT, "linewidth": 0.9, "mutation_scale": 9, **shrink}
         axes.annotate("", stop, start, arrowprops=style, zorder=1)
 
 
