@@ -52,7 +52,7 @@ class Processes:
 def local_device(device: str | torch.device) -> torch.device:
     """The device, with the accelerator that torchrun gives to this process where none is numbered."""
     place = torch.device(device)
-    if place.type == "cuda" and place.index is None:
+    if str(place) == "cuda":  # without a number
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     return place
