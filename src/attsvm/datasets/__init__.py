@@ -13,12 +13,16 @@ _HOME = {
     "Dataset": "base",
     "Encoded": "base",
     "ImageSet": "image_sets",
+    "Reviews": "reviews",
+    "TokenIds": "wordpiece",
     "Toy": "toys",
+    "WordPiece": "wordpiece",
     "array": "arrays",
     "digits": "images",
     "gauss": "separable",
     "huggingface_text": "huggingface",
     "image_set": "image_sets",
+    "imdb": "reviews",
     "instance": "catalogue",
     "load": "catalogue",
     "mlp_instance": "multi",
@@ -34,12 +38,16 @@ __all__ = [
     "Dataset",
     "Encoded",
     "ImageSet",
+    "Reviews",
+    "TokenIds",
     "Toy",
+    "WordPiece",
     "array",
     "digits",
     "gauss",
     "huggingface_text",
     "image_set",
+    "imdb",
     "instance",
     "load",
     "mlp_instance",
@@ -62,9 +70,14 @@ if TYPE_CHECKING:
     from attsvm.datasets.image_sets import ImageSet, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
+<<<<<<< HEAD
     from attsvm.datasets.separable import gauss, orth
+=======
+    from attsvm.datasets.reviews import Reviews, imdb
+>>>>>>> 0a3d5fe95056617d9ce7dd9a016726b51e97bf8e
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
+    from attsvm.datasets.wordpiece import TokenIds, WordPiece
 
 
 def __getattr__(name: str) -> Any:
