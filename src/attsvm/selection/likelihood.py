@@ -24,7 +24,8 @@ from attsvm.data import BoolArray, FloatArray
 from attsvm.datasets.next_token import NextTokenData, winners
 
 _ITERATIONS = 200
-_STILL = 1e-10  # largest change of a score difference in a step after which one more step is exact to rounding
+_STILL = 1e-10  # largest change of a score difference in a step after which the next one would be rounding
+_SMALL = 1e-5  # below it Newton's steps shrink quadratically; one that does not is rounding of the gradient
 
 
 class Curvature(NamedTuple):
@@ -106,6 +107,7 @@ class Likelihood:
         c = np.zeros(shape) if start is None else np.array(np.broadcast_to(np.asarray(start, dtype=np.float64), shape))
         mu = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:-1])[..., None]
         still = np.zeros(shape[:-1], dtype=np.bool_)
+        last = np.full(shape[:-1], np.inf)
         iteration = 0
         while True:
             here = self.curvature(c)
@@ -115,7 +117,8 @@ class Likelihood:
             step = -solve_scaled(here.hessian, mu, slope)
             reach = np.abs(np.einsum("...nvp,...p->...nv", self.features, step)).max(axis=(-2, -1), initial=0.0)
             moving = ~still
-            still = still | (reach <= _STILL)  # the step is still taken
+            still = still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))  # this step is still taken
+            last = reach
             damping = np.where(reach > 0.0, np.log1p(2.0 * reach) / np.where(reach > 0.0, 2.0 * reach, 1.0), 1.0)
             c = c + np.where(moving, damping, 0.0)[..., None] * step
             iteration += 1
