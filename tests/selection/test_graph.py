@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from attsvm.datasets.next_token import NextTokenData, priority_graph
+from attsvm.datasets.next_token import NextTokenData, PartialOrders, priority_graph
 from attsvm.errors import InputError
 from attsvm.margins import graph_margins
 from attsvm.selection import attention_likelihood, graph_svm, leading_tokens, local_arcs, token_masses
@@ -161,7 +161,7 @@ def test_mass_goes_to_the_leading_component_of_sentences_never_seen(seed: int) -
     found = graph_svm(data)
     rng = np.random.default_rng(seed)
     unseen = priority([rng.integers(6, size=rng.integers(2, 6)).tolist() for _ in range(40)], [0] * 40, data.embeddings)
-    leading = leading_tokens(found.arcs, unseen)
+    leading = leading_tokens(found.orders, unseen)
     tokens, count = unseen.distinct()
     for n in range(40):  # a leading component is one component, and it is there whenever the sentence is one token
         names = found.component[unseen.queries[n], tokens[n][leading[n]]]
@@ -173,11 +173,13 @@ def test_mass_goes_to_the_leading_component_of_sentences_never_seen(seed: int) -
 
 def test_leading_tokens_of_a_hand_made_graph() -> None:
     arcs = np.array([(0, 1, 2), (0, 2, 1), (0, 2, 3), (0, 4, 3), (5, 3, 1)])
+    orders = PartialOrders(6, arcs, np.zeros(5, dtype=np.int64))
     data = priority([[3, 1, 0], [1, 2, 3], [3, 2, 1, 0], [3, 4, 0]], [0, 1, 0, 0], np.eye(6))
-    chosen = [set(data.distinct().tokens[n][row].tolist()) for n, row in enumerate(leading_tokens(arcs, data))]
+    chosen = [set(data.distinct().tokens[n][row].tolist()) for n, row in enumerate(leading_tokens(orders, data))]
     assert chosen == [set(), set(), set(), set()]  # the query 0 is comparable with nothing, and query 3 has no graph
-    arcs = np.concatenate([arcs, [(0, 3, 0)]])
-    chosen = [set(data.distinct().tokens[n][row].tolist()) for n, row in enumerate(leading_tokens(arcs, data))]
+    arcs = np.insert(arcs, 4, (0, 3, 0), axis=0)
+    orders = PartialOrders(6, arcs[np.lexsort(arcs.T[::-1])], np.zeros(6, dtype=np.int64))
+    chosen = [set(data.distinct().tokens[n][row].tolist()) for n, row in enumerate(leading_tokens(orders, data))]
     assert chosen == [{1}, set(), {1, 2}, {4}]
 
 
@@ -195,4 +197,4 @@ def test_the_winners_of_saturated_attention_give_back_the_graphs(seed: int) -> N
     data = priority_graph(4, 6, 8, 8, seed)
     found = graph_svm(data)
     masses = token_masses(data, 40.0 * found.solution.W)
-    np.testing.assert_array_equal(local_arcs(data, masses), found.arcs)
+    np.testing.assert_array_equal(local_arcs(data, masses), found.orders.arcs)

@@ -2,7 +2,7 @@
 
 from attsvm.selection.conditions import Dominance, all_support, dominance, equal_scores, feasible, gradient_alignment
 from attsvm.selection.cones import MarginDrop, in_angular_cone, in_margin_cone, margin_drop
-from attsvm.selection.graph import GraphReport, GraphSVM, Split, cyclic_subspace, graph_svm
+from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
 from attsvm.selection.sets import Mixture, SelectedSets, selected_sets, sparsemax, sparsemax_selection
@@ -19,7 +19,6 @@ __all__ = [
     "Split",
     "all_support",
     "attention_likelihood",
-    "cyclic_subspace",
     "dominance",
     "equal_scores",
     "feasible",

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token import NextTokenData, arcs, winners
+from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
 from attsvm.errors import InputError
-from attsvm.margins import Margins, graph_margins, strong_components
+from attsvm.margins import equality_basis, graph_margins, strong_components
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, score_features, stack_likelihoods
 from attsvm.solvers import MarginSolution, max_margin
 
@@ -59,7 +59,7 @@ class GraphSVM:
 
     Attributes:
         data: the sentences.
-        arcs: ``(k, 3)``, rows (query, winner, loser) of all priority graphs.
+        orders: the priority graphs of all queries, and what follows from them.
         component: ``(K, K)``, row q holds the component of every token in the graph of query q, named by its smallest token.
         solution: :math:`W^{mm}` with its certificate; its status is ``infeasible`` where dependent embeddings contradict the graphs,
             and W is 0 where there is no arc between components.
@@ -71,7 +71,7 @@ class GraphSVM:
     """
 
     data: NextTokenData
-    arcs: IntArray
+    orders: PartialOrders
     component: IntArray
     solution: MarginSolution
     cyclic: FloatArray
@@ -124,6 +124,10 @@ class GraphSVM:
         residual = np.linalg.norm(trained - predicted, axis=(-2, -1))
         return GraphReport(cosine, across, np.linalg.norm(inside - self.finite, axis=(-2, -1)), scale, residual, norm)
 
+    def winning_component(self) -> BoolArray:
+        """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among them."""
+        return _same_component(self.data, self.component)
+
     def basis(self) -> FloatArray:
         """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic ones first."""
         d, rows = self.data.d, len(self.cyclic)
@@ -138,7 +142,7 @@ class GraphSVM:
     def likelihood(self) -> Likelihood:
         """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ by cyclic coordinates only."""
         whole = attention_likelihood(self.data, self.basis())
-        whole.features[_same_component(self.data, self.component), len(self.cyclic) :] = 0.0
+        whole.features[self.winning_component(), len(self.cyclic) :] = 0.0
         return whole
 
 
@@ -168,43 +172,34 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
     several = [data] if isinstance(data, NextTokenData) else list(data)
     if len({each.d for each in several}) != 1:
         raise InputError("data of one dimension d is solved together; give at least one set, and sets of different d one by one")
-    rows = [arcs(each).arcs for each in several]
-    margins = [graph_margins(each.embeddings, part) for each, part in zip(several, rows, strict=True)]
+    orders = [partial_order(each) for each in several]
+    margins = [graph_margins(each.embeddings, order.arcs) for each, order in zip(several, orders, strict=True)]
     solutions = max_margin(margins)
-    component = [_components(part, each.K) for each, part in zip(several, rows, strict=True)]
-    cyclic = [cyclic_subspace(each) for each in margins]
+    component = [_components(order) for order in orders]
+    cyclic = [equality_basis(each) for each in margins]
     kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]
     reduced = [attention_likelihood(*part) for part in zip(several, cyclic, kept, strict=True)]
     best = stack_likelihoods(reduced).minimise()
     finite = [np.tensordot(point[: len(basis)], basis, axes=1) for point, basis in zip(best.point, cyclic, strict=True)]
     dropped = [int((winners(each) < 0).sum()) for each in several]
     proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), dropped, strict=True)
-    parts = zip(several, rows, component, solutions, cyclic, finite, proofs, strict=True)
+    parts = zip(several, orders, component, solutions, cyclic, finite, proofs, strict=True)
     found = [GraphSVM(*part, *proof) for *part, proof in parts]
     return found[0] if isinstance(data, NextTokenData) else found
 
 
-def cyclic_subspace(margins: Margins) -> FloatArray:
-    """``(r, d_x, d_z)``: an orthonormal basis of the span of the equalities."""
-    rows = margins.restricted(margins.equalities)
-    if rows.m == 0:
-        return np.zeros((0, *margins.shape))
-    written = np.einsum("cd,ce->cde", rows.differences, rows.queries[rows.sequence]).reshape(rows.m, -1)
-    sigma, V = np.linalg.svd(written / np.linalg.norm(written, axis=1, keepdims=True), full_matrices=False)[1:]
-    basis: FloatArray = V[sigma > _CUTOFF * sigma[0]].reshape(-1, *margins.shape)
-    return basis
-
-
-def _components(arcs: IntArray, size: int) -> IntArray:
-    component = np.tile(np.arange(size), (size, 1))
-    queries, found = strong_components(arcs, size)
+def _components(orders: PartialOrders) -> IntArray:
+    """``(K, K)``: for every query the component of every token, named by its smallest token."""
+    component = np.tile(np.arange(orders.K), (orders.K, 1))
+    queries, found = strong_components(orders.arcs, orders.K)
     component[queries] = found
     return component
 
 
 def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
     """``(N, J)``: whether a distinct token is in the component of the winner, under the sentence's query."""
-    tokens, _ = data.distinct()
+    tokens, count = data.distinct()
     row = component[data.queries]
-    same: BoolArray = np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, winners(data)[:, None], axis=1)
+    best = winners(data)[:, None]
+    same: BoolArray = (np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, best, axis=1)) & (best >= 0) & (count > 0)
     return same

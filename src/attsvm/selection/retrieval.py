@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token import NextTokenData
+from attsvm.datasets.next_token import NextTokenData, PartialOrders
 from attsvm.errors import InputError
-from attsvm.margins.next_token import vocabulary_arcs
 
 
 def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
@@ -38,26 +37,25 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
     return normalised
 
 
-def leading_tokens(arcs: ArrayLike, data: NextTokenData) -> BoolArray:
+def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
     r"""``(N, J)``: the distinct tokens of each sentence in its leading component, from which paths :math:`i\Rightarrow j` reach all others.
 
-    All False in a sentence no component of which leads all others: the graphs then leave open where attention goes.
+    All False in a sentence no component of which leads all others: the graphs then leave open where attention goes. Without cycles it is
+    the token of :meth:`PartialOrders.greatest`.
 
     Args:
-        arcs: ``(k, 3)``, rows (query, winner, loser): the graphs of training.
+        orders: the graphs of training.
         data: sentences, seen or not, over the same vocabulary.
 
     Raises:
-        InputError: arcs of another vocabulary.
+        InputError: another vocabulary.
     """
-    graph = vocabulary_arcs(arcs, data.K)
-    reach = np.zeros((data.K, data.K, data.K), dtype=np.bool_)
-    reach[graph[:, 0], graph[:, 1], graph[:, 2]] = True
-    reach |= np.eye(data.K, dtype=np.bool_)
-    for _ in range(int(np.ceil(np.log2(max(data.K, 2))))):
-        reach = reach @ reach
+    if data.K != orders.K:
+        raise InputError(f"the sentences are over {data.K} tokens, the graphs over {orders.K}; use one vocabulary")
+    queries, graph = np.unique(data.queries, return_inverse=True)
+    reach = np.stack([orders.closure(int(query)) for query in queries]) | np.eye(data.K, dtype=np.bool_)
     tokens, count = data.distinct()
-    pairs = reach[data.queries[:, None, None], tokens[:, :, None], tokens[:, None, :]]
+    pairs = reach[graph[:, None, None], tokens[:, :, None], tokens[:, None, :]]
     leading: BoolArray = (count > 0) & (pairs | (count == 0)[:, None, :]).all(axis=2)
     return leading
 
