@@ -31,14 +31,20 @@ def starts(d: int, first: int, count: int) -> NDArray[np.float64]:
     return np.stack([np.random.default_rng([4, seed]).uniform(-(d**-0.5), d**-0.5, (d, d)) for seed in range(first, first + count)])
 
 
+def marks(steps: int) -> list[int]:
+    """40 steps from 10 to the last on a log scale; the same number for every length of 100 steps and more."""
+    spaced: list[int] = np.rint(np.geomspace(10, steps, 40)).astype(int).tolist()
+    return spaced
+
+
 def descend(data: Sequence[NextTokenData], rule: Rule, steps: int, first: int, tail: int = 0) -> AttentionCourse:
-    """The log loss by descent, recorded at 60 steps spaced on a log scale and at each of the last ``tail``."""
-    from attsvm.dynamics import AtSteps, LogSpaced
+    """The log loss by descent, recorded at the start, at :func:`marks` and at each of the last ``tail`` steps."""
+    from attsvm.dynamics import AtSteps
     from attsvm.dynamics.next_token import Problem, attention_stage
 
-    marks = [*LogSpaced(60).steps(steps).tolist(), *range(steps - tail, steps)]
+    records = AtSteps([*marks(steps), *range(steps - tail, steps)])
     start = starts(data[0].d, first, len(data))
-    return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=AtSteps(marks))
+    return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=records)
 
 
 def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
@@ -76,10 +82,7 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
 
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:
     """``(runs,)``: least-squares slopes of log values against log steps, over the records from ``first`` to ``last``."""
-    from attsvm.dynamics import LogSpaced
-
-    spaced = LogSpaced(60).steps(int(steps[-1]))
-    chosen = np.isin(steps, spaced) & (steps >= first) & (steps <= last)
+    chosen = np.isin(steps, marks(int(steps[-1]))) & (steps >= first) & (steps <= last)
     x = np.log(steps[chosen])
     x = x - x.mean()
     with np.errstate(divide="ignore", invalid="ignore"):
