@@ -15,7 +15,7 @@ from attsvm.files import atomic_write
 from attsvm.report.orders import order_picture
 
 _SHOWN = 12  # names of one example
-_DRAWN = 12  # tokens of one picture
+_DRAWN = 9  # tokens of one picture
 
 
 def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
