@@ -161,6 +161,7 @@ CLAIMS = (
         at_most(
             -0.6, "slope of log error over the last decade: log(t)/t has -0.85 there, and a random start has to be forgotten", share=0.95
         ),
+        interval=True,
     ),
 )
 

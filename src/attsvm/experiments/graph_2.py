@@ -154,6 +154,7 @@ CLAIMS = (
         "recalled",
         _measure_logarithm,
         between(0.7, 1.5, "1 in the limit; over the last decade of 4e4 steps margins other than the active ones still count", share=0.9),
+        interval=True,
     ),
     Claim(
         "C4.4d",
