@@ -158,8 +158,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "gradient-descent",
             "Gradient descent settles where normalised steps oscillate",
             "Plain gradient descent with step 1 on the data of graph-2; 25 runs thin, the median of all thick, dotted 1/t. Left: distance "
-            "of the cyclic part of W to the finite part. Middle: loss over its infimum. Right: 1 - cosine between the rest of W and the solution "
-            "of the graph programme.",
+            "of the cyclic part of W to the finite part. Middle: loss over its infimum. Right: 1 - cosine between the rest of W and the "
+            "solution of the graph programme.",
             "Distance and loss fall like 1/t; the direction improves slowly, as the norm grows like log t.",
         )
 

@@ -141,7 +141,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "soft-composition",
             "Attention composes the labels it has seen",
             "Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six. Left and middle: attention on the three "
-            "tokens, one line per run, dotted the frequencies. Right: the largest error of a probability; errors below 1e-16 are drawn there.",
+            "tokens, one line per run, dotted the frequencies. Right: the largest error of a probability, drawn at "
+            "1e-16 where it is less.",
             "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
         )
 
