@@ -13,6 +13,7 @@ from attsvm.experiments.experiment import Cell, Experiment, blocks
 from attsvm.experiments.priority import SETTINGS, draws, starts
 
 if TYPE_CHECKING:
+    from attsvm.dynamics.next_token.problem import Loss
     from attsvm.margins import Margins
     from attsvm.report.style import Picture
 
@@ -28,7 +29,7 @@ class Parameters:
 
 
 GENERAL, ENTROPY, SQUARED = range(3)
-LOSSES = (
+LOSSES: tuple[tuple[Loss, bool, tuple[int, int, int, int]], ...] = (
     ("squared_softmax", True, SETTINGS[1]),
     ("cross_entropy", False, SETTINGS[0]),
     ("squared", False, SETTINGS[0]),
