@@ -96,15 +96,12 @@ def _halved(data: Any, mass: Any, margins: Margins) -> Margins:
     """
     from dataclasses import replace
 
-    from attsvm.margins import strong_components
-
     tokens, count = data.distinct()
     assert margins.origin is not None
     query = margins.origin[margins.sequence, 0]
     winner, loser = margins.selected[margins.sequence], margins.token
-    components = dict(zip(*strong_components(np.stack([query, winner, loser], axis=1), data.K), strict=True)) if margins.m else {}
     equal = margins.equalities
-    label = {q: np.arange(data.K) for q in components}
+    label = {int(q): np.arange(data.K) for q in np.unique(query)}
     for q, i, j in zip(query[equal], winner[equal], loser[equal], strict=True):  # equalities name the smallest token of a component
         label[q][j] = i
     divided = set()
