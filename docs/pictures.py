@@ -1,6 +1,6 @@
 """Sphinx extension: pictures that the library draws while the pages are built, and the list of its experiments.
 
-* ``{picture} NAME``: the function of that name in ``theory_pictures``, as a drawing inside the page.
+* ``{picture} NAME``: the function of that name in ``theory_pictures`` or ``next_token_pictures``, as a drawing inside the page.
 * ``{experiments}``: every experiment of ``attsvm reproduce`` with its protocol and claims.
 * ``{experiment}`mmts-1` ``: a name, linked to that list when there is such an experiment.
 """
@@ -11,6 +11,7 @@ import html
 from pathlib import Path
 from typing import Any
 
+import next_token_pictures
 import theory_pictures
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -20,7 +21,8 @@ from sphinx.util.docutils import SphinxDirective
 from attsvm.experiments import PAPERS, experiment, identifiers
 from attsvm.report.style import Picture, inline
 
-DRAWN = {function.__name__: function for function in theory_pictures.PICTURES}
+MODULES = (theory_pictures, next_token_pictures)
+DRAWN = {function.__name__: function for module in MODULES for function in module.PICTURES}
 
 
 def figure(picture: Picture) -> str:
@@ -39,7 +41,8 @@ class Drawing(SphinxDirective):
         name = self.arguments[0].replace("-", "_")
         if name not in DRAWN:
             raise self.error(f"there is no picture {name}; there are: {', '.join(DRAWN)}")
-        self.env.note_dependency(str(Path(theory_pictures.__file__)))
+        for module in MODULES:
+            self.env.note_dependency(str(Path(str(module.__file__))))
         return [nodes.raw("", figure(DRAWN[name]()), format="html")]
 
 

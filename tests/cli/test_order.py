@@ -23,7 +23,8 @@ def test_the_account_in_words(text: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "19 tokens, 6 distinct, vocabulary 6, 18 sentences" in shown
     assert "cycle under 'x': 'b' > 'a' > 'b' (2 tokens are tied)" in shown
     assert "      'a b x' then 'a'\n" in shown
-    assert "partial order under 'y': 'a' > 'b' > 'y', its longest chain\n      'a b y' then 'a'\n      'b c y' then 'b'\n" in shown
+    chain = "  partial order under 'y': 'a' +1.25 > 'b' +0.25 > 'y' -0.75 (longest chain, max-margin scores)\n"
+    assert f"{chain}      'a b y' then 'a'\n      'b c y' then 'b'\n" in shown
 
 
 def test_json_alone_on_standard_output(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

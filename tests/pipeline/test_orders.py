@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from attsvm.datasets.next_token import Corpus, corpus, partial_order, winners
 from attsvm.errors import InputError
-from attsvm.pipeline.orders import corpus_orders, write_orders
+from attsvm.margins import graph_margins
+from attsvm.pipeline.orders import corpus_orders, scores, write_orders
+from attsvm.solvers import max_margin
 
 TEXT = "a b x a . b a x b . a b y a . b c y b"  # after x, a beats b and b beats a; after y, a beats b and b beats c
 
@@ -72,6 +74,15 @@ def test_quotations_show_their_arcs(read: Corpus) -> None:
     assert set(circle["cycle"]) == {"a", "b"}
     assert circle["largest_component"] == 2
     assert {sentence["label"] for sentence in circle["sentences"]} == {"a", "b"}
+
+
+def test_scores_are_those_of_the_whole_programme(read: Corpus) -> None:
+    orders = partial_order(read.data)
+    W = max_margin(graph_margins(read.data.embeddings, orders.arcs)).W
+    for q in range(read.data.K):
+        np.testing.assert_allclose(scores(orders, q), W[:, q], atol=1e-9)
+    for example in [each for kind in corpus_orders(read)["examples"].values() for each in kind]:
+        np.testing.assert_allclose(example["scores"], W[example["path"], example["token"]], atol=1e-9)
 
 
 def test_files(read: Corpus, tmp_path: Path) -> None:

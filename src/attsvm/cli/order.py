@@ -76,7 +76,8 @@ def _print(result: dict[str, Any], options: argparse.Namespace) -> None:
     )
     join = "" if options.level == "char" else " "
     for example in result["examples"]["acyclic"]:
-        print(f"  partial order under {example['query']!r}: {' > '.join(map(repr, example['longest_chain']))}, its longest chain")
+        chain = " > ".join(f"{name!r} {score:+.2f}" for name, score in zip(example["longest_chain"], example["scores"], strict=True))
+        print(f"  partial order under {example['query']!r}: {chain} (longest chain, max-margin scores)")
         _quote(example, join)
     for example in result["examples"]["cyclic"]:
         circle = [*example["cycle"], example["cycle"][0]]

@@ -8,13 +8,11 @@ from attsvm.margins.finite import LeastNorm, Recombination, equality_basis, fini
 from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.next_token import order_arcs, order_margins, output_margins
 from attsvm.margins.operator import Margins
-from attsvm.margins.priority import FinitePart, finite_part
 from attsvm.margins.selection import prompt_margins, relax, relaxed_margins, selection_margins
 from attsvm.margins.sequence import query_positions, sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
 
 __all__ = [
-    "FinitePart",
     "LeastNorm",
     "Margins",
     "MarginsBatch",
@@ -22,7 +20,6 @@ __all__ = [
     "decoder_margins",
     "equality_basis",
     "finite_component",
-    "finite_part",
     "graph_margins",
     "least_norm",
     "multi_token_margins",

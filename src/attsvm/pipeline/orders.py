@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import BoolArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import Corpus, NextTokenData, PartialOrders, Role, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.files import atomic_write
+from attsvm.margins import graph_margins
 from attsvm.report.orders import order_picture
+from attsvm.solvers import max_margin
 
 _SHOWN = 12  # names of one example
 _DRAWN = 9  # tokens of one picture
@@ -30,7 +32,8 @@ def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
 
     Returns:
         ``text`` (counts of the reading), ``sentences``, ``queries`` (counts), ``arcs``, ``roles`` (counts summed over queries),
-        ``examples`` (``acyclic``, ``cyclic``) and ``table``: one row per query with its counts.
+        ``examples`` (``acyclic``, ``cyclic``; ``scores`` are those of the max-margin weights of one-hot tokens, along ``path``) and
+        ``table``: one row per query with its counts.
     """
     data = corpus.data
     won = winners(data) >= 0
@@ -100,6 +103,7 @@ def _acyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) ->
     return {
         **{key: row[key] for key in ("query", "token", "explained", "arcs")},
         "path": chain.tolist(),
+        "scores": scores(orders, row["token"])[chain].tolist(),
         "longest_chain": data.names(chain),
         **{role.name.lower(): data.names(np.flatnonzero(roles == role)[:_SHOWN]) for role in (Role.OPTIMAL, Role.CONFUSED)},
         "sentences": [_quoted(data, n) for n in orders.sentences_of(row["token"], chain[:-1], chain[1:])],
@@ -113,6 +117,7 @@ def _cyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) -> 
     return {
         **{key: row[key] for key in ("query", "token", "explained", "arcs", "cyclic_arcs")},
         "path": list(cycle),
+        "scores": scores(orders, row["token"])[list(cycle)].tolist(),
         "cycle": data.names(cycle),
         "largest_component": int(sizes.max()),
         "sentences": [_quoted(data, n) for n in sentences],
@@ -121,6 +126,20 @@ def _cyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) -> 
 
 def _quoted(data: NextTokenData, n: int) -> dict[str, Any]:
     return {"tokens": data.names(data.tokens[data.offsets[n] : data.offsets[n + 1]]), "label": data.names(data.labels[n])[0]}
+
+
+def scores(orders: PartialOrders, query: int) -> FloatArray:
+    r"""``(K,)``, the scores :math:`W^{mm}e_q` of one-hot tokens under one query; nan where the solver did not reach its accuracy.
+
+    One-hot (or any orthonormal) tokens make :func:`attsvm.margins.graph_margins` a programme per query, over its own tokens alone.
+    """
+    pairs = orders.of(query)
+    tokens, ends = np.unique(pairs, return_inverse=True)
+    column = np.full((len(pairs), 1), len(tokens))  # the query as one more token: its column is all that the programme asks about
+    solution = max_margin(graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends.reshape(pairs.shape)])))
+    found = np.zeros(orders.K)
+    found[tokens] = solution.W[:-1, -1] if solution.status == "optimal" else np.nan
+    return found
 
 
 def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> None:
@@ -135,7 +154,8 @@ def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> N
     for kind in ("acyclic", "cyclic"):
         for k, example in enumerate(result["examples"][kind], start=1):
             arcs = _around(orders.of(example["token"]), example["path"])
-            picture = order_picture(f"{kind}-{k}", example["query"], arcs, names)
+            notes = [f"{score:+.2f}".replace("-", "−") for score in scores(orders, example["token"])]
+            picture = order_picture(f"{kind}-{k}", example["query"], arcs, names, notes)
             contents[f"{picture.name}.svg"] = picture.svg
     try:
         folder.mkdir(parents=True, exist_ok=True)

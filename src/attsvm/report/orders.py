@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _APART = 0.18  # inches between neighbours of a row
 _ROW = 0.62  # inches between rows
+_FRAME = 0.23  # inches from the middle of a frame to its edge
 _LETTER = 0.085  # inches of a letter
 
 
@@ -47,19 +48,18 @@ def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequenc
     for g, group in enumerate(members):
         starts = np.concatenate([[0.0], np.cumsum(widths[group] + _APART)[:-1]])
         x[group] = centre[g] - spans[g] / 2 + starts + widths[group] / 2
-    y = -_ROW * row.astype(float)
-    node_y = np.zeros(len(nodes))
-    for g, group in enumerate(members):
-        node_y[group] = y[g]
-    _arrows(axes, _reduced(below), [len(group) > 1 for group in members], centre, y)
+    apart = _ROW if notes is None else 1.25 * _ROW
+    y = -apart * row.astype(float)
+    framed = np.array([len(group) > 1 for group in members], dtype=np.bool_)
+    _arrows(axes, _reduced(below), framed, centre, y, apart, 10 if notes is None else 16)
     _frames(axes, members, spans, centre, y)
-    tied = np.isin(np.arange(len(nodes)), np.concatenate([group for group in members if len(group) > 1] or [np.zeros(0, dtype=int)]))
+    of = np.searchsorted(groups, component)
     for k, label in enumerate(labels):
-        colour = ATTENTION if tied[k] else (BEST if not below[:, np.searchsorted(groups, component[k])].any() else INK)
+        colour = ATTENTION if framed[of[k]] else INK if below[:, of[k]].any() else BEST
         box = {"boxstyle": "round,pad=0.25", "facecolor": "#ffffff", "edgecolor": colour, "linewidth": 0.8}
         text = label if notes is None else f"{label}\n{notes[nodes[k]]}"
-        axes.text(x[k], node_y[k], text, ha="center", va="center", fontsize=9, color=colour, bbox=box, linespacing=1.1, zorder=3)
-    width, height = float(x.max() - x.min() + widths.max()), float(_ROW * (row.max() + 1))
+        axes.text(x[k], y[of[k]], text, ha="center", va="center", fontsize=9, color=colour, bbox=box, linespacing=1.1, zorder=3)
+    width, height = float(x.max() - x.min() + widths.max()), float(apart * (row.max() + 1))
     axes.set_xlim(x.min() - widths.max() / 2 - 0.12, x.max() + widths.max() / 2 + 0.12)
     axes.set_ylim(y.min() - 0.36, y.max() + 0.36)
     axes.axis("off")
@@ -87,14 +87,19 @@ def _reduced(below: BoolArray) -> BoolArray:
 
 
 def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Centres and rows: a node lies one row below the lowest of its winners, near the mean of its neighbours above."""
+    """Centres and rows: a node lies one row above the highest of its losers, near the mean of its neighbours above.
+
+    Rows count from the bottom while they are assigned: a lone winner then stands next to what it wins against, and its arrows pass behind
+    no names between.
+    """
     size = len(reduced)
     row = np.zeros(size, dtype=np.int64)
     for _ in range(size):
-        deeper = np.max(np.where(reduced, row[:, None] + 1, 0), axis=0, initial=0)
-        if (deeper == row).all():
+        higher = np.max(np.where(reduced, row[None, :] + 1, 0), axis=1, initial=0)
+        if (higher == row).all():
             break
-        row = deeper
+        row = higher
+    row = row.max(initial=0) - row
     centre = np.zeros(size)
     for level in range(int(row.max(initial=0)) + 1):
         here = np.flatnonzero(row == level)
@@ -106,10 +111,13 @@ def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray
     return centre, row
 
 
-def _arrows(axes: Axes, reduced: BoolArray, framed: Sequence[bool], centre: FloatArray, y: FloatArray) -> None:
-    style = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 0.9, "shrinkA": 10, "shrinkB": 11, "mutation_scale": 9}
+def _arrows(axes: Axes, reduced: BoolArray, framed: BoolArray, centre: FloatArray, y: FloatArray, apart: float, box: float) -> None:
     for g, h in np.argwhere(reduced):
-        start, stop = (centre[g], y[g] - 0.06 * framed[g]), (centre[h], y[h] + 0.06 * framed[h])
+        start, stop = (centre[g], y[g] - _FRAME * framed[g]), (centre[h], y[h] + _FRAME * framed[h])
+        shrink = {"shrinkA": 1 if framed[g] else box, "shrinkB": 2 if framed[h] else box + 1}
+        bow = 0.3 * (y[g] - y[h] > 1.5 * apart)  # around the names of the rows between, on the outer side
+        bend = f"arc3,rad={-bow if centre[h] + centre[g] > 0 else bow}"
+        style = {"arrowstyle": "-|>", "connectionstyle": bend, "color": FAINT, "linewidth": 0.9, "mutation_scale": 9, **shrink}
         axes.annotate("", stop, start, arrowprops=style, zorder=1)
 
 
@@ -118,8 +126,7 @@ def _frames(axes: Axes, members: Sequence[IntArray], spans: FloatArray, centre: 
 
     for g, group in enumerate(members):
         if len(group) > 1:
-            corner = (centre[g] - spans[g] / 2 - 0.04, y[g] - 0.2)
-            style = "round,pad=0.03,rounding_size=0.08"
-            axes.add_patch(
-                FancyBboxPatch(corner, spans[g] + 0.08, 0.4, boxstyle=style, facecolor=ATTENTION, alpha=0.12, linewidth=0, zorder=0)
-            )
+            corner = (centre[g] - spans[g] / 2 - 0.04, y[g] - _FRAME + 0.03)
+            shape = "round,pad=0.03,rounding_size=0.08"
+            box = (corner, spans[g] + 0.08, 2 * _FRAME - 0.06)
+            axes.add_patch(FancyBboxPatch(*box, boxstyle=shape, facecolor=ATTENTION, alpha=0.12, linewidth=0, zorder=0))

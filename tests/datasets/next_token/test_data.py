@@ -96,6 +96,24 @@ def test_names() -> None:
     assert NextTokenData.from_sentences([[0, 1]], [1]).names(1) == ["1"]
 
 
+def test_sentences_of_words() -> None:
+    data = NextTokenData.from_words(["fox", "hen  fox eats"], ["runs", "runs"], weights=[1, 3])
+    assert data.vocabulary == ("fox", "runs", "hen", "eats")
+    assert [s.tolist() for s in data.sentences] == [[0], [2, 0, 3]]
+    assert data.labels.tolist() == [1, 1]
+    assert data.weights.tolist() == [0.25, 0.75]
+    assert data.numbers("eats hen").tolist() == [3, 2]
+    for call, message in [
+        (lambda: data.numbers("fox wolf"), "'wolf' is not in the vocabulary of 4 names"),
+        (lambda: bipartite().numbers("a"), "'a' is not in the vocabulary of 0 names"),
+        (lambda: NextTokenData.from_words(["a"], ["b c"]), r"labels\[0\] is 'b c'; give one word"),
+        (lambda: NextTokenData.from_words(["a"], []), "there are 0 labels for 1 sentences"),
+        (lambda: NextTokenData.from_words(["a", " "], ["b", "c"]), r"sentence 1 has shape \(0,\)"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            call()
+
+
 def test_refusals() -> None:
     good = bipartite(K=5)
     for call, message in [

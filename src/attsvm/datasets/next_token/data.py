@@ -155,6 +155,32 @@ class NextTokenData:
         names = None if vocabulary is None else tuple(vocabulary)
         return cls(tokens, offsets, y, weights, embeddings, names, following)  # type: ignore[arg-type]
 
+    @classmethod
+    def from_words(cls, sentences: Sequence[str], labels: Sequence[str], **more: Any) -> NextTokenData:
+        """Data from sentences of words with white space between them and one word each as label.
+
+        The vocabulary lists the words in the order of first occurrence, sentence by sentence, a label after its sentence.
+
+        Args:
+            sentences: such as ``"hen fox eats"``.
+            labels: such as ``"runs"``.
+            more: further arguments of :meth:`from_sentences`, without the vocabulary.
+
+        Raises:
+            InputError: see :class:`NextTokenData`; another number of labels, or a label of several words.
+        """
+        if len(labels) != len(sentences):
+            raise InputError(f"there are {len(labels)} labels for {len(sentences)} sentences; give one per sentence")
+        numbers: dict[str, int] = {}
+        rows, last = [], []
+        for n, (sentence, label) in enumerate(zip(sentences, labels, strict=True)):
+            if len(label.split()) != 1:
+                raise InputError(f"labels[{n}] is {label!r}; give one word")
+            *row, y = (numbers.setdefault(word, len(numbers)) for word in [*sentence.split(), label.strip()])
+            rows.append(np.array(row, dtype=np.int64))
+            last.append(y)
+        return cls.from_sentences(rows, last, vocabulary=tuple(numbers), **more)
+
     @property
     def N(self) -> int:
         """Number of sentences."""
@@ -224,6 +250,18 @@ class NextTokenData:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         at = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         return replace(self, tokens=self.tokens[at], offsets=offsets, labels=self.labels[chosen], weights=self.weights[chosen])
+
+    def numbers(self, words: str) -> IntArray:
+        """The numbers of words of the vocabulary with white space between them.
+
+        Raises:
+            InputError: a word outside the vocabulary, or data without one.
+        """
+        known = {name: k for k, name in enumerate(self.vocabulary or ())}
+        lost = [word for word in words.split() if word not in known]
+        if lost:
+            raise InputError(f"{lost[0]!r} is not in the vocabulary of {len(known)} names; use its words")
+        return np.array([known[word] for word in words.split()], dtype=np.int64)
 
     def names(self, tokens: ArrayLike) -> list[str]:
         """The names of these tokens; their numbers where the data has no vocabulary."""

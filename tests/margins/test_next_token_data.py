@@ -1,4 +1,4 @@
-"""The programmes of next-token data: closed forms, the sign theorem, longest paths, invariances, and what stays finite in cycles."""
+"""The programmes of next-token data: closed forms, the sign theorem, longest paths, invariances, and the cyclic subspace."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
-from attsvm.datasets.next_token import NextTokenData, PartialOrders, arcs, bipartite, components, embed, priority_graph, total, winners
+from attsvm.datasets.next_token import NextTokenData, PartialOrders, arcs, bipartite, components, priority_graph, total
 from attsvm.errors import InputError
 from attsvm.margins import (
     Margins,
     equality_basis,
-    finite_part,
     graph_margins,
     order_margins,
     output_margins,
@@ -23,8 +21,6 @@ from attsvm.margins import (
     strong_components,
 )
 from attsvm.solvers import max_margin
-
-TOY = NextTokenData.from_sentences([[0, 1, 2]] * 6 + [[2, 1, 0]] * 6, [0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0], following=np.arange(3))
 
 
 def same(left: Margins, right: Margins) -> None:
@@ -141,67 +137,12 @@ def test_solutions_are_orthogonal_to_the_cyclic_subspace(seed: int) -> None:
     np.testing.assert_array_equal(dense[at, token], token[component])
 
 
-def test_soft_composition_in_closed_form() -> None:
-    """Claim C4.6: attention inside one component becomes the frequencies of its labels."""
-    part = finite_part(TOY)
-    for query, share in ((2, [1 / 6, 1 / 3, 1 / 2]), (0, [1 / 2, 1 / 3, 1 / 6])):
-        mass = np.exp(part.W[:, query])
-        np.testing.assert_allclose(mass / mass.sum(), share, rtol=1e-13)
-    entropy = -(np.array([1, 2, 3]) / 6 @ np.log(np.array([1, 2, 3]) / 6))
-    assert part.loss == pytest.approx(entropy, rel=1e-14)
-    assert part.loss == pytest.approx(1.01140, abs=5e-6)
-    assert not max_margin(graph_margins(TOY)).W.any()
-
-
-def test_the_golden_cycle_has_no_finite_part_and_loses_a_coin() -> None:
-    data = NextTokenData.from_sentences([[1, 2, 0], [2, 1, 0]], [1, 2], following=np.arange(3))
-    part = finite_part(data)
-    np.testing.assert_allclose(part.W, 0.0, atol=1e-15)
-    assert part.loss == pytest.approx(np.log(2), rel=1e-15)
-    np.testing.assert_allclose(max_margin(graph_margins(data)).W[:, 0], [-2 / 3, 1 / 3, 1 / 3], atol=1e-9)
-
-
-def test_without_cycles_nothing_stays() -> None:
-    part = finite_part(bipartite(6, 2))
-    assert (part.loss, part.gradient) == (0.0, 0.0)
-    assert not part.W.any()
-
-
-def whole_loss(data: NextTokenData, W: np.ndarray) -> float:
-    """The log loss over all tokens of every sentence, one sentence at a time."""
-    best, out = winners(data), 0.0
-    for n, sentence in enumerate(data.sentences):
-        logits = data.embeddings[sentence] @ W @ data.embeddings[sentence[-1]]
-        out -= data.weights[n] * np.log(np.exp(logits - logits.max())[sentence == best[n]].sum() / np.exp(logits - logits.max()).sum())
-    return float(out)
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 10_000))
-def test_the_finite_part_is_the_infimum_of_the_loss(seed: int) -> None:
-    """Against BFGS over all weights near the limit, with repeated tokens and unequal weights."""
-    rng = np.random.default_rng(seed)
-    sentences = [[*rng.integers(4, size=4), 0] for _ in range(9)]
-    labels = [int(rng.choice(sentence)) for sentence in sentences]
-    E = embed("random", 4, 4, rng)
-    data = NextTokenData.from_sentences(sentences, labels, rng.random(9) + 0.1, E, following=np.arange(4))
-    part, direction = finite_part(data), max_margin(graph_margins(data)).W
-    basis = equality_basis(graph_margins(data))
-    at = part.W + 60.0 * direction  # e^-60 of the loss is left outside the components
-    assert whole_loss(data, at) == pytest.approx(part.loss, rel=1e-12, abs=1e-14)
-    if len(basis):
-        best = minimize(lambda c: whole_loss(data, np.tensordot(c, basis, 1) + 60.0 * direction), np.zeros(len(basis)), tol=1e-12)
-        assert best.fun == pytest.approx(part.loss, rel=1e-9)
-        assert np.linalg.norm(np.tensordot(best.x, basis, 1) - part.W) < 1e-3 * (1 + np.linalg.norm(part.W))
-
-
 def test_refusals() -> None:
     for call, message in [
         (lambda: order_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
         (lambda: graph_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
         (lambda: output_margins(np.eye(2)), "following is missing"),  # type: ignore[call-overload]
         (lambda: order_margins(NextTokenData.from_sentences([[0, 1]], [0])), "sentence 0 has no one token that explains its label"),
-        (lambda: finite_part(NextTokenData.from_sentences([[0, 1]], [0])), "sentence 0 has no one token"),
     ]:
         with pytest.raises(InputError, match=message):
             call()
