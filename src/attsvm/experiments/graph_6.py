@@ -36,7 +36,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
 
 
 def run(part: int, radii: list[float], first: int, count: int) -> dict[str, Any]:
-    from attsvm.dynamics.ball import ball_path
+    from attsvm.dynamics import ball_path
     from attsvm.selection import graph_svm, stack_likelihoods
 
     setting, cyclic = DATA[part]
