@@ -198,3 +198,39 @@ def test_the_winners_of_saturated_attention_give_back_the_graphs(seed: int) -> N
     found = graph_svm(data)
     masses = token_masses(data, 40.0 * found.solution.W)
     np.testing.assert_array_equal(local_arcs(data, masses), found.orders.arcs)
+
+
+def test_sentences_without_a_choice_have_no_components_and_no_loss() -> None:
+    found = graph_svm(priority([[0], [2, 2, 2]], [0, 2], np.eye(4)))
+    assert not found.directed
+    assert found.acyclic
+    assert (found.floor, found.dropped) == (0.0, 0)
+    np.testing.assert_array_equal(found.finite, np.zeros((4, 4)))
+    report = found.report(np.eye(4))
+    assert np.isnan(report.cosine)
+    assert report.scale == 0.0
+    assert report.residual == report.norm == 2.0
+
+
+def test_queries_and_tokens_that_are_never_seen_keep_zero_scores() -> None:
+    found = graph_svm(priority([[1, 2, 0], [2, 1, 0], [1, 3, 0]], [1, 2, 1], np.eye(6)))
+    assert (found.solution.W[:, 1:] == 0).all()
+    np.testing.assert_allclose(found.solution.W[4:], 0.0, atol=1e-15)
+    np.testing.assert_allclose(found.finite[3:], 0.0, atol=1e-15)
+    unseen = priority([[1, 2, 4], [4, 4, 4]], [1, 4], np.eye(6))
+    np.testing.assert_array_equal(token_masses(unseen, found.solution.W)[0], np.full(3, 1 / 3))
+    assert leading_tokens(found.orders, unseen).sum(axis=1).tolist() == [0, 1]  # a sentence of one token leads itself
+
+
+def test_copies_of_the_winner_add_their_mass_and_no_arc() -> None:
+    once, thrice = graph_svm([priority([[1, 2, 0]], [1]), priority([[1, 1, 2, 1, 0]], [1])])
+    np.testing.assert_array_equal(once.solution.W, thrice.solution.W)
+    mass = token_masses(thrice.data, np.zeros((3, 3)))
+    np.testing.assert_allclose(mass[0], [0.2, 0.6, 0.2])
+
+
+def test_data_of_several_dimensions_is_refused() -> None:
+    with pytest.raises(InputError, match="one dimension"):
+        graph_svm([priority([[1, 0]], [1]), priority([[1, 2, 0]], [1])])
+    with pytest.raises(InputError, match="one dimension"):
+        graph_svm([])
