@@ -140,7 +140,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "stage-one",
             "Stage 1 walks a straight line",
-            "Collocations with uniform weights, from zero: direction, norm and loss have closed forms. The direction is off by rounding only.",
+            "Collocations with uniform weights, from zero: direction, norm and loss have closed forms. What is off is rounding.",
             "The loss falls along its closed form, the direction is exact to rounding at every step, the norm is linear.",
         )
 

@@ -120,7 +120,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             axes[2].plot([], [], color=colour, label=words)
         x = np.array([2000.0, 20_000.0])
         axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
-        axes[0].text(2200, 0.045, "1/t", color=FAINT, fontsize=9)
+        axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")
         logarithmic(axes[0].xaxis, np.array([10.0, 20_000.0]))
         logarithmic(axes[0].yaxis, evidence["error"][:, -1:])
         logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))

@@ -42,7 +42,7 @@ def attention_solutions(sets: Sequence[NextTokenData]) -> list[MarginSolution]:
 
 
 def output_targets(sets: Sequence[NextTokenData]) -> FloatArray:
-    r"""``(runs, K, d)``, the closed form :math:`W_{ov}^\star=\sum_x(\mathbf 1_{n(x)}-\frac1K\mathbf 1)e_x^\top` of orthonormal embeddings."""
+    r"""``(runs, K, d)``, :math:`W_{ov}^\star=\sum_x(\mathbf 1_{n(x)}-\frac1K\mathbf 1)e_x^\top`, exact for orthonormal embeddings."""
     return np.stack([(np.eye(one.K)[one.following] - 1.0 / one.K).T @ one.embeddings for one in sets])
 
 

@@ -279,5 +279,7 @@ def _singles(run: int, data: NextTokenData) -> NextTokenData:
 
 def _longer(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths > 1).any():
-        raise NoAttentionSignalError(f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens")
+        raise NoAttentionSignalError(
+            f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens"
+        )
     return data.select(data.lengths > 1)
