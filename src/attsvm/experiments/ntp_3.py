@@ -31,7 +31,7 @@ class Parameters:
 
 
 QUICK = Parameters(steps=10_000, seeds=2)
-BLOCK = 5
+BLOCK = 2
 AT = 10_000  # the step at which the specification's bounds are asked for
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
