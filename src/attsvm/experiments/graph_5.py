@@ -252,7 +252,7 @@ EXPERIMENT = Experiment(
     "output through the embeddings (n = 6, T = 4, K = 6); cross-entropy and squared loss of the attention mass per token (n = 4, T = 6, "
     "K = 8). Tokens of final mass above .01 are winners of the local graphs, those in (.009, .01] are left out.",
     parameters=Parameters(),
-    quick=Parameters(long=8000, seeds=12),
+    quick=Parameters(long=5000, seeds=20),
     cells=cells,
     run=run,
     claims=CLAIMS,
