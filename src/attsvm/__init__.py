@@ -49,6 +49,7 @@ _HOME = {
     "locally_optimal": "selection",
     "all_support": "selection",
     "gradient_alignment": "selection",
+    "graph_svm": "selection",
     "self_attention": "queries",
     "sequence_pairs": "queries",
     "Cone": "dynamics",
@@ -94,6 +95,7 @@ __all__ = [
     "geometry",
     "gradient_alignment",
     "graph_margins",
+    "graph_svm",
     "least_norm",
     "locally_optimal",
     "margin_path",
@@ -171,7 +173,7 @@ if TYPE_CHECKING:
         strong_components,
     )
     from attsvm.queries import self_attention, sequence_pairs
-    from attsvm.selection import all_support, gradient_alignment, locally_optimal, optimal_tokens, token_scores
+    from attsvm.selection import all_support, gradient_alignment, graph_svm, locally_optimal, optimal_tokens, token_scores
     from attsvm.solvers import MarginSolution, SolutionBatch, margin_path, max_margin
 
 

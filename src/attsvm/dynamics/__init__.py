@@ -1,5 +1,6 @@
 """Training many runs at once, and what is kept of it."""
 
+from attsvm.dynamics.ball import BallPath, ball_path
 from attsvm.dynamics.path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.planning import Plan, plan
 from attsvm.dynamics.records import AtSteps, LogSpaced, Record
@@ -9,6 +10,7 @@ from attsvm.dynamics.trajectory import DirectionWithin, Trajectory, direction_ga
 
 __all__ = [
     "AtSteps",
+    "BallPath",
     "Cone",
     "DirectionWithin",
     "LogSpaced",
@@ -17,6 +19,7 @@ __all__ = [
     "RegularizationPath",
     "TrainState",
     "Trajectory",
+    "ball_path",
     "direction_gap",
     "plan",
     "regularization_path",

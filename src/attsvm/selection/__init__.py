@@ -1,22 +1,33 @@
-"""Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head selects."""
+"""Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head or a cyclic order selects."""
 
 from attsvm.selection.conditions import Dominance, all_support, dominance, equal_scores, feasible, gradient_alignment
 from attsvm.selection.cones import MarginDrop, in_angular_cone, in_margin_cone, margin_drop
+from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
+from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
+from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
 from attsvm.selection.sets import Mixture, SelectedSets, selected_sets, sparsemax, sparsemax_selection
 from attsvm.selection.tokens import locally_optimal, neighbours, optimal_tokens, token_scores
 
 __all__ = [
     "Dominance",
+    "GraphReport",
+    "GraphSVM",
+    "Likelihood",
     "MarginDrop",
     "Mixture",
     "SelectedSets",
+    "Split",
     "all_support",
+    "attention_likelihood",
     "dominance",
     "equal_scores",
     "feasible",
     "gradient_alignment",
+    "graph_svm",
     "in_angular_cone",
     "in_margin_cone",
+    "leading_tokens",
+    "local_arcs",
     "locally_optimal",
     "margin_drop",
     "neighbours",
@@ -24,5 +35,7 @@ __all__ = [
     "selected_sets",
     "sparsemax",
     "sparsemax_selection",
+    "stack_likelihoods",
+    "token_masses",
     "token_scores",
 ]

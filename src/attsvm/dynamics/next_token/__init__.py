@@ -20,7 +20,7 @@ All in float64; the state is K x K per run, so this is for the vocabularies of t
 from __future__ import annotations
 
 from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
-from attsvm.dynamics.next_token.problem import NoAttentionSignal, Problem, output_values
+from attsvm.dynamics.next_token.problem import NoAttentionSignalError, Problem, output_values
 from attsvm.dynamics.next_token.stages import Joint, Rule, TwoStages, attention_stage, joint, output_stage, two_stage
 from attsvm.dynamics.next_token.steepest import factored_stage, steepest_stage
 
@@ -28,7 +28,7 @@ __all__ = [
     "AttentionCourse",
     "Course",
     "Joint",
-    "NoAttentionSignal",
+    "NoAttentionSignalError",
     "OutputCourse",
     "Problem",
     "Rule",

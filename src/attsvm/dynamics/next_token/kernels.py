@@ -204,91 +204,95 @@ def textbook_sentence(
 
 
 @kernel
-def sentence_gap(
-    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int, loss: int,
-    D: FloatArray, S: FloatArray, delta: FloatArray,
-) -> tuple[float, float, float]:  # fmt: skip
-    r"""``(sign, log|gap|, floor)``: the loss is ``floor + sign exp(log|gap|)``, ``floor`` what it is with all attention on ``own``.
+def log_probabilities(values: FloatArray, table: FloatArray) -> None:
+    """Fills ``table`` ``(2, K, classes)``: logarithms of the softmax of every row of values, and the softmax."""
+    for a in range(values.shape[0]):
+        largest = values[a].max()
+        total = 0.0
+        for v in range(values.shape[1]):
+            total += math.exp(values[a, v] - largest)
+        for v in range(values.shape[1]):
+            table[0, a, v] = values[a, v] - largest - math.log(total)
+            table[1, a, v] = math.exp(table[0, a, v])
 
-    With :math:`\delta_v=\sum_j\varphi_j[(u_{jv}-u_{jy})-(u_{\star v}-u_{\star y})]` and :math:`q` the output's probabilities at the floor,
-    the cross-entropy's gap is :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where :math:`\delta` is small its factor
-    :math:`e^{top}` stays a logarithm.
+
+@kernel
+def sentence_gap(
+    s: FloatArray, values: FloatArray, table: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int,
+    loss: int, D: FloatArray, S: FloatArray, delta: FloatArray,
+) -> tuple[float, float]:  # fmt: skip
+    r"""``(sign, log|gap|)``: the loss is ``sign exp(log|gap|)`` above what it is with all attention on ``own``.
+
+    With :math:`\delta_v=\sum_j\varphi_j[(u_{jv}-u_{jy})-(u_{\star v}-u_{\star y})]` and :math:`q` the output's probabilities at the floor
+    (:func:`log_probabilities`), the cross-entropy's gap is :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where
+    :math:`\delta` is small its factor :math:`e^{top}` stays a logarithm.
     """
     top = -np.inf
     for j in range(lo, hi):
         D[j] = s[token[j]] + log_count[j] - s[token[own]] - log_count[own]
         if j != own and D[j] > top:
             top = D[j]
+    if top == -np.inf:
+        return 1.0, -np.inf
+    for j in range(lo, hi):
+        S[j] = min(D[j] - top, 0.0)  # of the winner it is not read
+    exp_into(S, S, lo, hi)
+    total = 0.0
+    for j in range(lo, hi):
+        if j != own:
+            total += S[j]
     if loss == LOG_MASS:
-        total = 0.0
-        for j in range(lo, hi):
-            if j != own:
-                total += math.exp(D[j] - top)
-        return 1.0, _log_of_log1p(top, total), 0.0
+        return 1.0, _log_of_log1p(top, total)
+    # phi_j = S_j exp(top) / (1 + total exp(top))
+    log_factor = top - (math.log1p(total * math.exp(top)) if top < 0.0 else top + math.log(math.exp(-top) + total))
+    factor = math.exp(log_factor)
     star = values[token[own]]
     classes = star.shape[0]
-    largest = star.max()
-    Y = 0.0
-    for v in range(classes):
-        Y += math.exp(star[v] - largest)
-    floor = math.log(Y) + largest - star[y] if loss != SQUARED else (1.0 - star[y]) ** 2
-    p = math.exp(star[y] - largest) / Y
-    if loss == SQUARED_SOFTMAX:
-        floor = _one_minus(star, y, largest, Y) ** 2
-    if top == -np.inf:
-        return 1.0, -np.inf, floor
-    Z = math.exp(-max(top, 0.0))  # exp(-shift) times the sum of all exp(D)
-    shift = max(top, 0.0)
-    for j in range(lo, hi):
-        if j != own:
-            Z += math.exp(D[j] - shift)
-    delta[:] = 0.0  # of order one: the true one is exp(top - shift) / Z times it
-    for j in range(lo, hi):
-        if j != own:
-            weight, row = math.exp(D[j] - top), values[token[j]]
-            for v in range(classes):
-                delta[v] += weight * ((row[v] - row[y]) - (star[v] - star[y])) if loss != SQUARED else weight * (row[v] - star[v])
-    log_factor = top - shift - math.log(Z)
-    factor = math.exp(log_factor)
+    delta[:] = 0.0  # of order one: the true one is factor times it
     if loss == SQUARED:  # (1 - o)^2 - (1 - u)^2 = (u - o) (2 - o - u)
-        fall = -delta[y] * (2.0 * (1.0 - star[y]) - factor * delta[y])
+        for j in range(lo, hi):
+            if j != own:
+                delta[y] += S[j] * (values[token[j], y] - star[y])
         if star[y] == 1.0:
-            return 1.0, (2.0 * (log_factor + math.log(abs(delta[y]))) if delta[y] != 0.0 else -np.inf), floor
-        return (1.0 if fall >= 0 else -1.0), (log_factor + math.log(abs(fall)) if fall != 0.0 else -np.inf), floor
+            return 1.0, (2.0 * (log_factor + math.log(abs(delta[y]))) if delta[y] != 0.0 else -np.inf)
+        fall = -delta[y] * (2.0 * (1.0 - star[y]) - factor * delta[y])
+        return (1.0 if fall >= 0.0 else -1.0), (log_factor + math.log(abs(fall)) if fall != 0.0 else -np.inf)
+    for j in range(lo, hi):
+        if j != own:
+            weight, row = S[j], values[token[j]]
+            level = row[y] - star[y]
+            for v in range(classes):
+                delta[v] += weight * (row[v] - star[v] - level)
+    delta[y] = 0.0
     extreme = 0.0
     for v in range(classes):
         extreme = max(extreme, abs(delta[v]))
+    q = table[1, token[own]]
     total = 0.0
     if factor * extreme < _SMALL:  # x + x^2/2 + x^3/6 of expm1, over the factor
         for v in range(classes):
             step = factor * delta[v]
-            total += math.exp(star[v] - largest) / Y * delta[v] * (1.0 + 0.5 * step + step * step / 6.0)
+            total += q[v] * delta[v] * (1.0 + 0.5 * step + step * step / 6.0)
         gap, scale = total * (1.0 - 0.5 * factor * total + (factor * total) ** 2 / 3.0), log_factor
     else:
         for v in range(classes):
-            total += _grown(star[v] - largest, factor * delta[v]) / Y
+            total += _grown(table[0, token[own], v], q[v], factor * delta[v])
         gap, scale = math.log1p(total), 0.0
-    if loss == SQUARED_SOFTMAX:  # p falls from p to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 - p - p e^-g)
+    if loss == SQUARED_SOFTMAX:  # p falls to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 (1 - p) + p (1 - e^-g))
+        rest = 0.0
+        for v in range(classes):
+            if v != y:
+                rest += q[v]
         whole = gap * math.exp(scale)
         shrink = -math.expm1(-whole) if abs(whole) > _SMALL else whole - 0.5 * whole * whole
-        ratio = shrink / whole if whole != 0.0 else 1.0
-        gap *= ratio * p * (2.0 * _one_minus(star, y, largest, Y) + p * shrink)
-    return (1.0 if gap >= 0.0 else -1.0), (scale + math.log(abs(gap)) if gap != 0.0 else -np.inf), floor
+        gap *= (shrink / whole if whole != 0.0 else 1.0) * q[y] * (2.0 * rest + q[y] * shrink)
+    return (1.0 if gap >= 0.0 else -1.0), (scale + math.log(abs(gap)) if gap != 0.0 else -np.inf)
 
 
 @kernel
-def _grown(base: float, step: float) -> float:
-    """``exp(base) expm1(step)`` without overflow before underflow."""
-    return math.exp(base) * math.expm1(step) if step < 30.0 else math.exp(base + step) - math.exp(base)
-
-
-@kernel
-def _one_minus(o: FloatArray, y: int, largest: float, Y: float) -> float:
-    rest = 0.0
-    for v in range(o.shape[0]):
-        if v != y:
-            rest += math.exp(o[v] - largest)
-    return rest / Y
+def _grown(log_q: float, q: float, step: float) -> float:
+    """``q expm1(step)`` without overflow before underflow."""
+    return q * math.expm1(step) if step < 30.0 else math.exp(log_q + step) - q
 
 
 @kernel

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.dynamics.next_token.kernels import residual, sentence_gap, sentence_gradient, textbook_sentence
+from attsvm.dynamics.next_token.kernels import log_probabilities, residual, sentence_gap, sentence_gradient, textbook_sentence
 from attsvm.jit import kernel
 
 NORMALIZED, PLAIN, POLYAK = 0, 1, 2
@@ -75,15 +75,15 @@ def spread(gram: FloatArray, C: FloatArray, orthonormal: bool, half: FloatArray,
 
 @kernel
 def excess(
-    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, start: IntArray, query: IntArray, own: IntArray,
-    y: IntArray, log_weight: FloatArray, loss: int, work: FloatArray, line: FloatArray,
+    s: FloatArray, values: FloatArray, table: FloatArray, token: IntArray, log_count: FloatArray, start: IntArray, query: IntArray,
+    own: IntArray, y: IntArray, log_weight: FloatArray, loss: int, work: FloatArray, line: FloatArray,
 ) -> tuple[float, float]:  # fmt: skip
     """``(sign, log|gap|)`` of the weighted loss over its floor."""
     top = -np.inf
     gaps, signs = work[4], work[5]
     for n in range(query.shape[0]):
-        signs[n], gaps[n], _ = sentence_gap(
-            s[query[n]], values, token, log_count, start[n], start[n + 1], own[n], y[n], loss, work[0], work[1], line[0]
+        signs[n], gaps[n] = sentence_gap(
+            s[query[n]], values, table, token, log_count, start[n], start[n + 1], own[n], y[n], loss, work[0], work[1], line[0]
         )
         gaps[n] += log_weight[n]
         top = max(top, gaps[n])
@@ -118,6 +118,8 @@ def _one_attention(
     work = np.zeros((6, max(token.shape[0], N)))
     rate, slope, rows, line = np.zeros(N), np.zeros(N), np.zeros((N, values.shape[1])), np.zeros((2, values.shape[1]))
     C, half, M = np.zeros((K, K)), np.zeros((K, K)), np.zeros((K, K))
+    table = np.zeros((2, K, values.shape[1]))
+    log_probabilities(values, table)
     stopped, rises, last_rise, before = -1, 0, -1, np.inf
     mark = 0
     for t in range(marks[-1] + 1):
@@ -128,7 +130,7 @@ def _one_attention(
             break
         log_gap = -np.inf
         if watch or rule == POLYAK:
-            sign, log_gap = excess(s, values, token, log_count, start, query, own, y, log_weight, loss, work, line)
+            sign, log_gap = excess(s, values, table, token, log_count, start, query, own, y, log_weight, loss, work, line)
             if watch:
                 now = log_gap if sign > 0.0 else -np.inf
                 if now > before:
@@ -356,8 +358,10 @@ def look_at(
             lo, hi = start[a], start[b]
             work = np.zeros((6, max(hi - lo, b - a)))
             rate, rows, line = np.zeros((2, b - a)), np.zeros((b - a, u.shape[2])), np.zeros((2, u.shape[2]))
+            table = np.zeros((2, u.shape[1], u.shape[2]))
+            log_probabilities(u[r], table)
             gaps[0, k, r], gaps[1, k, r] = excess(
-                s[k, r], u[r], token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b], own[a:b] - lo, y[a:b],
+                s[k, r], u[r], table, token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b], own[a:b] - lo, y[a:b],
                 log_weight[a:b], loss, work, line,
             )  # fmt: skip
             tops[k, r] = gradient(

@@ -24,7 +24,7 @@ LOSSES: dict[str, int] = {
 }
 
 
-class NoAttentionSignal(InputError):  # noqa: N818 - the name of the specification
+class NoAttentionSignalError(InputError):
     """Every sentence has a single distinct token: attention has nothing to choose, and its gradient is exactly zero."""
 
 
@@ -78,7 +78,7 @@ class Problem:
 
         Raises:
             InputError: no data, several K or d, a sentence without a winner, an unknown loss, values of another shape or not finite.
-            NoAttentionSignal: a run whose sentences have one distinct token each.
+            NoAttentionSignalError: a run whose sentences have one distinct token each.
         """
         sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
         if not sets:
@@ -205,6 +205,13 @@ class Problem:
         found: FloatArray = D - np.repeat(total, np.diff(self.start), axis=-1)
         return found
 
+    def outputs(self, W: ArrayLike) -> FloatArray:
+        """``(..., sentences, classes)``, :math:`o` of the sentences of all runs end to end, with the problem's own values."""
+        phi = np.exp(self.log_attention(W))
+        run = np.repeat(np.repeat(np.arange(self.runs), np.diff(self.run_start)), np.diff(self.start))
+        found: FloatArray = np.add.reduceat(phi[..., None] * self.values[run, self.token], self.start[:-1], axis=-2)
+        return found
+
     def _relative(self, W: ArrayLike) -> FloatArray:
         """Logits relative to each sentence's winner, logarithms of multiplicities included."""
         lengths = np.diff(self.start)
@@ -246,7 +253,7 @@ def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, 
         )
     lengths = np.bincount(sentence, minlength=data.N)
     if (lengths == 1).all():
-        raise NoAttentionSignal(f"every sentence of data set {run} has a single distinct token; attention needs sentences of two")
+        raise NoAttentionSignalError(f"every sentence of data set {run} has a single distinct token; attention needs sentences of two")
     starts = np.cumsum(lengths) - lengths
     own = np.flatnonzero(token == best[sentence]) - starts
     return token, count, lengths, own

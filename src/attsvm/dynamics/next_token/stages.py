@@ -15,7 +15,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import loops
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
-from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignal, Problem, output_values
+from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignalError, Problem, output_values
 from attsvm.dynamics.records import AtSteps, LogSpaced
 from attsvm.errors import InputError
 
@@ -183,7 +183,7 @@ def two_stage(
 
     Raises:
         InputError: no sentence of one token in some run, or none of the longer ones realises its label.
-        NoAttentionSignal: no sentence of two distinct tokens in some run.
+        NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
     first = output_stage(data, output, steps[0], init=init[0], records=records, watch=watch)
     sets = [data] if isinstance(data, NextTokenData) else list(data)
@@ -210,7 +210,7 @@ def joint(
 
     Raises:
         InputError: a rule that is not normalised, or starts of other shapes.
-        NoAttentionSignal: no sentence of two distinct tokens in some run.
+        NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
     if rule.code != loops.NORMALIZED:
         raise InputError("joint training takes normalised steps; use a Rule with normalize=True and no polyak")
@@ -279,5 +279,7 @@ def _singles(run: int, data: NextTokenData) -> NextTokenData:
 
 def _longer(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths > 1).any():
-        raise NoAttentionSignal(f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens")
+        raise NoAttentionSignalError(
+            f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens"
+        )
     return data.select(data.lengths > 1)

@@ -1,0 +1,205 @@
+r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows and a finite part :math:`W^{fin}`.
+
+Under the log loss weights split along the cyclic subspace
+:math:`\mathcal S_{cyc}=\mathrm{span}\{(e_i-e_j)e_q^\top: i\asymp j\text{ in }\mathcal G^{(q)}\}`. Outside it they diverge along the
+solution of the graph programme; inside it they converge to the minimiser of the loss that keeps of every sentence only the winner's
+component.
+Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
+from attsvm.errors import InputError
+from attsvm.margins import equality_basis, graph_margins, strong_components
+from attsvm.selection.likelihood import Likelihood, attention_likelihood, score_features, stack_likelihoods
+from attsvm.solvers import MarginSolution, max_margin
+
+_CUTOFF = 1e-10  # singular values below this times the largest are taken as zero
+
+
+class Split(NamedTuple):
+    """Weights ``(..., d, d)`` as their part inside the cyclic subspace and the part orthogonal to it."""
+
+    inside: FloatArray
+    outside: FloatArray
+
+
+class GraphReport(NamedTuple):
+    r"""How weights compare with the prediction :math:`W^{fin}+R\,W^{mm}`; each ``(...)``, one number per matrix.
+
+    Attributes:
+        cosine: of W and :math:`W^{mm}`; NaN where :math:`W^{mm}=0` has no direction.
+        outside: of the part of W outside the cyclic subspace and :math:`W^{mm}`; NaN likewise.
+        finite: :math:`\|\Pi_{cyc}W-W^{fin}\|_F`.
+        scale: :math:`R=\arg\min\|W^{fin}+R\,W^{mm}-W\|_F`; 0 where :math:`W^{mm}=0`.
+        residual: the distance that is left at that R.
+        norm: :math:`\|W\|_F`.
+    """
+
+    cosine: FloatArray
+    outside: FloatArray
+    finite: FloatArray
+    scale: FloatArray
+    residual: FloatArray
+    norm: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSVM:
+    r"""Both components that theory predicts for training on one set of sentences.
+
+    Attributes:
+        data: the sentences.
+        orders: the priority graphs of all queries, and what follows from them.
+        component: ``(K, K)``, row q holds the component of every token in the graph of query q, named by its smallest token.
+        solution: :math:`W^{mm}` with its certificate; its status is ``infeasible`` where dependent embeddings contradict the graphs,
+            and W is 0 where there is no arc between components.
+        cyclic: ``(r, d, d)``, an orthonormal basis of the cyclic subspace.
+        finite: ``(d, d)``, :math:`W^{fin}`; 0 without cycles.
+        gradient: norm of the gradient of the reduced loss at :math:`W^{fin}`, its certificate: the loss is convex.
+        floor: :math:`\bar L(W^{fin})`, the infimum of the loss when the graph programme is feasible.
+        dropped: number of sentences without a winner (label not realizable). They have no arcs, and no part in the loss.
+    """
+
+    data: NextTokenData
+    orders: PartialOrders
+    component: IntArray
+    solution: MarginSolution
+    cyclic: FloatArray
+    finite: FloatArray
+    gradient: float
+    floor: float
+    dropped: int
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether no graph has a cycle."""
+        return len(self.cyclic) == 0
+
+    @property
+    def directed(self) -> bool:
+        r"""Whether :math:`W^{mm}` is a direction: feasible and not 0."""
+        return self.solution.status != "infeasible" and self.solution.norm > 0.0
+
+    def split(self, W: ArrayLike) -> Split:
+        """Weights ``(..., d, d)`` along and across the cyclic subspace.
+
+        Raises:
+            InputError: weights of another shape.
+        """
+        trained = np.asarray(W, dtype=np.float64)
+        d = self.data.d
+        if trained.shape[-2:] != (d, d):
+            raise InputError(f"W has shape {trained.shape}; it must end in ({d}, {d}), the dimension of the embeddings")
+        basis = self.cyclic.reshape(len(self.cyclic), d * d)
+        inside = ((trained.reshape(*trained.shape[:-2], d * d) @ basis.T) @ basis).reshape(trained.shape)
+        return Split(inside, trained - inside)
+
+    def report(self, W: ArrayLike) -> GraphReport:
+        """Weights ``(..., d, d)`` against both components.
+
+        Raises:
+            InputError: weights of another shape.
+        """
+        trained = np.asarray(W, dtype=np.float64)
+        inside, outside = self.split(trained)
+        norm = np.linalg.norm(trained, axis=(-2, -1))
+        size = self.solution.norm if self.directed else np.nan
+        unit = self.solution.W / size if self.directed else np.full(self.finite.shape, np.nan)
+        along = np.sum((trained - self.finite) * unit, axis=(-2, -1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            cosine = np.sum(trained * unit, axis=(-2, -1)) / norm
+            across = np.sum(outside * unit, axis=(-2, -1)) / np.linalg.norm(outside, axis=(-2, -1))
+        scale = along / size if self.directed else np.zeros_like(norm)
+        predicted = self.finite + scale[..., None, None] * (self.solution.W if self.directed else 0.0)
+        residual = np.linalg.norm(trained - predicted, axis=(-2, -1))
+        return GraphReport(cosine, across, np.linalg.norm(inside - self.finite, axis=(-2, -1)), scale, residual, norm)
+
+    def winning_component(self) -> BoolArray:
+        """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among them."""
+        return _same_component(self.data, self.component)
+
+    def basis(self) -> FloatArray:
+        """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic ones first."""
+        d, rows = self.data.d, len(self.cyclic)
+        features = score_features(self.data).reshape(-1, d * d)
+        basis = self.cyclic.reshape(rows, d * d)
+        across = features - (features @ basis.T) @ basis
+        across -= (across @ basis.T) @ basis
+        sigma, V = np.linalg.svd(across, full_matrices=False)[1:]
+        scale = max(float(np.abs(features).max(initial=0.0)), np.finfo(float).tiny)
+        return np.concatenate([basis, V[sigma > _CUTOFF * scale]]).reshape(-1, d, d)
+
+    def likelihood(self) -> Likelihood:
+        """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ by cyclic coordinates only."""
+        whole = attention_likelihood(self.data, self.basis())
+        whole.features[self.winning_component(), len(self.cyclic) :] = 0.0
+        return whole
+
+
+@overload
+def graph_svm(data: NextTokenData) -> GraphSVM: ...
+
+
+@overload
+def graph_svm(data: Sequence[NextTokenData]) -> list[GraphSVM]: ...
+
+
+def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[GraphSVM]:
+    r"""Max-margin direction and finite part of next-token data whose labels are tokens of their sentences.
+
+    .. math:: W^{mm}=\arg\min\|W\|_F \ \text{ s.t. }\ (e_i-e_j)^\top We_q\ge1\ (i\Rightarrow j),\ \ =0\ (i\asymp j)\quad\text{in }
+       \mathcal G^{(q)}, \qquad W^{fin}=\arg\min_{W\in\mathcal S_{cyc}}\bar L(W),
+
+    where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second problem has exactly one solution, because
+    components are strongly connected (the condition of Zermelo and of Bradley and Terry); Newton's method finds it to rounding.
+
+    Args:
+        data: one set of sentences, or several of the same dimension d, which are solved together.
+
+    Raises:
+        InputError: no data, or data of different dimensions.
+    """
+    several = [data] if isinstance(data, NextTokenData) else list(data)
+    if len({each.d for each in several}) != 1:
+        raise InputError("data of one dimension d is solved together; give at least one set, and sets of different d one by one")
+    orders = [partial_order(each) for each in several]
+    margins = [graph_margins(each.embeddings, order.arcs) for each, order in zip(several, orders, strict=True)]
+    solutions = max_margin(margins)
+    component = [_components(order) for order in orders]
+    cyclic = [equality_basis(each) for each in margins]
+    kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]
+    reduced = [attention_likelihood(*part) for part in zip(several, cyclic, kept, strict=True)]
+    best = stack_likelihoods(reduced).minimise()
+    finite = [np.tensordot(point[: len(basis)], basis, axes=1) for point, basis in zip(best.point, cyclic, strict=True)]
+    dropped = [int((winners(each) < 0).sum()) for each in several]
+    proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), dropped, strict=True)
+    parts = zip(several, orders, component, solutions, cyclic, finite, proofs, strict=True)
+    found = [GraphSVM(*part, *proof) for *part, proof in parts]
+    return found[0] if isinstance(data, NextTokenData) else found
+
+
+def _components(orders: PartialOrders) -> IntArray:
+    """``(K, K)``: for every query the component of every token, named by its smallest token."""
+    component = np.tile(np.arange(orders.K), (orders.K, 1))
+    queries, found = strong_components(orders.arcs, orders.K)
+    component[queries] = found
+    return component
+
+
+def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
+    """``(N, J)``: whether a distinct token is in the component of the winner, under the sentence's query."""
+    tokens, count = data.distinct()
+    row = component[data.queries]
+    best = winners(data)[:, None]
+    same: BoolArray = (np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, best, axis=1)) & (best >= 0) & (count > 0)
+    return same
