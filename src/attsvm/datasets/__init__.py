@@ -70,11 +70,8 @@ if TYPE_CHECKING:
     from attsvm.datasets.image_sets import ImageSet, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
-<<<<<<< HEAD
-    from attsvm.datasets.separable import gauss, orth
-=======
     from attsvm.datasets.reviews import Reviews, imdb
->>>>>>> 0a3d5fe95056617d9ce7dd9a016726b51e97bf8e
+    from attsvm.datasets.separable import gauss, orth
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
     from attsvm.datasets.wordpiece import TokenIds, WordPiece

@@ -31,7 +31,7 @@ class Parameters:
 
 QUICK = Parameters(cells=((4, 5, 2), (4, 5, 8), (4, 5, 20), (4, 12, 8), (2, 5, 8), (12, 5, 8)), seeds=50)
 
-FAR = 1e6  # length of the first step of the runs that the theorem on aligned gradients speaks of: "long enough"; 20 was too short for 1 of 1523
+FAR = 1e6  # length of the first step that the theorem on aligned gradients asks to be long enough: 20 was not for 1 instance of 1 523
 
 # Shares of 100 instances measured for the specification: (n, T, d): feasible, global, local including global, all support, aligned.
 REFERENCE = {
