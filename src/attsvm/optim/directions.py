@@ -84,8 +84,9 @@ def _squares_are_safe(norm: Tensor) -> bool:
     if norm.numel() == 0:
         return False
     info = torch.finfo(norm.dtype)
-    smallest, largest = torch.aminmax(norm)
-    return bool(smallest > info.tiny**0.5 / info.eps) and bool(largest < info.max**0.5)
+    bounds = torch.aminmax(norm)
+    smallest, largest = float(bounds.min), float(bounds.max)
+    return bool(smallest > info.tiny**0.5 / info.eps and largest < info.max**0.5)
 
 
 def _sign(G: Tensor) -> Tensor:
