@@ -74,7 +74,7 @@ class AutogradEngine:
     def _backward(self, scale: LogScale | None) -> Tensor:
         self._forget()
         loss = self._model.loss(self._sequences, scale)
-        torch.autograd.backward(loss, self._ones.to(loss.dtype))
+        torch.autograd.backward(loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype))
         return loss.detach()
 
     def _forget(self) -> None:
@@ -115,7 +115,7 @@ class AutogradEngine:
         runs = len(self._stopped)
         gradients = [parameter.grad.reshape(runs, -1) for parameter in self._trained if parameter.grad is not None]
         # One entry of each run most often tells, and looking at it costs nothing where the host need not wait for it.
-        if gradients and gradients[0].device.type == "cpu" and bool(gradients[0][:, 0].all()):
+        if gradients and gradients[0].device.type == "cpu" and gradients[0][:, 0].numpy().all():
             return
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
         for gradient in gradients:

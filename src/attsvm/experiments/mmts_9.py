@@ -347,7 +347,9 @@ CLAIMS = (
         "recalled",
         _measure_ratio("path_gap"),
         at_most(
-            0.5, "gap at 12 norms over that at 3: 1/16 for a small finite part, 0.33 for one of ten norms, which is most of the path at 3"
+            0.5,
+            "gap at 12 norms over that at 3, set after the first runs: 1/16 for a small finite part, 0.33 for one of ten norms, "
+            "which is most of the path at 3",
         ),
     ),
     Claim(
@@ -373,7 +375,7 @@ CLAIMS = (
         "optimal at d = 3 to 256.",
         "ours",
         _measure_counts,
-        close_to(0.0, 0.4, "two standard deviations of a difference of means of 20 counts, which deviate by 0.6 at d = 3; other draws"),
+        close_to(0.0, 0.4, "no bar stated: two standard deviations of a difference of means of 20 counts, which deviate by 0.6 at d = 3"),
         {"20 draws": lambda e: len(_of(e, "enumeration")["d"]) >= 20 * len(_of(e, "enumeration").levels("d"))},
     ),
     Claim(

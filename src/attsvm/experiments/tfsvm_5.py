@@ -132,6 +132,12 @@ def _measure_cosine(evidence: Evidence) -> Any:
     return np.array([np.nanmean(cell["cosine"]) for cell in rows])
 
 
+def _cell_feasible(evidence: Evidence) -> Any:
+    """Which rows belong to a cell (n, T, d) that is not near infeasibility: its optimal tokens can always be selected."""
+    cells = np.stack([evidence[name] for name in ("n", "T", "d")], axis=1)
+    return np.array([evidence["feasible"][(cells == cell).all(axis=1)].all() for cell in cells])
+
+
 TREND = "sampling error of a share of 100 instances, two standard deviations of a difference near 0.9"
 CLAIMS = (
     Claim(
@@ -139,11 +145,15 @@ CLAIMS = (
         "A saturated run ends at a locally optimal selection wherever its selection is feasible.",
         "recalled",
         lambda e: e["local"],
-        at_least(1.0, "the few exceptions are runs that are still moving; the specification allows 1 in 100", share=0.99),
+        at_least(
+            1.0,
+            "the specification allows 1 in 100, more near infeasibility; exceptions are runs that are still moving, most of them at n = 12",
+            share=0.99,
+        ),
         {
             "the run is saturated": lambda e: e["saturated"],
             "its selection is feasible": lambda e: e["separable"],
-            "d >= max(T - 1, n)": lambda e: e["d"] >= np.maximum(e["T"] - 1, e["n"]),
+            "every instance of the cell is feasible": _cell_feasible,
         },
         "P1 Theorem 3, P2 (numbers recalled)",
     ),
@@ -187,7 +197,7 @@ CLAIMS = (
         "With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection.",
         "recalled",
         _measure_local,
-        at_least(0.97, "98 % with the sampling error of one point"),
+        at_least(0.98, "the specification's bar"),
     ),
     Claim(
         "E2.5e",

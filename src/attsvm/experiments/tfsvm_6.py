@@ -103,7 +103,7 @@ def _every_selection(data: Any, heads: Any, n: int, T: int, d: int) -> dict[str,
 
 
 def _alignment(data: Any, optimal: Any, scores: Any, solution: Any, seed: int) -> tuple[float, float]:
-    r"""Least :math:`\langle-\nabla L(W),W^{mm}\rangle` over random W, relative to its size, and the largest error of the identity for it.
+    r"""Least :math:`\langle-\nabla L(W),W^{mm}\rangle` over random W, relative to the weights of the tokens, and the identity's error.
 
     The identity is that of all-support instances, :math:`\frac1n\sum_i|\ell'_i|\,s_{i\,opt}(\gamma_{i\,opt}-\bar\gamma_i)`.
     """
@@ -119,14 +119,17 @@ def _alignment(data: Any, optimal: Any, scores: Any, solution: Any, seed: int) -
     logits = np.einsum("ntd,pnd->pnt", tokens, queries @ W.mT, optimize=True)
     s = np.exp(logits - logits.max(axis=-1, keepdims=True))
     s /= s.sum(axis=-1, keepdims=True)
-    mean = (s * scores).sum(axis=-1, keepdims=True)
-    slope = 1.0 / (1.0 + np.exp(mean))
-    at_solution = np.einsum("ntd,nd->nt", data.tokens, data.queries @ solution.W.T)
-    products = (slope * s * (scores - mean) * at_solution).sum(axis=(1, 2))
+    # Everything relative to the token of largest probability: where it has nearly all, scores minus their mean would be rounding alone.
+    first = s.argmax(axis=-1)[..., None]
+    at_solution = np.broadcast_to(np.einsum("ntd,nd->nt", data.tokens, data.queries @ solution.W.T), s.shape)
+    behind = np.take_along_axis(np.broadcast_to(scores, s.shape), first, -1) - scores
+    drop = (s * behind).sum(axis=-1, keepdims=True)
+    mean = np.take_along_axis(np.broadcast_to(scores, s.shape), first, -1) - drop
+    weights = s * (behind - drop) / (1.0 + np.exp(mean))
+    products = (weights * (np.take_along_axis(at_solution, first, -1) - at_solution)).sum(axis=(1, 2))
     rows = np.arange(data.n)
-    best, share = scores[rows, optimal], s[:, rows, optimal]
-    predicted = (slope[..., 0] * share * (best - mean[..., 0])).sum(axis=1)
-    scale = np.abs(slope * s * (scores - mean) * at_solution).sum(axis=(1, 2))
+    predicted = (s[:, rows, optimal] * (drop[..., 0] - behind[:, rows, optimal]) / (1.0 + np.exp(mean[..., 0]))).sum(axis=1)
+    scale = np.abs(weights).sum(axis=(1, 2))
     return float((products / scale).min()), float((np.abs(products - predicted) / scale).max())
 
 
@@ -169,7 +172,7 @@ CLAIMS = (
         "Where all tokens are support tokens, minus the gradient points towards the max-margin weights at every W.",
         "recalled",
         lambda e: _measure_random(e)["ascent"],
-        at_least(1e-12, f"positive at {POINTS} random weights per instance, by more than rounding"),
+        at_least(1e-14, f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b finds"),
         {"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
         "P2, global convergence under Assumption B (number recalled)",
     ),
@@ -178,9 +181,7 @@ CLAIMS = (
         "There the inner product is the mean of |l'| s (score of the optimal token - mean score).",
         "ours",
         lambda e: _measure_random(e)["identity"],
-        at_most(
-            1e-5, "relative to the sum of absolute terms: a token counts as support within 1e-5, and the identity is linear in margins"
-        ),
+        at_most(1e-12, "relative to the sum of absolute weights; the specification saw 1e-16 on one shape, margins are exact to 1e-13"),
         {"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
     ),
     Claim(
@@ -240,7 +241,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         for colour, (n, T) in zip((TRAINED, BEST, ATTENTION), REFERENCE, strict=True):
             line = [(d, 100 * share) for (a, b, d), share in shares.items() if (a, b) == (n, T)]
             ax.plot(*zip(*line, strict=True), "o-", color=colour)
-            ax.plot(Parameters().dimensions, REFERENCE[n, T], "x", color=colour, markersize=7, markeredgewidth=1.2)
+            known = [point for point in zip(Parameters().dimensions, REFERENCE[n, T], strict=True) if point[0] in dict(line)]
+            ax.plot(*zip(*known, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2)
             ends.append((line[-1][1], f"n = {n}, T = {T}", colour))
         ax.set_xscale("log", base=2)
         dimensions = sorted({d for *_, d in shares})

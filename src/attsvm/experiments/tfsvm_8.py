@@ -152,7 +152,11 @@ CLAIMS = (
         "Training ends at the sparsemax of scores over twice the strength, known before it starts.",
         "ours",
         lambda e: [np.median(e.where(strength=each)["error_decay"]) for each in e.levels("strength")],
-        at_most(1e-3, "median of the largest error of a probability, with decaying steps; single draws stay at another local optimum"),
+        at_most(
+            1e-3,
+            "the specification's bar for decaying steps, asked of the median draw as its .016 for fixed steps is: of 30 draws 20 to 26 "
+            "meet it at each strength up to 1, the others are still moving or at another local optimum",
+        ),
         reference="derived; P2 has a related lemma (recalled)",
     ),
     Claim(
@@ -192,8 +196,8 @@ CLAIMS = (
         "E2.8b",
         "The advantage of both parts widens with the strength.",
         "ours",
-        lambda e: np.diff((_median(e, "both_fixed") - _median(e, "margin_fixed"))[[0, -2, -1]]),
-        at_least(0.0, "from 0.05 over 0.75 to 1; the specification measured 0, .028, .086"),
+        lambda e: np.diff(_median(e, "both_fixed") - _median(e, "margin_fixed")),
+        at_least(0.0, "from each strength to the next, up to 1; the specification measured 0, 0, .001, .005, .018, .028, .086"),
         {"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
     ),
     Claim(
@@ -224,7 +228,8 @@ CLAIMS = (
         "With fixed steps the largest probability error stays below .016 in the median.",
         "ours",
         lambda e: [np.median(e.where(strength=each)["error_fixed"]) for each in e.levels("strength")],
-        at_most(0.02, "the specification's .016 with the error of a median of 30: jitter of steps of 0.1"),
+        at_most(0.0165, "the specification's .016 to its three digits: jitter of steps of 0.1"),
+        {"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
     ),
 )
 
@@ -246,7 +251,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         axes[1].set_title("1 - cosine, median")
         for column, colour, label in (("fixed", ATTENTION, "steps of 0.1"), ("decay", BEST, "decaying steps")):
             values = np.array([np.median(evidence.where(strength=each)[f"error_{column}"]) for each in strengths])
-            axes[2].plot(strengths, values, "o-", color=colour, label=label)
+            axes[2].plot(strengths, np.maximum(values, 1e-6), "o-", color=colour, label=label, clip_on=False)
         axes[2].set_title("Error of the probabilities, median")
         for ax in axes:
             logarithmic(ax.xaxis, np.array(strengths))
@@ -261,7 +266,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "strength",
             "A head that asks for several tokens, and gets them",
             "Selected sets and probabilities are predicted before training by a sparsemax of the scores. Crosses: the specification's "
-            "own run.",
+            "own run. Errors below 1e-6 are drawn at 1e-6.",
             "The number of selected tokens rises from 1.2 to 4 with the strength; prediction errors stay below two percent.",
         )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models.heads import LinearHead
-from attsvm.models.linear import linear_loss
+from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import Logistic, LogScale, Loss
 from attsvm.models.penalty import penalised
 from attsvm.models.sequences import Reading, Sequences
@@ -210,7 +210,13 @@ class Attention(nn.Module):
 
     def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
         """``(..., N, d_k)``: queries ``(..., N, d_z)`` moved by the weights, :math:`Wz_i` row by row."""
-        return queries @ self._weight("W", scale).mT
+        matrix = self._matrix(scale)
+        assert matrix is not None
+        return queries @ matrix.mT
+
+    def _matrix(self, scale: LogScale | None) -> Tensor | None:
+        """What moves the queries, where that is one matrix and no product of larger ones."""
+        return self._weight("W", scale)
 
     def _weight(self, name: str, scale: LogScale | None) -> Tensor:
         """The parameter of this name as the logits see it: its gradient holds that of the penalty."""
@@ -292,8 +298,9 @@ class Attention(nn.Module):
             values = self.head(self.outputs(sequences, scale))
             loss = self.objective(sequences.labels * values, scale, sequences.weights)
         else:
-            moved = self.moved(sequences.queries, scale)
-            loss = linear_loss(moved, head.readout, head.has_intercept, sequences, self.objective, scale)
+            matrix = self._matrix(scale)
+            operation, inputs = (matrix_loss, matrix) if matrix is not None else (linear_loss, self.moved(sequences.queries, scale))
+            loss = operation(inputs, head.readout, head.has_intercept, sequences, self.objective, scale)
         if self.penalty:
             with torch.no_grad():  # the gradient of the penalty is already in that of the weights, at their scale
                 squares = torch.stack([(parameter**2).sum(dim=(-2, -1)) for parameter in self.weights.values()])

@@ -1,4 +1,4 @@
-r"""Attention, a linear head and the loss as one operation: from moved queries to the loss of each run, and its gradients beside it.
+r"""Attention, a linear head and the loss as one operation: from the weights to the loss of each run, and its gradients beside it.
 
 With :math:`g_{it}=\gamma_{i\alpha_i}-\gamma_{it}`, the score of the winner minus that of token t, and :math:`u_i` the margin,
 
@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attsvm.models.losses import LogScale, Loss, PerRun
+from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import by_sequence, query_logits, select, threads_when, worth_sharing
 
 if TYPE_CHECKING:
-    from attsvm.data import IntArray
+    from attsvm.data import FloatArray, IntArray
+
+_SMALL = 20_000  # products of one run
 
 
 def linear_loss(
@@ -46,17 +48,29 @@ def linear_loss(
     Returns:
         ``([runs])``.
     """
-    codes = _codes(loss) if moved.dtype == torch.float64 and moved.device.type == "cpu" else None
+    codes = _codes(loss, moved)
     operation = _Torch if codes is None else _Compiled
     losses: Tensor = operation.apply(moved, readout, has_intercept, sequences, loss if codes is None else codes, scale)  # type: ignore[no-untyped-call]
     return losses
 
 
-def _codes(loss: Loss) -> IntArray | None:
-    """What the kernels call the loss of each run; None where they do not know one."""
-    members = loss.losses if isinstance(loss, PerRun) else [loss]
-    codes = np.array([member.code for member in members], dtype=np.int64)
-    return codes if codes.min() >= 0 else None
+def matrix_loss(
+    matrix: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None = None
+) -> Tensor:
+    """:func:`linear_loss` of the queries that ``matrix``, ``([runs,] d_k, d_z)``, moves.
+
+    Where the compiled pass applies and the matrices are too small for a library's products, it multiplies as well.
+    """
+    codes = _codes(loss, matrix) if sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL else None
+    if codes is None:
+        return linear_loss(sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale)
+    losses: Tensor = _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
+    return losses
+
+
+def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:
+    """What the kernels call the loss of each run; None where they do not know one, or not the kind of tensor."""
+    return loss.codes if tensor.dtype == torch.float64 and tensor.device.type == "cpu" else None
 
 
 class _Gradients(torch.autograd.Function):
@@ -85,25 +99,46 @@ class _Compiled(_Gradients):
     ) -> Tensor:
         from attsvm.models import fused_loss  # and with it numba, which no other path needs
 
-        keys, tokens, mask, labels, weights = sequences.arrays
-        runs, front = moved.shape[0] if moved.ndim == 3 else 1, moved.shape[:-2]
-        rows, length = moved.shape[-2], readout.shape[-2]
-        joint = ctx.needs_input_grad[1]
-        pulled = torch.empty(moved.shape, dtype=torch.float64)
-        column = torch.empty((*front, length, 1) if joint else (runs, 0), dtype=torch.float64)
-        found = torch.empty((4, *front), dtype=torch.float64)
-        shared = worth_sharing(runs * rows * tokens.shape[-2], tokens.shape[-1])
-        passing: Any = fused_loss.loss_shared if shared else fused_loss.loss
-        with threads_when(shared):
-            passing(
-                moved.numpy().reshape(runs, rows, -1), keys, tokens, mask, labels, weights, readout.numpy().reshape(-1, length),
-                has_intercept, codes, scale is not None,
-                pulled.numpy().reshape(runs, rows, -1), column.numpy().reshape(runs, -1), found.numpy().reshape(4, runs),
-            )  # fmt: skip
-        losses: Tensor = found[0]
-        ctx.factors = found[1:].unbind(0)
-        ctx.gradients, ctx.scale, ctx.readout_ndim = (pulled, column if joint else None), scale, readout.ndim
-        return losses
+        passes = fused_loss.loss, fused_loss.loss_shared
+        return _compiled(ctx, passes, moved, (_three(moved.numpy()),), readout, has_intercept, sequences, codes, scale)
+
+
+class _CompiledMatrix(_Gradients):
+    @staticmethod
+    def forward(
+        ctx: Any, matrix: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, codes: IntArray, scale: LogScale | None
+    ) -> Tensor:
+        from attsvm.models import fused_loss
+
+        passes = fused_loss.matrix_loss, fused_loss.matrix_loss_shared
+        moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
+        return _compiled(ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale)
+
+
+def _compiled(
+    ctx: Any, passes: tuple[Any, Any], like: Tensor, moving: tuple[FloatArray, ...], readout: Tensor, has_intercept: bool,
+    sequences: Sequences, codes: IntArray, scale: LogScale | None,
+) -> Tensor:  # fmt: skip
+    """One pass, on one core or on all; ``like`` is what the gradient is of. Small things are made by NumPy, which is quicker to ask."""
+    front, length = tuple(like.shape[:-2]), readout.shape[-2]
+    runs, joint = moving[0].shape[0], ctx.needs_input_grad[1]
+    pulled, column = np.empty(moving[0].shape), np.empty((runs, length if joint else 0))
+    found = np.empty((4, runs))
+    shared = worth_sharing(runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1])
+    with threads_when(shared):
+        passes[shared](
+            *moving, sequences.arrays, readout.numpy().reshape(-1, length), has_intercept, codes, scale is not None, pulled, column, found
+        )
+    losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
+    gradient = torch.from_numpy(pulled if front else pulled[0])
+    ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
+    ctx.gradients = gradient, torch.from_numpy(column.reshape(*front, length, 1)) if joint else None
+    return losses
+
+
+def _three(array: FloatArray) -> FloatArray:
+    """The array with one axis of runs."""
+    return array if array.ndim == 3 else array[None]
 
 
 class _Torch(_Gradients):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+from attsvm.data import IntArray
 from attsvm.errors import InputError
 
 
@@ -60,6 +63,11 @@ class Loss(ABC):
 
     code = -1
     """What compiled kernels call it; negative for losses that they do not know."""
+
+    @cached_property
+    def codes(self) -> IntArray | None:
+        """The codes of all runs, or one for all; None where the kernels do not know one."""
+        return np.array([self.code], dtype=np.int64) if self.code >= 0 else None
 
     @abstractmethod
     def value(self, margins: Tensor) -> Tensor:
@@ -163,6 +171,12 @@ class PerRun(Loss):
         for r, loss in enumerate(self.losses):
             groups.setdefault(loss.code if loss.code >= 0 else 3 + id(loss), (loss, []))[1].append(r)
         self._groups = list(groups.values())
+
+    @cached_property
+    def codes(self) -> IntArray | None:
+        """The code of each run; None where the kernels do not know one."""
+        codes = np.array([loss.code for loss in self.losses], dtype=np.int64)
+        return codes if codes.min() >= 0 else None
 
     def value(self, margins: Tensor) -> Tensor:
         """Each run in its own loss."""

@@ -52,6 +52,9 @@ class FactoredAttention(Attention):
         K, Q = self.factors(scale)
         return (queries @ Q) @ K.mT
 
+    def _matrix(self, scale: LogScale | None) -> None:
+        """None: the queries pass through both factors."""
+
 
 class PromptAttention(Attention):
     r"""Attention that one trained prompt asks: logits :math:`X_iK^\top p` with a fixed key map K.
@@ -68,9 +71,9 @@ class PromptAttention(Attention):
         """``([runs,] d_k, 1)``: the prompt."""
         return self.p
 
-    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
-        """``(..., N, d_k)``: the prompt for every sequence."""
-        return queries @ self._weight("p", scale).mT
+    def _matrix(self, scale: LogScale | None) -> Tensor:
+        """The prompt, as the one column that moves queries of one entry."""
+        return self._weight("p", scale)
 
 
 class FixedPromptAttention(Attention):
@@ -94,6 +97,6 @@ class FixedPromptAttention(Attention):
         r"""``([runs,] d_x, 1)``: :math:`p=W^\top u`."""
         return self.W.mT @ self.u
 
-    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
-        r"""``(..., N, d_x)``: :math:`W^\top u` for every sequence."""
-        return queries @ (self._weight("W", scale).mT @ self.u).mT
+    def _matrix(self, scale: LogScale | None) -> Tensor:
+        r""":math:`W^\top u`, as the one column that moves queries of one entry."""
+        return self._weight("W", scale).mT @ self.u

@@ -209,7 +209,9 @@ class DescentOptimizer(Optimizer):
 def check_lr(lr: Any) -> None:
     """Raise :class:`~attsvm.errors.InputError` unless ``lr`` is a positive finite number or a tensor of one."""
     if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise InputError(f"lr is a tensor of shape {tuple(lr.shape)}; give a tensor with one element")
+        raise InputError(
+            f"lr is a tensor of shape {tuple(lr.shape)}; give a tensor with one element (step lengths per run: step_scale of attsvm.train)"
+        )
     if isinstance(lr, bool) or not isinstance(lr, (int, float, Tensor)) or not (math.isfinite(float(lr)) and float(lr) > 0):
         raise InputError(f"lr is {lr!r}; give a positive finite step length")
 

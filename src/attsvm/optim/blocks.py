@@ -66,6 +66,8 @@ def portions(rows: list[tuple[Tensor, Tensor, Tensor | None]]) -> list[list[tupl
 
     On a CPU what a portion makes on the way stays in the cache; on an accelerator a portion is as large as its launch is worth.
     """
+    if len(rows) == 1:
+        return [rows]
     found: list[list[tuple[Tensor, Tensor, Tensor | None]]] = []
     room = 0
     for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
-from attsvm.optim.polar import Polar, decomposed, polar_factor
+from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
 
 INFINITY = float("inf")
 
@@ -31,7 +31,7 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
         ``(k, m, n)``. An approximate polar factor has the spectral norm that :func:`attsvm.optim.polar.landing_range` states.
     """
     if norm == Spectral():
-        return polar_factor(G, polar, ns_steps)
+        return polar_factor(G, polar, ns_steps, capturable)
     if isinstance(norm, Lp) or norm == Frobenius():
         return _entrywise(G, norm.p, capturable)
     if isinstance(norm, Schatten):
@@ -61,7 +61,7 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
     entries = G.flatten(1)
     if p == 2.0 and not capturable and G.device.type == "cpu" and not torch.compiler.is_compiling():
         norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
-        if _squares_are_safe(norm):
+        if squares_are_safe(norm):
             return entries.div(norm).view_as(G)
     if p == 1.0:  # the first largest entry
         first = entries.abs().argmax(dim=1, keepdim=True)
@@ -77,15 +77,6 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
     return torch.copysign(raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries).view_as(G)
-
-
-def _squares_are_safe(norm: Tensor) -> bool:
-    """Whether sums of squares of these norms kept all their digits: none overflowed, and what underflowed does not count."""
-    if norm.numel() == 0:
-        return False
-    info = torch.finfo(norm.dtype)
-    smallest, largest = torch.aminmax(norm)
-    return bool(smallest > info.tiny**0.5 / info.eps) and bool(largest < info.max**0.5)
 
 
 def _sign(G: Tensor) -> Tensor:

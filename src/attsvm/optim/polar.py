@@ -40,13 +40,14 @@ _CUBIC: Quintic = (1.5, -0.5, 0.0)
 _TAYLOR: Quintic = (1.875, -1.25, 0.375)
 
 
-def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
+def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5, capturable: bool = False) -> Tensor:
     r""":math:`UV^\top` of every matrix, zero where ``G`` is zero, NaN where it is not finite. No scale overflows or underflows.
 
     Args:
         G: ``(..., m, n)``, real.
         method: see the module.
         steps: the number of polynomials; ``exact`` does not read it.
+        capturable: the two approximations read no value on the host, not even to take a shorter way.
 
     Returns:
         ``(..., m, n)``, of the dtype of ``G``. For the state of every singular value see :func:`singular_value_range`.
@@ -58,9 +59,9 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
-        X = _compose(_over_frobenius(_near_one(wide, torch.bfloat16)), (MUON,) * steps)
+        X = _compose(_unit(wide, torch.bfloat16, capturable), (MUON,) * steps)
     elif method == "polar-express":
-        X = _compose(_over_frobenius(_near_one(wide)), schedule(LOWER, steps))
+        X = _compose(_unit(wide, wide.dtype, capturable), schedule(LOWER, steps))
     else:
         X = _exact(_near_one(wide))
     return (X.mT if m > n else X).to(G.dtype).reshape(G.shape)
@@ -136,12 +137,30 @@ def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no bit changes; then ``dtype``."""
     largest = torch.maximum(X.amax(dim=(-2, -1), keepdim=True), -X.amin(dim=(-2, -1), keepdim=True))
     exponent = torch.frexp(largest).exponent.clamp(min=2 - round(-math.log2(torch.finfo(X.dtype).tiny)))
-    return torch.mul(X, torch.ldexp(torch.ones_like(largest), -exponent), out=torch.empty_like(X, dtype=dtype))
+    scaled = X * torch.ldexp(torch.ones_like(largest), -exponent)
+    return scaled if dtype is None else scaled.to(dtype)  # a product that casts on the way takes ten times as long on the CPU
 
 
-def _over_frobenius(X: Tensor) -> Tensor:
-    norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True)
-    return X.div_(norm.clamp(min=torch.finfo(X.dtype).tiny))
+def _unit(X: Tensor, dtype: torch.dtype, capturable: bool) -> Tensor:
+    """``X / ||X||_F`` per matrix in ``dtype``; zero stays zero. Squares of any size are safe once brought near one, at many small steps."""
+    if X.device.type == "cpu" and not capturable and not torch.compiler.is_compiling():
+        cast = X.to(dtype)
+        norm = torch.linalg.vector_norm(cast, dim=(-2, -1), keepdim=True)
+        if squares_are_safe(norm):
+            return cast.div_(norm) if cast is not X else cast.div(norm)
+    near = _near_one(X, dtype)
+    norm = torch.linalg.vector_norm(near, dim=(-2, -1), keepdim=True)
+    return near.div_(norm.clamp(min=torch.finfo(dtype).tiny))
+
+
+def squares_are_safe(norm: Tensor) -> bool:
+    """Whether sums of squares of these norms kept all their digits: none overflowed, and what underflowed does not count."""
+    if norm.numel() == 0:
+        return False
+    info = torch.finfo(norm.dtype)
+    bounds = torch.aminmax(norm)
+    smallest, largest = float(bounds.min), float(bounds.max)
+    return bool(smallest > info.tiny**0.5 / info.eps and largest < info.max**0.5)
 
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...], gram: Tensor | None = None) -> Tensor:
