@@ -27,7 +27,7 @@ class Parameters:
     seeds: int = 100
 
 
-QUICK = Parameters(0.2, 10)
+QUICK = Parameters(seeds=10)
 
 POTENTIALS = (1.75, 2.0, 3.0)
 STEPS = {1.75: 1500, 2.0: 2000, 3.0: 20_000}
