@@ -213,7 +213,7 @@ class Pair:
 
 
 def joint_objective(pair: Pair, r: float, R: float) -> Objective:
-    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, with the logarithm of one term :math:`-u` once it is far below one."""
+    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term being :math:`-u` once it is small."""
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         v, W = pair.split(x, r, R)

@@ -75,12 +75,13 @@ class MirrorEngine:
         """Take ``count`` steps, the first of which is number ``step``."""
         setup, W, head = self._setup, self._weights, self._readout or self._weights
         head_lr = np.zeros(len(self._Wt)) if setup.head_lr is None else setup.head_lr
+        arguments: tuple[Any, ...] = (
+            *self._data, self._Wt, self._Y, self._v, self._u, self.stopped_at, *self._scratch, setup.loss,
+            step, setup.factors(step, count), setup.lr, setup.normalize, W.eps, W.keeps, W.inverse, W.forward,
+            head_lr, setup.head_normalize, head.eps, head.keeps, head.inverse, head.forward,
+        )  # fmt: skip
         with kernels.threads_for(self._cost * count * len(self._Wt)):
-            _advance(
-                *self._data, self._Wt, self._Y, self._v, self._u, self.stopped_at, *self._scratch, setup.loss,
-                step, setup.factors(step, count), setup.lr, setup.normalize, W.eps, W.keeps, W.inverse, W.forward,
-                head_lr, setup.head_normalize, head.eps, head.keeps, head.inverse, head.forward,
-            )  # fmt: skip
+            _advance(*arguments)
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
@@ -89,8 +90,9 @@ class MirrorEngine:
         selected, probability = np.empty((runs, n), dtype=np.int64), np.empty((runs, n))
         for r in range(runs):
             k = r if len(self._positions) > 1 else 0
-            work = [part[r] for part in self._scratch]
-            log = _gradient(*(part[k] for part in self._data), self._Wt[r], self._v[r], self._setup.loss[r], *work)[0]
+            work: list[Any] = [part[r] for part in self._scratch]
+            arguments: list[Any] = [*(part[k] for part in self._data), self._Wt[r], self._v[r], self._setup.loss[r], *work]
+            log = _gradient(*arguments)[0]
             winners, kept, ascent = work[0], work[1], work[5][0]
             with np.errstate(divide="ignore"):
                 log_norm[r] = log + np.log(np.linalg.norm(ascent)) - math.log(n) if log > -np.inf else -np.inf
@@ -107,9 +109,9 @@ class MirrorEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
-        self._Wt, self._Y, self._v, self._u, self.stopped_at = (
-            np.array(arrays[name]) for name in ("Wt", "Y", "head", "head_dual", "stopped_at")
-        )
+        self._Wt, self._Y = np.array(arrays["Wt"]), np.array(arrays["Y"])
+        self._v, self._u = np.array(arrays["head"]), np.array(arrays["head_dual"])
+        self.stopped_at = np.array(arrays["stopped_at"])
 
 
 def _pack(data: AttentionData, setup: Setup, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
@@ -168,7 +170,7 @@ def _move(
     log_factor += math.log(peak)
     if normalize:
         image64(g, work, inverse[0], inverse[1], inverse[2])
-        norm = kernels.dot(work, g) ** (1.0 / (2.0 + inverse[1] + inverse[2] - 1.0))
+        norm = kernels.dot(work, g) ** (1.0 / (1.0 + inverse[1] + inverse[2]))
         # eps relative to the true norm: past the smallest number it is infinite, and the step zero
         length = lr / (norm * (1.0 + eps * math.exp(min(-log_factor, 709.0)) / norm))
     else:

@@ -58,7 +58,8 @@ def _measure(evidence: Evidence) -> Any:
 CLAIMS = (
     Claim(
         "E1b.1",
-        "Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of 1.75, 2, 3; .9932 for the other own pairs.",
+        "Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of 1.75, 2, 3; .9932 for the other own "
+        "pairs.",
         "seen",
         _measure,
         between(-0.03, 0.03, "the specification's tolerance; other random starts"),

@@ -23,20 +23,23 @@ FloatArray = NDArray[np.float64]
 class Parameters:
     """The instances of :mod:`attsvm.experiments.md_1`."""
 
-    steps: int = 10_000
+    steps: int = 4000
     path_seeds: int = 10
     starts: int = 2
     seeds: int = 100
 
 
-QUICK = Parameters(1000, 1, 0, 8)
+QUICK = Parameters(4000, 1, 0, 8)
 
 PATH, CONE = 0, 1
 RADII = (5.0, 10.0, 20.0, 40.0, 80.0)
 # Divergences at RADII for seed 1, measured for the specification.
 REFERENCE = {1.75: (0.259, 0.126, 0.048, 0.016, 0.004), 2.0: (0.219, 0.084, 0.031, 0.0099, 0.0027), 3.0: (0.080, 0.026, 0.008, 0.0025)}
-OPENING = 0.01  # divergence of the starts of local runs
-START = 8.0  # their size, in solutions
+OPENING = 0.01  # divergence of the starts of local runs, at most
+FAR = 160.0  # size times the gap of better-scoring tokens
+CLOSE = 16.0  # size times the square root of the divergence; that of the path of size s, in solutions, is about (1.6 / s)^2
+SHARE = 5e-4  # length of a step against the dual iterate at the start
+APART = 0.25  # how far beyond the margin tokens of higher score must stand, or cones become narrower than steps
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
@@ -68,28 +71,35 @@ def path(p: float, first: int, count: int, starts: int) -> dict[str, Any]:
 
 
 def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
-    r"""Plain descent from the edge of a narrow cone around a locally optimal direction, another than the optimal tokens' where there is one.
+    r"""Descent from the edge of a narrow cone around a locally optimal direction, another than the optimal tokens' where there is one.
 
     Columns: ``growth``, the least factor of the norm between records; ``widening``, the largest divergence on the way over that at the
     start; ``ascent``, the least share of :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms; ``fall``, the last divergence over
     the first.
     """
+    from attsvm.data import AttentionData
     from attsvm.dynamics import LogSpaced, train
     from attsvm.geometry import Lp
     from attsvm.models import Attention
     from attsvm.optim import MirrorDescent
-    from attsvm.selection import in_bregman_cone
+    from attsvm.selection import in_bregman_cone, token_scores
 
     data, heads = instances(first, count)
     selected, solutions = _locally_optimal(data, heads, p)
-    begin = np.stack([_edge(solutions[k].W, p, np.random.default_rng([seed, 7])) for k, seed in enumerate(range(first, first + count))])
-    begin *= (START * np.array([s.norm for s in solutions]))[:, None, None]
+    scores = token_scores(data, heads)
+    starts = [_edge(s, scores[k], p, np.random.default_rng([first + k, 7])) for k, s in enumerate(solutions)]
+    begin, sizes = (np.stack(part) for part in zip(*starts, strict=True))
+    # queries in units of one over the size: all runs are of size one, and one step length suits them all
+    data = AttentionData(data.tokens, data.labels, data.queries * sizes[:, None, None])
     model = Attention.cross(data, heads, None, init=begin)
-    rates = np.exp(START) * np.ones(count)  # the gradient there is smaller than at zero by the exponential of the margin
-    trajectory = train(model, data, MirrorDescent(model.parameters(), lr=float(rates[0]), p=p), steps, LogSpaced(60))
+    # Normalised steps, short against the dual iterate, follow the flow along which plain steps would hardly move: gradients are e^-size.
+    lr = SHARE * float(np.mean(Lp(p).value(begin))) ** (p - 1.0)
+    trajectory = train(model, data, MirrorDescent(model.parameters(), lr=lr, p=p, normalize="run"), steps, LogSpaced(60))
     divergence = divergences(trajectory.W, solutions, p)
     size = Lp(p).value(trajectory.W)
-    inside = np.stack([in_bregman_cone(trajectory.W[:, k], s, 1.0001 * divergence[k, 0], 0.999 * size[0, k]) for k, s in enumerate(solutions)])
+    inside = np.stack(
+        [in_bregman_cone(trajectory.W[:, k], s, 1.0001 * divergence[k, 0], 0.999 * size[0, k]) for k, s in enumerate(solutions)]
+    )
     return {
         "steps": np.tile(trajectory.steps, (count, 1)),
         "course": divergence,
@@ -99,18 +109,17 @@ def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
         "ascent": _ascent(data, heads, selected, solutions, trajectory.W),
         "fall": divergence[:, -1] / divergence[:, 0],
         "other": (trajectory.selected != selected).any(axis=(0, 2)),
-        "local": [bool(s) for s in (selected != _best(data, heads)).any(axis=1)],
+        "spurious": (selected != np.argmax(scores, axis=-1)).any(axis=1),
+        "start": divergence[:, 0],
+        "sizes": sizes,
     }
 
 
-def _best(data: Any, heads: FloatArray) -> NDArray[np.int64]:
-    from attsvm.selection import optimal_tokens
-
-    return optimal_tokens(data, heads)
-
-
 def _locally_optimal(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np.int64], list[Any]]:
-    """For every run a locally optimal selection: the optimal tokens with one second choice where that is one, else the optimal tokens."""
+    """For every run a locally optimal selection: the optimal tokens with one second choice where that is one, else the optimal tokens.
+
+    Tokens of higher score stand :data:`APART`.
+    """
     from attsvm.selection import locally_optimal, token_scores
 
     scores = token_scores(data, heads)
@@ -121,26 +130,45 @@ def _locally_optimal(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np
         tried = order[..., 0].copy()
         tried[:, i] = order[:, i, 1]
         for run, solution in enumerate(solve(tried, p)):
-            if solution.status == "optimal" and locally_optimal(solution, scores[run]).all():
+            if solution.status == "optimal" and locally_optimal(solution, scores[run]).all() and _gap(solution, scores[run]) >= APART:
                 selected[run] = tried[run]
     return selected, solve(selected, p)
 
 
-def _edge(W: FloatArray, p: float, generator: np.random.Generator) -> FloatArray:
-    """Unit weights in a random direction from those of ``W``, at divergence OPENING."""
+def _gap(solution: Any, scores: FloatArray) -> float:
+    """How far beyond the margin the nearest token stands that scores higher than the selected one; infinite without one."""
+    margins = solution.margins
+    better = scores[margins.sequence, margins.token] > scores[margins.sequence, margins.selected[margins.sequence]]
+    return float((margins(solution.W)[better] - 1.0).min(initial=np.inf))
+
+
+def _edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Generator) -> tuple[FloatArray, float]:
+    r"""Weights in a random direction from the solution at the edge of the derived cone, as long as the solution; and their size there.
+
+    With :math:`\rho` the least margin of a token that scores higher than the selected one and :math:`B=\max\|A_{it}\|_q`, all margins move
+    by less than a quarter of :math:`(\rho-1)/\|W^{mm}\|_p` within the distance :math:`(\rho-1)/4B\|W^{mm}\|_p`. The size makes such tokens
+    weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size lie well inside.
+    """
     from scipy.optimize import brentq
 
     from attsvm.geometry import Lp, PowerPotential
 
-    axis = W / Lp(p).value(W)
+    W, margins = solution.W, solution.margins
+    axis = W / solution.norm
     aside = generator.standard_normal(W.shape)
     aside /= Lp(p).value(aside)
 
     def excess(t: float) -> float:
         return float(PowerPotential(p).direction_divergence(axis, axis + t * aside)) - OPENING
 
-    point: FloatArray = axis + brentq(excess, 1e-4, 2.0) * aside
-    return point / Lp(p).value(point)
+    gap = _gap(solution, scores)
+    terms = margins.differences[:, :, None] * margins.queries[margins.sequence][:, None, :]
+    reach = float(Lp(p).dual.value(terms).max())
+    distance = min(brentq(excess, 1e-4, 2.0), gap / (4.0 * reach * solution.norm))
+    point: FloatArray = axis + distance * aside
+    point *= solution.norm / Lp(p).value(point)
+    opening = float(PowerPotential(p).direction_divergence(W, point))
+    return point, max(FAR / gap, CLOSE / np.sqrt(opening))
 
 
 def _ascent(data: Any, heads: FloatArray, selected: NDArray[np.int64], solutions: list[Any], W: FloatArray) -> FloatArray:
@@ -190,7 +218,7 @@ def _cones(column: str) -> Any:
     return measure
 
 
-EDGE = "a random point at a fixed divergence is not always in the theorem's cone, whose opening depends on the instance"
+EDGE = "at the derived opening and size every run should"
 CLAIMS = (
     Claim(
         "M1",
@@ -207,6 +235,8 @@ CLAIMS = (
         _measure_path_level,
         at_most(0.02, "the specification's, which looked at seed 1"),
         reference="specification T1",
+        explanation="Seed 4 with p = 1.75 has .0240 at R = 40 and .0075 at R = 80: R is not measured in solutions, and that one "
+        "has norm 4.7 where seed 1, which the specification looked at, has 3.5. The other 29 paths are within .02.",
     ),
     Claim(
         "M1c",
@@ -218,10 +248,10 @@ CLAIMS = (
     ),
     Claim(
         "M2",
-        "From the edge of a narrow cone around a locally optimal direction, plain descent never leaves the cone.",
+        "From the edge of a narrow cone around a locally optimal direction, descent never leaves the cone.",
         "recalled",
         _cones("widening"),
-        at_most(1.0 + 1e-9, EDGE, share=0.95),
+        at_most(1.0 + 1e-9, EDGE),
         reference="P3, local convergence (number recalled); specification T2",
     ),
     Claim(
@@ -229,7 +259,7 @@ CLAIMS = (
         "The norm grows on the way.",
         "recalled",
         _cones("growth"),
-        at_least(1.0, EDGE, share=0.95),
+        at_least(1.0, EDGE),
         reference="specification T2",
     ),
     Claim(
@@ -237,7 +267,7 @@ CLAIMS = (
         "Minus the gradient has a positive inner product with the solution at every record.",
         "recalled",
         _cones("ascent"),
-        at_least(1e-6, EDGE + "; a share of the absolute terms, more than rounding", share=0.95),
+        at_least(1e-6, EDGE + "; a share of the absolute terms, more than rounding"),
         reference="specification T2",
     ),
     Claim(
@@ -245,7 +275,7 @@ CLAIMS = (
         "The direction converges to the local solution: the divergence at the end is smaller than at the start.",
         "recalled",
         _cones("fall"),
-        at_most(0.9, EDGE + "; convergence is logarithmic", share=0.95),
+        at_most(0.9, EDGE + "; a tenth is more than the steps' own jitter"),
         reference="specification T3",
     ),
 )
@@ -282,8 +312,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "paths-and-cones",
             "Global paths and local cones",
-            "Left: every seed and the geometric mean; crosses: measured for the specification. Right: median, and 5 to 95 %, of runs that start at "
-            "divergence .01 from a locally optimal direction; none should rise above one.",
+            "Left: every seed and the geometric mean; crosses: measured for the specification. Right: median, and 5 to 95 %, of runs "
+            "that start at "
+            "the edge of a cone around a locally optimal direction; none should rise above one.",
             "Paths fall to below a hundredth of their first value; local runs fall from one.",
         )
 
@@ -292,8 +323,10 @@ EXPERIMENT = Experiment(
     id="md-1c",
     title="Regularisation paths and local cones",
     reference="Optimizing Attention with Mirror Descent, theorems on paths and local convergence (numbers recalled); specification T1, T2",
-    protocol="The instances of md-1. Best weights of norm R = 5 to 80 in the norms of p = 1.75, 2, 3, searched from several starts. Plain descent from "
-    "divergence .01, eight times the solution's size, around a locally optimal selection that differs from the optimal one in one sequence "
+    protocol="The instances of md-1. Best weights of norm R = 5 to 80 in the norms of p = 1.75, 2, 3, searched from several starts. "
+    "Short normalised "
+    "steps from the edge of a derived cone (divergence at most .01) around a locally optimal selection that differs from the optimal "
+    "one in one sequence "
     "where there is one.",
     parameters=Parameters(),
     quick=QUICK,
@@ -301,4 +334,7 @@ EXPERIMENT = Experiment(
     run=run,
     claims=CLAIMS,
     plot=plot,
+    notes="The size of the start matters: in the same cones at a quarter of the size, 7 in 100 runs first widen by up to 6 %, "
+    "whatever the step, "
+    "and then converge.",
 )

@@ -38,7 +38,9 @@ NORMS = {1.5: 4.9, 2.0: 2.2, 3.0: 0.9}
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in EXPONENTS:
-        yield from ({"first": first + 1, "count": count, "p": p, "steps": parameters.steps} for first, count in blocks(parameters.seeds, 50))
+        yield from (
+            {"first": first + 1, "count": count, "p": p, "steps": parameters.steps} for first, count in blocks(parameters.seeds, 50)
+        )
 
 
 def rate(steps: NDArray[Any], p: float) -> FloatArray:
@@ -82,7 +84,8 @@ def run(first: int, count: int, p: float, steps: int) -> dict[str, Any]:
 def _mean(evidence: Evidence, column: str, p: float, marks: tuple[int, ...]) -> FloatArray:
     rows = evidence.where(p=p)
     steps = rows["step"][0].tolist()
-    return rows[column].mean(axis=0)[[steps.index(mark) for mark in marks]]
+    mean: FloatArray = rows[column].mean(axis=0)
+    return mean[[steps.index(mark) for mark in marks]]
 
 
 def _measure_rise(evidence: Evidence) -> FloatArray:
@@ -100,7 +103,8 @@ def _full(evidence: Evidence) -> bool:
 def _measure_mean_rise(evidence: Evidence) -> FloatArray:
     late = evidence["step"][0] >= MARKS[0]
     means = np.stack([evidence.where(p=p)["ratio"][:, late].mean(axis=0) for p in EXPONENTS])
-    return np.diff(means, axis=1).max(axis=1)
+    rise: FloatArray = np.diff(means, axis=1).max(axis=1)
+    return rise
 
 
 def _measure_reference(evidence: Evidence) -> FloatArray:

@@ -102,7 +102,9 @@ def _measure_divergence(evidence: Evidence) -> FloatArray:
 
 
 def _measure_exact(evidence: Evidence) -> FloatArray:
-    return np.array([evidence.where(p=p, mode=EXACT)["divergence"][0, -1] / _published(evidence, p)["divergence"][0, -1] for p in POTENTIALS])
+    return np.array(
+        [evidence.where(p=p, mode=EXACT)["divergence"][0, -1] / _published(evidence, p)["divergence"][0, -1] for p in POTENTIALS]
+    )
 
 
 CLAIMS = (
@@ -127,8 +129,10 @@ CLAIMS = (
         "seen",
         _measure_marked(slice(4, 5), (1.75, 2.0)),
         between(-0.01, 0.01, "the specification's"),
-        explanation="At the end the gradient is below the epsilon added to its norm, and the textbook softmax gradient is its own roundings: "
-        "the end depends on the order of the floating-point operations. Six ways of writing the same forward pass end 1e-2 to 0.2 from these "
+        explanation="At the end the gradient is below the epsilon added to its norm, and the textbook softmax gradient is its own "
+        "roundings: "
+        "the end depends on the order of the floating-point operations. Six ways of writing the same forward pass, this one among "
+        "them, end 1e-2 to 0.2 from these "
         "numbers and up to 0.02 from each other; the arrows before agree to all digits given.",
     ),
     Claim(
@@ -165,7 +169,6 @@ CLAIMS = (
 def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
 
-    limits = {1.75: ((-6.6, 1), (-3.5, 1.0)), 2.0: ((-8, 1), (-3.5, 1.0)), 3.0: ((-9, 1), (-3.5, 1.0))}
     with canvas(4.9, 2, 3, width=9.2) as (figure, axes):
         for k, p in enumerate(POTENTIALS):
             ax = axes[0, k]
@@ -173,14 +176,13 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             direction = exact["solution"][0]
             reach = np.linalg.norm(exact["path"][0, -1])
             ray = np.stack([np.zeros(2), reach * direction / np.linalg.norm(direction)])
-            ax.plot(*ray.T, "-", color=BEST, linewidth=1.2, label="solution")
+            ax.plot(*ray.T, "-", color=BEST, linewidth=1.2, label="direction of the solution")
             ax.plot(*exact["path"][0].T, "-", color=TRAINED, label="exact arithmetic")
             ax.plot(*published["path"][0].T, "--", color=ATTENTION, linewidth=1.2, label="published arithmetic")
             ax.plot(*published["marked"][0, :4].T, "o", color=ATTENTION, markersize=3.5)
             ax.plot(*np.array(PATHS[p]).T, "x", color=FAINT, markersize=6, markeredgewidth=1.0, label="specification")
-            low = min(limits[p][0][0], 1.06 * float(exact["path"][0, :, 0].min()))
-            ax.set_xlim(low, 1)
-            ax.set_ylim(min(limits[p][1][0], 1.06 * float(exact["path"][0, :, 1].min())), 0.6)
+            ax.set_xlim(1.06 * float(exact["path"][0, :, 0].min()), 1)
+            ax.set_ylim(1.06 * float(min(exact["path"][0, :, 1].min(), ray[1, 1])), 0.6)
             ax.set_title(f"p = {p:g}")
             ax.set_xlabel("entry (1, 2) of W")
             ax = axes[1, k]
@@ -193,7 +195,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             ax.set_xlabel("step")
         axes[0, 0].set_ylabel("entry (3, 4) of W")
         axes[1, 0].set_ylabel("divergence from\nthe own solution")
-        axes[0, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower right")
+        axes[0, 1].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="upper left", borderaxespad=0.0)
         yield render(
             figure,
             "trajectories",

@@ -198,7 +198,8 @@ def _measure_path_ends(evidence: Evidence) -> FloatArray:
 CLAIMS = (
     Claim(
         "M5",
-        "The joint regularisation path of W and v turns to the pair of solutions of largest label margin: both divergences fall at every size.",
+        "The joint regularisation path of W and v turns to the pair of solutions of largest label margin: both divergences fall at "
+        "every size.",
         "recalled",
         _measure_falling,
         at_most(0.0, "logarithm of the ratio of neighbours; the specification's: decreasing"),
@@ -325,14 +326,17 @@ EXPERIMENT = Experiment(
     id="md-3",
     title="Joint training of head and weights",
     reference="Optimizing Attention with Mirror Descent, figures of joint training; specification E3 and T5",
-    protocol="Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with p = 1.75, 2, 3 and steps of 0.1 in both, "
-    "each by its own norm; 1500, 2000 and 20 000 iterations, in the published arithmetic and in the exact one. The path: both sizes bounded.",
+    protocol="Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with p = 1.75, 2, 3 and steps of "
+    "0.1 in both, "
+    "each by its own norm; 1500, 2000 and 20 000 iterations, in the published arithmetic and in the exact one. The path: both sizes "
+    "bounded.",
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one part in 700: joint training is local, the "
+    notes="For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one part in 700: joint training is "
+    "local, the "
     "path is global.",
 )

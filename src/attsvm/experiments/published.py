@@ -75,7 +75,9 @@ def _move(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
 
 
 @kernel
-def _descend(X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool) -> None:
+def _descend(
+    X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool
+) -> None:
     n, T, d = X.shape
     moved, a, score = np.empty(d), np.empty(T), np.empty(T)
     G, g = np.empty_like(W), np.empty_like(v)
@@ -118,7 +120,9 @@ def _descend(X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: Floa
 
 
 @parallel_kernel
-def _advance(X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool) -> None:
+def _advance(
+    X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool
+) -> None:
     for r in numba.prange(W.shape[0]):
         _descend(X[r], Z[r], y[r], W[r], v[r], p, lr, count, joint)
 

@@ -78,14 +78,13 @@ class PowerPotential:
         Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent* ("Bregman correlation" in its code).
         """
         xp = array_namespace(V, W)
-        units, some = [], None
-        for matrix in (V, W):
-            entries = floating(xp.reshape(matrix, (*matrix.shape[:-2], -1)))
-            size = vectors.length(entries, self.p)[..., None, None]
-            some = size > 0 if some is None else some & (size > 0)
-            units.append(floating(matrix) / xp.where(size > 0, size, xp.ones_like(size)))
+        units, sizes = [], []
+        for matrix in (floating(V), floating(W)):
+            size = vectors.length(xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1])), self.p)
+            units.append(matrix / xp.where(size > 0, size, xp.ones_like(size))[..., None, None])
+            sizes.append(size)
         divergence = self.bregman(*units)
-        return xp.where(some[..., 0, 0], divergence, xp.nan * xp.ones_like(divergence))
+        return xp.where((sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence))
 
     def prox(self, W: Array, t: Any) -> Array:
         r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry: :math:`v+t\,\mathrm{sp}(v,p-1)=w`.
