@@ -94,8 +94,11 @@ class Trajectory:
             target: see :meth:`direction_gap`. Solutions of any norm may be compared with.
             p: exponent of the potential that the weights descended in; see
                 :meth:`~attsvm.geometry.PowerPotential.direction_divergence`.
+
+        Raises:
+            InputError: the shapes do not match, or there is no potential of that exponent.
         """
-        goal = _target_weights(target)
+        goal = _target_of(self.W, target)
         divergence: FloatArray = PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
         return divergence
 
@@ -179,14 +182,20 @@ def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[Ma
         InputError: the shapes do not match.
     """
     weights = np.asarray(W, dtype=np.float64)
-    goal = _target_weights(target)
-    if weights.shape[-goal.ndim :] != goal.shape:
-        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+    goal = _target_of(weights, target)
     frobenius = Frobenius()
     unit, unit_goal = frobenius.steepest(weights), frobenius.steepest(goal)
     gap: FloatArray = 0.5 * np.sum((unit - unit_goal) ** 2, axis=(-2, -1))
     none = (frobenius.value(weights) == 0) | (frobenius.value(goal) == 0)
     return np.where(none, 1.0, gap)
+
+
+def _target_of(weights: FloatArray, target: Any) -> FloatArray:
+    """The weights of a target, or of one target per run."""
+    goal = _target_weights(target)
+    if weights.shape[-goal.ndim :] != goal.shape:
+        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+    return goal
 
 
 def _target_weights(target: Any) -> FloatArray:

@@ -95,7 +95,7 @@ def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
     # Normalised steps, short against the dual iterate, follow the flow along which plain steps would hardly move: gradients are e^-size.
     lr = SHARE * float(np.mean(Lp(p).value(begin))) ** (p - 1.0)
     trajectory = train(model, data, MirrorDescent(model.parameters(), lr=lr, p=p, normalize="run"), steps, LogSpaced(60))
-    divergence = divergences(trajectory.W, solutions, p)
+    divergence = trajectory.direction_divergence(solutions, p).T
     size = Lp(p).value(trajectory.W)
     inside = np.stack(
         [in_bregman_cone(trajectory.W[:, k], s, 1.0001 * divergence[k, 0], 0.999 * size[0, k]) for k, s in enumerate(solutions)]

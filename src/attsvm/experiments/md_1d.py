@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.md_1 import Solutions, divergences, instances
+from attsvm.experiments.md_1 import Solutions, instances
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -68,7 +68,7 @@ def run(first: int, count: int, p: float, steps: int) -> dict[str, Any]:
     step = trajectory.steps[kept]
     solutions = Solutions(data)(trajectory.selected[-1], p)
     scores = token_scores(data, heads)
-    divergence = divergences(trajectory.W[kept], solutions, p)
+    divergence = trajectory.direction_divergence(solutions, p)[kept].T
     return {
         "seed": np.arange(first, first + count),
         "p": np.full(count, p),
