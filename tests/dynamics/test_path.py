@@ -10,8 +10,8 @@ from attsvm.datasets import toy, unit_sphere
 from attsvm.dynamics import Cone, regularization_path
 from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Nuclear
-from attsvm.margins import selection_margins
+from attsvm.geometry import Frobenius, Lp, Nuclear, PowerPotential
+from attsvm.margins import decoder_margins, selection_margins
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
@@ -136,10 +136,27 @@ def test_charts_pull_gradients_back() -> None:
         _, back = chart.weights(x, 7.0)
         slope = sum(sign * np.sum(C * chart.weights(x + sign * 1e-6 * d, 7.0)[0]) for sign in (1, -1)) / 2e-6
         assert back(C) @ d == pytest.approx(slope, rel=1e-6)
-    objective = joint_objective(Pair(data, None), 3.0, 2.0)
-    x, d = rng.standard_normal(4), rng.standard_normal(4)
-    slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6
-    assert objective(x)[1] @ d == pytest.approx(slope, rel=1e-6)
+    for pair in (Pair(data, None), Pair(unit_sphere(3, 4, 2, 1)[0], None, Lp(1.75), prompt=False)):
+        objective = joint_objective(pair, 3.0, 2.0)
+        x, d = rng.standard_normal((2, pair.size))
+        slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6
+        assert objective(x)[1] @ d == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_head_and_W_grow_towards_the_pair_of_solutions_in_their_norm() -> None:
+    """T5 of the third paper on its own toy: for p = 3 the label margin is largest at tokens 0 and 0."""
+    tokens = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
+    data = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
+    W, v = max_margin(selection_margins(data, [0, 0]), Lp(3)), max_margin(decoder_margins(data, [0, 0]), Lp(3))
+    sizes, heads = [4.0 * W.norm, 24.0 * W.norm], [20.0 * v.norm, 5120.0 * v.norm]
+    path = regularization_path(data, v.W[:, 0], Lp(3), sizes, "joint W", starts=2, head_radii=heads)
+    assert path.head is not None
+    np.testing.assert_allclose(Lp(3).value(path.W), sizes, rtol=1e-12)
+    np.testing.assert_allclose(Lp(3).value(path.head[..., None]), heads, rtol=1e-12)
+    gaps = PowerPotential(3).direction_divergence(np.stack([W.W, W.W]), path.W)
+    assert gaps[1] < 0.5 * gaps[0]
+    assert gaps[1] < 0.01  # the specification's
+    assert PowerPotential(3).direction_divergence(v.W, path.head[1][:, None]) < 1e-5
 
 
 @pytest.mark.parametrize(

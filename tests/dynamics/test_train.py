@@ -248,7 +248,7 @@ def test_plan_explains_itself() -> None:
     model = Attention.cross(small, v).float()
     assert "float32" in plan(model, small, SteepestDescent(model.parameters(), lr=0.1)).reason
     adam = torch.optim.Adam(model.parameters())
-    with pytest.raises(InputError, match="the optimizer is Adam, not SteepestDescent; use backend='auto'"):
+    with pytest.raises(InputError, match="the optimizer is Adam, neither SteepestDescent nor MirrorDescent; use backend='auto'"):
         plan(model, small, adam, "compiled")
     with pytest.raises(InputError, match="backend is 'cuda'"):
         plan(model, small, adam, "cuda")

@@ -8,9 +8,10 @@ import pytest
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import Trajectory, direction_gap, train
 from attsvm.errors import InputError
+from attsvm.geometry import Lp
 from attsvm.margins import selection_batch, selection_margins
 from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.solvers import max_margin
 
 
@@ -46,6 +47,20 @@ def test_one_target_or_one_per_run() -> None:
         trajectory.direction_gap(np.ones((3, 5, 5)))
     with pytest.raises(InputError, match="give a solution or an array"):
         trajectory.direction_gap(np.ones(5))
+
+
+def test_divergences_of_directions_are_those_of_the_potential() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=[0, 1])
+    model = Attention.cross(data, v)
+    trajectory = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize="run"), 400)
+    programmes = [selection_margins(data.instance(r), trajectory.selected[-1, r]) for r in range(2)]
+    own, other = (trajectory.direction_divergence(max_margin(programmes, Lp(q)), 1.75) for q in (1.75, 3.0))
+    assert np.isnan(own[0]).all()  # zero weights have no direction
+    assert (own[-1] < other[-1]).all()
+    gap, one = trajectory.direction_gap(max_margin(programmes)), trajectory.direction_divergence(max_margin(programmes), 2.0)
+    np.testing.assert_allclose(one[1:], gap[1:], rtol=1e-9, atol=1e-15)
+    with pytest.raises(InputError, match="give one target"):
+        trajectory.direction_divergence(np.ones((3, 3)), 2.0)
 
 
 def test_arrays_round_trip() -> None:

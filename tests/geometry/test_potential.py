@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attsvm.errors import InputError
-from attsvm.geometry import PowerPotential
+from attsvm.geometry import Lp, PowerPotential
 
 EXPONENTS = [1.0001, 1.1, 4 / 3, 1.5, 1.75, 2, 2.5, 3, 4, 200]
 ULP = 2.0**-52
@@ -124,6 +124,24 @@ def test_divergence_adds_up_over_a_matrix_at_any_scale() -> None:
             np.testing.assert_allclose(potential.value(scale * V), potential.value(V) * scale**p, rtol=1e-12)
     tensors = torch.from_numpy(V), torch.from_numpy(W)
     np.testing.assert_allclose(potential.bregman(*tensors).numpy(), potential.bregman(V, W), rtol=1e-13)
+
+
+@pytest.mark.parametrize("p", [1.1, 1.75, 2.0, 3.0])
+def test_divergence_of_directions(p: float) -> None:
+    V, W = np.random.default_rng(4).standard_normal((2, 6, 4, 5))
+    potential = PowerPotential(p)
+    unit_V, unit_W = (A / Lp(p).value(A)[:, None, None] for A in (V, W))
+    found = potential.direction_divergence(1e-200 * V, 1e200 * W)
+    # of unit matrices both powers are one, and the divergence is one minus the pairing: it is between 0 and 2 by Hoelder
+    np.testing.assert_allclose(found, 1 - np.sum(unit_V * potential.mirror(unit_W), axis=(-2, -1)), rtol=1e-12)
+    assert ((found >= 0) & (found <= 2)).all()
+    np.testing.assert_allclose(potential.direction_divergence(V, -3.0 * V), 2.0, rtol=1e-12)
+    assert (potential.direction_divergence(V, 7.0 * V) < 1e-28).all()
+    assert np.isnan(potential.direction_divergence(V, 0.0 * W)).all()
+    np.testing.assert_allclose(potential.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(), found, rtol=1e-12)
+    if p == 2.0:
+        cosine = np.sum(V * W, axis=(-2, -1)) / np.linalg.norm(V, axis=(-2, -1)) / np.linalg.norm(W, axis=(-2, -1))
+        np.testing.assert_allclose(found, 1 - cosine, rtol=1e-12)
 
 
 @pytest.mark.parametrize("p", [1, 0.5, float("inf"), float("nan"), "x"])

@@ -10,6 +10,7 @@ import pytest
 from attsvm.data import AttentionData
 from attsvm.datasets import toy, unit_sphere
 from attsvm.errors import InputError
+from attsvm.geometry import Lp, Nuclear, PowerPotential
 from attsvm.margins import selection_margins
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.selection import (
@@ -19,6 +20,7 @@ from attsvm.selection import (
     feasible,
     gradient_alignment,
     in_angular_cone,
+    in_bregman_cone,
     in_margin_cone,
     locally_optimal,
     margin_drop,
@@ -124,6 +126,23 @@ def test_cones() -> None:
     assert not in_angular_cone(0 * solution.W, solution, 0.5)
     with pytest.raises(InputError, match="W has shape"):
         in_margin_cone(np.ones((2, 2)), solution, 0.5)
+
+
+def test_bregman_cones_are_angular_at_two_and_follow_the_norm_of_their_solution() -> None:
+    data, v = unit_sphere(3, 4, 5, seed=1)
+    margins = selection_margins(data, optimal_tokens(data, v))
+    W = max_margin(margins).W + 0.2 * np.random.default_rng(0).standard_normal((30, 5, 5))
+    for mu in (0.01, 0.05, 0.2):
+        assert np.array_equal(in_bregman_cone(W, max_margin(margins), mu), in_angular_cone(W, max_margin(margins), mu))
+    solution = max_margin(margins, Lp(3))
+    divergence = PowerPotential(3).direction_divergence(np.broadcast_to(solution.W, W.shape), W)
+    middle = float(np.median(divergence))
+    assert np.array_equal(in_bregman_cone(W, solution, middle), divergence <= middle)
+    assert in_bregman_cone(2.0 * solution.W, solution, 1e-12, radius=1.99 * solution.norm)
+    assert not in_bregman_cone(2.0 * solution.W, solution, 1e-12, radius=2.01 * solution.norm)
+    assert not in_bregman_cone(0.0 * solution.W, solution, 2.0)
+    with pytest.raises(InputError, match="needs a solution of an entrywise norm"):
+        in_bregman_cone(W, max_margin(margins, Nuclear()), 0.1)
 
 
 def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewer_samples() -> None:

@@ -43,10 +43,6 @@ class AutogradEngine:
         self._sequences = model.sequences(data)
         groups = optimizer.param_groups
         steepest, mirror = isinstance(optimizer, SteepestDescent), isinstance(optimizer, MirrorDescent)
-        if mirror and step_scale:
-            raise InputError(
-                "step_scale scales steps of the weights, and MirrorDescent steps in the dual; give groups of their own lr instead"
-            )
         self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
         # with momentum or weight decay a zero gradient is no place to stay
         self._stops = (steepest or mirror) and not any(group["momentum"] or group["weight_decay"] for group in groups)

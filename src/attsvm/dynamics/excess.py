@@ -18,7 +18,7 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Norm
+from attsvm.geometry import Frobenius, Norm
 from attsvm.models import Exponential, Linear, Logistic, Loss
 from attsvm.selection import token_scores
 
@@ -192,24 +192,32 @@ class Factors:
 
 
 class Pair:
-    """Head and prompt, each of its own size, in one vector of coordinates."""
+    """Head and weights (a prompt is one column), each of its own size in one norm, in one vector of coordinates."""
 
-    def __init__(self, data: AttentionData, keys: ArrayLike | None) -> None:
+    def __init__(self, data: AttentionData, keys: ArrayLike | None, norm: Norm | None = None, *, prompt: bool = True) -> None:
         self.keys, self.tokens, self.labels, self.mask = mapped_keys(data, keys), data.tokens, data.labels, data.mask
-        self.size = data.d_x + self.keys.shape[-1]
+        self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
+        self.shape = (self.keys.shape[-1], self.queries.shape[-1])
+        self.norm = Frobenius() if norm is None else norm
+        self.size = data.d_x + self.shape[0] * self.shape[1]
+
+    def matrices(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The two parts of the coordinates as matrices: the head as one column ``(d_x, 1)``, and the weights."""
+        d = self.tokens.shape[-1]
+        return x[:d, None], x[d:].reshape(self.shape)
 
     def split(self, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
-        """Head and prompt."""
-        v, p = x[: self.tokens.shape[-1]], x[self.tokens.shape[-1] :]
-        return r * v / np.linalg.norm(v), R * p / np.linalg.norm(p)
+        """Head ``(d_x,)`` and weights ``(d_k, d_z)``."""
+        v, W = self.matrices(x)
+        return (r / float(self.norm.value(v))) * v[:, 0], (R / float(self.norm.value(W))) * W
 
 
 def joint_objective(pair: Pair, r: float, R: float) -> Objective:
-    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and prompt, with the logarithm of one term :math:`-u` once it is far below one."""
+    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term being :math:`-u` once it is small."""
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
-        v, p = pair.split(x, r, R)
-        logits = np.where(pair.mask, pair.keys @ p, -np.inf)
+        v, W = pair.split(x, r, R)
+        logits = np.where(pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf)
         s = softmax(logits, axis=1)
         outputs = np.einsum("nt,ntd->nd", s, pair.tokens)
         scores = pair.labels[:, None] * (pair.tokens @ v)
@@ -219,11 +227,12 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
         slope = np.where(large, -1.0, -expit(-u) / np.logaddexp(0.0, np.where(large, 0.0, -u)))
         share = softmax(terms) * slope
         grad_v = (share * pair.labels) @ outputs
-        grad_p = np.einsum("nt,ntd->d", share[:, None] * s * (scores - u[:, None]), pair.keys)
+        pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
         parts = []
-        for gradient, own, size, raw in ((grad_v, v, r, x[: len(v)]), (grad_p, p, R, x[len(v) :])):
-            unit = own / size
-            parts.append((size / np.linalg.norm(raw)) * (gradient - (gradient @ unit) * unit))
+        for gradient, size, raw in zip((grad_v[:, None], pulled.T @ pair.queries), (r, R), pair.matrices(x), strict=True):
+            length = float(pair.norm.value(raw))
+            along = float(np.sum(gradient * raw)) / length
+            parts.append(((size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))).reshape(-1))
         return float(logsumexp(terms) - math.log(len(terms))), np.concatenate(parts)
 
     return value

@@ -28,7 +28,7 @@ from attsvm.models import Logistic, Loss
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
 
-Form = Literal["W", "KQ", "prompt", "joint"]
+Form = Literal["W", "KQ", "prompt", "joint", "joint W"]
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,15 @@ def regularization_path(
     r"""Weights of least loss of every size, for a linear head.
 
     Args:
-        data: one instance. Prompts and joint paths do not read its queries.
+        data: one instance. Prompts, and prompts with a head, do not read its queries.
         head: ``(d_x,)``, the fixed head; for a joint path only its direction as one more start.
         norm: the norm that is bounded; Frobenius when left out. The nuclear norm is searched through factors; norms with kinks
             (p = 1, infinity, spectral) are searched all the same, less exactly.
         radii: positive sizes R, in the order in which they are searched.
         parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which bounds the nuclear norm of
-            :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`.
+            :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`; ``"joint W"``, head and
+            W, :math:`\|v\|=r,\|W\|=R` in the same norm. The search for a pair sees differences of attention down to rounding of the
+            loss: margins of up to about 25.
         starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the radius before.
         seed: of the random starts.
         inner: columns of the factors; ``min(d_x, d_z)`` when left out.
@@ -116,8 +118,8 @@ def regularization_path(
     sizes = np.asarray(radii, dtype=np.float64)
     if data.batch_shape:
         raise InputError(f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)")
-    if parameterization not in ("W", "KQ", "prompt", "joint"):
-        raise InputError(f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt' or 'joint'")
+    if parameterization not in ("W", "KQ", "prompt", "joint", "joint W"):
+        raise InputError(f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt', 'joint' or 'joint W'")
     if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InputError(f"radii is {radii!r}; give positive finite numbers")
     if starts < 0:
@@ -136,8 +138,9 @@ def regularization_path(
     solution = max_margin(prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens))
     guess = None if solution.status == "infeasible" else solution.W
     rng = np.random.default_rng(seed)
-    if parameterization == "joint":
-        return _joint(data, v, keys, sizes, sizes if head_radii is None else np.asarray(head_radii, dtype=np.float64), starts, rng, guess)
+    if parameterization in ("joint", "joint W"):
+        head_sizes = sizes if head_radii is None else np.asarray(head_radii, dtype=np.float64)
+        return _joint(Pair(data, keys, bound, prompt=prompt), v, sizes, head_sizes, starts, rng, guess)
     if cone is not None:
         tokens = _selected(data, cone, keys, prompt)
     excess = Excess(data, v, Logistic() if loss is None else loss, keys, prompt, tokens)
@@ -182,9 +185,8 @@ def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: b
 
 
 def _joint(
-    data: AttentionData,
+    pair: Pair,
     v: FloatArray,
-    keys: ArrayLike | None,
     sizes: FloatArray,
     head_sizes: FloatArray,
     starts: int,
@@ -193,11 +195,10 @@ def _joint(
 ) -> RegularizationPath:
     if head_sizes.shape != sizes.shape or not (np.isfinite(head_sizes) & (head_sizes > 0)).all():
         raise InputError(f"head_radii has shape {head_sizes.shape}; give {len(sizes)} positive numbers, one per radius")
-    pair = Pair(data, keys)
-    points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess[:, 0]])])
+    points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess.reshape(-1)])])
     found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points)
-    heads, prompts = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
-    return RegularizationPath(sizes, np.stack(prompts)[..., None], values[:, 0], np.stack(heads), Frobenius(), values)
+    heads, weights = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
+    return RegularizationPath(sizes, np.stack(weights), values[:, 0], np.stack(heads), pair.norm, values)
 
 
 def _search(objectives: list[Objective], points: list[FloatArray]) -> tuple[list[FloatArray], FloatArray]:

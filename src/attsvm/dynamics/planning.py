@@ -14,7 +14,7 @@ from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, PromptAttention
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,14 +32,15 @@ class Plan:
     """The engine that will train and the reason for it.
 
     Attributes:
-        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head), ``factored`` (factors K and Q) or ``autograd``
+        engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head), ``factored`` (factors K and Q), ``mirror``
+            (mirror descent on small instances) or ``autograd``
             (everything else).
         reason: one sentence.
         gram_cost: estimated microseconds per step and run of the Gram kernel on one core; None where it does not apply.
         ragged_cost: the same for the ragged kernel.
     """
 
-    engine: Literal["gram", "ragged", "factored", "autograd"]
+    engine: Literal["gram", "ragged", "factored", "mirror", "autograd"]
     reason: str
     gram_cost: float | None = None
     ragged_cost: float | None = None
@@ -59,11 +60,14 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
             raise InputError("the optimizer holds a parameter that the model does not have; build it from this model's parameters()")
     if backend == "autograd":
         return Plan("autograd", "autograd was asked for")
-    obstacle = _obstacle(model, optimizer, schedule)
+    mirror = type(optimizer) is MirrorDescent
+    obstacle = _obstacle(model, optimizer, schedule) or (_mirror_obstacle(model, data, optimizer) if mirror else None)
     if obstacle is not None:
         if backend == "compiled":
             raise InputError(f"no compiled kernel applies because {obstacle}; use backend='auto' or 'autograd'")
         return Plan("autograd", f"no compiled kernel applies because {obstacle}")
+    if mirror:
+        return Plan("mirror", "mirror descent on small instances: one thread for each run")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
     if type(model) is FactoredAttention:
         return Plan("factored", "the weights are factors K and Q")
@@ -89,6 +93,8 @@ def make_engine(
     schedule: Schedule | None = None,
 ) -> Engine:
     """The engine of a plan, at the model's present parameters. Imports numba only for a compiled one."""
+    if step_scale and isinstance(optimizer, MirrorDescent):
+        raise InputError("step_scale scales steps of the weights, and MirrorDescent steps in the dual; give groups of their own lr instead")
     if chosen.engine == "autograd":
         from attsvm.dynamics.autograd import AutogradEngine
 
@@ -133,6 +139,10 @@ def make_engine(
         pair = [rates(group, name) for name, group in members] * (2 // len(members))
         flags = np.array([bool(group["normalize"]) for _, group in members] * (2 // len(members)))
         return FactorEngine(data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, model.penalty))
+    if chosen.engine == "mirror":
+        from attsvm.dynamics.mirror import Mirror, MirrorEngine
+
+        return MirrorEngine(data, setup, Mirror.of(mine), None if other is None else Mirror.of(other))
     if chosen.engine == "gram":
         from attsvm.dynamics.gram import GramEngine
 
@@ -166,14 +176,15 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return "the kernels do not know the loss"
     if isinstance(schedule, LRScheduler):
         return "the schedule is a torch scheduler and not a function of the step"
-    if type(optimizer) is not SteepestDescent:
-        return f"the optimizer is {type(optimizer).__name__}, not SteepestDescent"
+    if type(optimizer) not in (SteepestDescent, MirrorDescent):
+        return f"the optimizer is {type(optimizer).__name__}, neither SteepestDescent nor MirrorDescent"
     if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups):
         return "the optimizer has momentum or weight decay, or maximises"
-    if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
-        return "the norm is not Frobenius"
-    if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
-        return "the step is Polyak's, or the weights are cut into blocks"
+    if type(optimizer) is SteepestDescent:
+        if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
+            return "the norm is not Frobenius"
+        if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
+            return "the step is Polyak's, or the weights are cut into blocks"
     weights = list(model.weights.values())
     if weights[0].dtype != torch.float64 or weights[0].device.type != "cpu":
         return f"the weights are {weights[0].dtype} on {weights[0].device}, not float64 on the CPU"
@@ -182,4 +193,24 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return f"the optimizer does not train {' and '.join(model.weights)}"
     if not all(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"]):
         return "a parameter of the optimizer does not require gradients"
+    return None
+
+
+_LONG = 500.0  # microseconds of a step of one run from which it is better shared among all cores, as torch does
+
+
+def _mirror_obstacle(model: Attention, data: AttentionData, optimizer: Optimizer) -> str | None:
+    """Why the kernel of mirror descent does not apply where :func:`_obstacle` sees none, or None."""
+    groups = optimizer.param_groups
+    if type(model) is FactoredAttention or model.reading.keys is not None:
+        return "mirror descent is compiled for W, or a prompt without a key map"
+    if any(group["potential"] != "power" or group["state_dtype"] not in (None, torch.float64) for group in groups):
+        return "the potential is Schatten's, or the dual is kept in float32"
+    shared = ("global",) if model.runs is None else ("global", "tensor", True)
+    if any(group["normalize"] in shared for group in groups):
+        return "one norm is shared by several parameters or runs"
+    if any(optimizer.state.get(parameter) for group in groups for parameter in group["params"]):
+        return "the optimizer has dual iterates from earlier steps"
+    if costs.mirror_cost(data) > _LONG:
+        return "the instance is large: torch shares a step among all cores"
     return None

@@ -61,7 +61,7 @@ def train(
         model: an :class:`~attsvm.models.Attention`.
         data: one instance for all runs, or one per run.
         optimizer: any torch optimiser of the model's parameters. :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm
-            runs in compiled kernels; see :func:`~attsvm.dynamics.plan`.
+            and :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``; ``LogSpaced(50)`` when left out.
         step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from attsvm.data import FloatArray, IntArray
 from attsvm.dynamics.records import RECORD_FIELDS, Record, flatten, gather
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius
+from attsvm.geometry import Frobenius, PowerPotential
 
 if TYPE_CHECKING:
     from attsvm.solvers.solution import MarginSolution
@@ -37,7 +37,7 @@ class Trajectory:
         head: ``(R[, runs], d_x)`` when a linear head is trained, else ``(1[, runs], d_x)``; no entries for other heads.
         intercept: ``(R[, runs])`` when a linear head is trained, else ``(1[, runs])``.
         stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the run stopped; -1 if it never was.
-        backend: ``gram``, ``ragged`` or ``autograd``, whichever did the work.
+        backend: ``gram``, ``ragged``, ``factored``, ``mirror`` or ``autograd``, whichever did the work.
         parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked ``KQ``, or the trained key map;
             ``(R[, runs], ...)`` with snapshots, else ``(1[, runs], ...)``.
         observed: ``(R, ...)`` arrays of what ``observe`` returned.
@@ -86,6 +86,21 @@ class Trajectory:
                 (infeasible, all zeros) gives gap 1.
         """
         return direction_gap(self.W, target)
+
+    def direction_divergence(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution], p: float) -> FloatArray:
+        r""":math:`D_\psi` between the directions of the target and of every snapshot, ``(R[, runs])``.
+
+        Args:
+            target: see :meth:`direction_gap`. Solutions of any norm may be compared with.
+            p: exponent of the potential that the weights descended in; see
+                :meth:`~attsvm.geometry.PowerPotential.direction_divergence`.
+
+        Raises:
+            InputError: the shapes do not match, or there is no potential of that exponent.
+        """
+        goal = _target_of(self.W, target)
+        divergence: FloatArray = PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
+        return divergence
 
     def saturated(self, threshold: float = 0.99) -> FloatArray:
         """``(R[, runs])``: share of queries whose selected token has at least this softmax probability."""
@@ -167,14 +182,20 @@ def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[Ma
         InputError: the shapes do not match.
     """
     weights = np.asarray(W, dtype=np.float64)
-    goal = _target_weights(target)
-    if weights.shape[-goal.ndim :] != goal.shape:
-        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+    goal = _target_of(weights, target)
     frobenius = Frobenius()
     unit, unit_goal = frobenius.steepest(weights), frobenius.steepest(goal)
     gap: FloatArray = 0.5 * np.sum((unit - unit_goal) ** 2, axis=(-2, -1))
     none = (frobenius.value(weights) == 0) | (frobenius.value(goal) == 0)
     return np.where(none, 1.0, gap)
+
+
+def _target_of(weights: FloatArray, target: Any) -> FloatArray:
+    """The weights of a target, or of one target per run."""
+    goal = _target_weights(target)
+    if weights.shape[-goal.ndim :] != goal.shape:
+        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+    return goal
 
 
 def _target_weights(target: Any) -> FloatArray:

@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
+from attsvm.geometry import vectors
 from attsvm.geometry.norm import conjugate_exponent, floating, non_negative
 from attsvm.geometry.roots import power, reciprocal_power, shrink
 
@@ -67,6 +68,23 @@ class PowerPotential:
         with np.errstate(all="ignore"):
             parts = (larger / safe) ** self.p * _unit_divergence(V, W, larger, self.p)
             return scale**self.p * xp.sum(parts, axis=(-2, -1)) / self.p
+
+    def direction_divergence(self, V: Array, W: Array) -> Array:
+        r""":math:`D_\psi\big(\frac V{\|V\|_p},\frac W{\|W\|_p}\big)\in[0,2]`, the directional Bregman divergence, over the last two axes.
+
+        Not symmetric: the solution comes first, the iterate second, and ``p`` is that of the descent which made the iterate.
+        At ``p = 2`` it is one minus the cosine. About 1 for unrelated directions, NaN where a matrix is zero and has none.
+
+        Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent* ("Bregman correlation" in its code).
+        """
+        xp = array_namespace(V, W)
+        units, sizes = [], []
+        for matrix in (floating(V), floating(W)):
+            size = vectors.length(xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1])), self.p)
+            units.append(matrix / xp.where(size > 0, size, xp.ones_like(size))[..., None, None])
+            sizes.append(size)
+        divergence = self.bregman(*units)
+        return xp.where((sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence))
 
     def prox(self, W: Array, t: Any) -> Array:
         r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry: :math:`v+t\,\mathrm{sp}(v,p-1)=w`.

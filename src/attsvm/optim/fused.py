@@ -38,7 +38,7 @@ def fused_step(potential: PowerMap, weights: TensorList, gradients: TensorList, 
         if not members:
             continue
         step = kernels.step64 if dtype == torch.float64 else kernels.step32
-        inverse, forward = (_power(exponent, dtype) for exponent in (potential.inverse, potential.forward))
+        inverse, forward = (compiled_power(exponent, dtype) for exponent in (potential.inverse, potential.forward))
         sizes, starts, owners = _blocks(tuple(weights[index].numel() for index in members))
         g, y, w = (np.array([_address(tensors[index]) for index in members]) for tensors in (gradients, duals, weights))
         torch_threads = torch.get_num_threads()  # numba's first parallel section sets OpenMP's default for the whole process
@@ -58,7 +58,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _power(exponent: Exponent, dtype: torch.dtype) -> kernels.Power:
+def compiled_power(exponent: Exponent, dtype: torch.dtype = torch.float64) -> kernels.Power:
     """How the kernel computes a power, and the exponent."""
     kind = _KINDS.get(exponent, kernels.POWER)
     if dtype == torch.float64 and exponent.whole > 4:

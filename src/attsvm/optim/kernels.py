@@ -260,10 +260,14 @@ def _image32(y: FloatArray, w: FloatArray, special: int, kind: int, whole: float
 
 
 @fusing_kernel
-def _image64(y: FloatArray, w: FloatArray, kind: int, whole: float, rest: float) -> None:
+def image64(y: FloatArray, w: FloatArray, kind: int, whole: float, rest: float) -> None:
     """``w = sp(y, whole + rest)``."""
     if kind != POWER:
         _map(y, w, kind)
+        return
+    if whole == 1.0:
+        for i in range(y.size):
+            w[i] = y[i] * abs(y[i]) ** rest
         return
     for i in range(y.size):
         size = abs(y[i])
@@ -345,7 +349,7 @@ def step64(
         w = carray(_float64_at(w_at[k] + 8 * first), (count,))
         if y_at[k] == 0:
             y = np.empty(count, np.float64)
-            _image64(w, y, forward[0], forward[1], forward[2])
+            image64(w, y, forward[0], forward[1], forward[2])
         else:
             y = carray(_float64_at(y_at[k] + 8 * first), (count,))
         if rho != 1.0:
@@ -353,4 +357,4 @@ def step64(
                 y[i] *= rho
         for i in range(count):
             y[i] -= eta * g[i]
-        _image64(y, w, inverse[0], inverse[1], inverse[2])
+        image64(y, w, inverse[0], inverse[1], inverse[2])

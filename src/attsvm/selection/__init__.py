@@ -1,7 +1,7 @@
 """Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head or a cyclic order selects."""
 
 from attsvm.selection.conditions import Dominance, all_support, dominance, equal_scores, feasible, gradient_alignment
-from attsvm.selection.cones import MarginDrop, in_angular_cone, in_margin_cone, margin_drop
+from attsvm.selection.cones import MarginDrop, in_angular_cone, in_bregman_cone, in_margin_cone, margin_drop
 from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
@@ -25,6 +25,7 @@ __all__ = [
     "gradient_alignment",
     "graph_svm",
     "in_angular_cone",
+    "in_bregman_cone",
     "in_margin_cone",
     "leading_tokens",
     "local_arcs",

@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from attsvm.data import AttentionData, BoolArray, FloatArray
 from attsvm.errors import InputError
+from attsvm.geometry import Lp, PowerPotential
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
 from attsvm.solvers import max_margin
@@ -31,6 +32,33 @@ def in_angular_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
     weights, size = _sized(W, solution)
     axis = solution.W / np.linalg.norm(solution.W)
     inside: BoolArray = (size >= radius) & (size > 0) & (np.sum(weights * axis, axis=(-2, -1)) >= (1.0 - mu) * size)
+    return inside
+
+
+def in_bregman_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0) -> BoolArray:
+    r"""Whether weights lie in :math:`C_{p,\mu,R}=\{\|W\|_p\ge R,\ D_\psi(W^{mm}/\|W^{mm}\|_p,\ W/\|W\|_p)\le\mu\}`.
+
+    The cone of the local theorems of :math:`\ell_p` mirror descent, with the p of the solution's norm; at p = 2 that of
+    :func:`in_angular_cone`.
+
+    Args:
+        W: ``(..., d_x, d_z)``.
+        solution: the max-margin solution of an entrywise norm, 1 < p < inf, on the axis.
+        mu: opening, between 0 and 2.
+        radius: R, in the norm of the solution.
+
+    Raises:
+        InputError: a solution that does not exist or is of another norm, weights of another shape.
+
+    Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
+    """
+    weights, _ = _sized(W, solution)
+    norm = Lp(2) if solution.geometry == Lp(2) else solution.geometry
+    if not isinstance(norm, Lp):
+        raise InputError(f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve with norm=Lp(p)")
+    size = norm.value(weights)
+    divergence = PowerPotential(norm.p).direction_divergence(np.broadcast_to(solution.W, weights.shape), weights)
+    inside: BoolArray = (size >= radius) & (divergence <= mu)
     return inside
 
 
