@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +18,6 @@ from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, Prom
 from attsvm.optim import SteepestDescent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.optim import Optimizer
 
     from attsvm.dynamics.autograd import Schedule
@@ -65,6 +64,10 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
             raise InputError(f"no compiled kernel applies because {obstacle}; use backend='auto' or 'autograd'")
         return Plan("autograd", f"no compiled kernel applies because {obstacle}")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
+    if any(group["step_size"] == "polyak" for group in optimizer.param_groups):
+        if gram is None:
+            return Plan("autograd", "the step is Polyak's, and the Gram matrices would not fit into memory")
+        return Plan("gram", "the step is Polyak's", gram)
     if type(model) is FactoredAttention:
         return Plan("factored", "the weights are factors K and Q")
     if model.reading.keys is not None:
@@ -121,7 +124,10 @@ def make_engine(
         head_lr=None if other is None else rates(other, "head.readout"),
         head_normalize=other is None or bool(other["normalize"]),
         has_intercept=model.head.has_intercept,
-        schedule=None if schedule is None or isinstance(schedule, LRScheduler) else schedule,
+        schedule=_function(schedule, next(iter(model.weights))),
+        head_schedule=_function(schedule, "head.readout"),
+        floor=_floors(mine, runs) if mine["step_size"] == "polyak" else None,
+        polyak_factor=float(mine["polyak_factor"]),
         keys=model.reading.keys,
         prompt=model.reading.prompt,
     )
@@ -140,6 +146,24 @@ def make_engine(
     from attsvm.dynamics.ragged import RaggedEngine
 
     return RaggedEngine(data, setup)
+
+
+def _function(schedule: Schedule | None, parameter: str) -> Callable[[int], float] | None:
+    """The schedule of one parameter."""
+    found = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
+    return None if isinstance(found, LRScheduler) else found
+
+
+def _floors(group: Mapping[str, Any], runs: int) -> FloatArray:
+    """Polyak's floor of every run.
+
+    Raises:
+        InputError: floors of another number of runs.
+    """
+    floor = np.asarray(torch.as_tensor(group["loss_floor"]).detach().cpu(), dtype=np.float64)
+    if floor.shape not in ((), (runs,)):
+        raise InputError(f"the loss_floor has shape {floor.shape} for a model of {runs} runs; give one number, or one per run")
+    return np.array(np.broadcast_to(floor, (runs,)))
 
 
 def trains_head(model: Attention, optimizer: Optimizer) -> bool:
@@ -172,8 +196,12 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return "the optimizer has momentum or weight decay, or maximises"
     if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
         return "the norm is not Frobenius"
-    if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
-        return "the step is Polyak's, or the weights are cut into blocks"
+    if any(group["blocks"] is not None for group in optimizer.param_groups):
+        return "the weights are cut into blocks"
+    if any(group["step_size"] != "fixed" for group in optimizer.param_groups) and (factored or trains_head(model, optimizer)):
+        return "the step is Polyak's, and W under a fixed head is not all that is trained"
+    if factored and isinstance(schedule, Mapping):
+        return "the factors have schedules of their own"
     weights = list(model.weights.values())
     if weights[0].dtype != torch.float64 or weights[0].device.type != "cpu":
         return f"the weights are {weights[0].dtype} on {weights[0].device}, not float64 on the CPU"
