@@ -16,12 +16,14 @@ _HOME = {
     "Toy": "toys",
     "array": "arrays",
     "digits": "images",
+    "gauss": "separable",
     "huggingface_text": "huggingface",
     "image_set": "image_sets",
     "instance": "catalogue",
     "load": "catalogue",
     "mlp_instance": "multi",
     "names": "catalogue",
+    "orth": "separable",
     "orthonormal": "multi",
     "text": "documents",
     "toy": "toys",
@@ -35,12 +37,15 @@ __all__ = [
     "Toy",
     "array",
     "digits",
+    "gauss",
     "huggingface_text",
     "image_set",
     "instance",
     "load",
     "mlp_instance",
     "names",
+    "next_token",
+    "orth",
     "orthonormal",
     "text",
     "toy",
@@ -48,6 +53,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from attsvm.datasets import next_token
     from attsvm.datasets.arrays import array
     from attsvm.datasets.base import Dataset, Encoded
     from attsvm.datasets.catalogue import instance, load, names
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.image_sets import ImageSet, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
+    from attsvm.datasets.separable import gauss, orth
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
 
@@ -65,6 +72,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"attsvm.datasets.{_HOME[name]}"), name)
         globals()[name] = value
         return value
+    if name == "next_token":
+        return importlib.import_module("attsvm.datasets.next_token")
     raise AttributeError(f"module 'attsvm.datasets' has no attribute {name!r}")
 
 
