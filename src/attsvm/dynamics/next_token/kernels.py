@@ -1,0 +1,302 @@
+r"""One sentence of a next-token model, and the gradient of all of them, compiled.
+
+A sentence is its distinct tokens with multiplicities. Logits are read relative to the heaviest token, the leader, so that
+
+    D_j = s_j + log m_j - (s_l + log m_l) <= 0        phi_j = exp(D_j) / Z        Z = sum_j exp(D_j)
+    h_j = r . (u_j - u_l)                             r = dL / d o, u_j the row of the value table
+    dL / ds_j = phi_j (h_j - sum_i phi_i h_i) = exp(top) (Q_j - exp(D_j) sum_i Q_i / Z) / Z,   Q_j = exp(D_j - top) h_j
+
+with ``top`` the largest ``D_j`` of a rival with ``h_j != 0``: numbers of order one, and a factor that may be any power of ten and is
+kept as a logarithm. The leader's derivative is minus the sum of the others, since softmax does not see a common shift. The output's
+residual is treated alike: ``r = exp(R) r'`` with ``r'_y = -sum_{v != y} r'_v``, never ``p_y - 1``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.jit import kernel
+from attsvm.models.kernels import dot, exp_into
+
+CROSS_ENTROPY, SQUARED, SQUARED_SOFTMAX, LOG_MASS = 0, 1, 2, 3
+_SMALL = 1e-8  # below it three terms of a series are exact to the last digit
+
+
+@kernel
+def residual(o: FloatArray, y: int, r: FloatArray, x: FloatArray) -> tuple[float, float]:
+    r"""Writes :math:`r'` with :math:`p-\mathbf 1_y=e^\lambda r'`; returns :math:`\lambda` and :math:`-\log p_y`."""
+    classes = o.shape[0]
+    R = -np.inf
+    for v in range(classes):
+        if v != y and o[v] > R:
+            R = o[v]
+    R -= o[y]
+    if np.isinf(R):  # a vocabulary of one token
+        r[:] = 0.0
+        return -np.inf, 0.0
+    for v in range(classes):
+        x[v] = o[v] - o[y] - R
+    x[y] = -1e3
+    exp_into(x, r, 0, classes)
+    r[y] = 0.0
+    total = 0.0
+    for v in range(classes):
+        total += r[v]
+    r[y] = -total
+    surprise = R + math.log(math.exp(-R) + total) if R > 0.0 else math.log1p(math.exp(R) * total)
+    return R - surprise, surprise
+
+
+@kernel
+def attend(
+    s: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, D: FloatArray, S: FloatArray
+) -> tuple[int, float]:  # fmt: skip
+    """Writes ``D`` and ``S = exp(D)`` of the tokens ``lo:hi``; returns the leader and ``Z``."""
+    leader = lo
+    for j in range(lo, hi):
+        D[j] = s[token[j]] + log_count[j]
+        if D[j] > D[leader]:
+            leader = j
+    top = D[leader]
+    for j in range(lo, hi):
+        D[j] -= top
+    exp_into(D, S, lo, hi)
+    Z = 0.0
+    for j in range(lo, hi):
+        Z += S[j]
+    return leader, Z
+
+
+@kernel
+def mix(values: FloatArray, token: IntArray, lo: int, hi: int, S: FloatArray, Z: float, o: FloatArray) -> None:
+    """``o = sum_j phi_j u_j``."""
+    o[:] = 0.0
+    for j in range(lo, hi):
+        weight, row = S[j] / Z, values[token[j]]
+        for v in range(o.shape[0]):
+            o[v] += weight * row[v]
+
+
+@kernel
+def _rivals(D: FloatArray, S: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, Z: float, c: FloatArray) -> float:
+    """Writes ``c`` with ``dL/ds = exp(top) c`` for the ``h`` of the module; returns ``top``, -inf where there is no gradient."""
+    top = -np.inf
+    for j in range(lo, hi):
+        if j != leader and h[j] != 0.0 and D[j] > top:
+            top = D[j]
+    if top == -np.inf:
+        c[lo:hi] = 0.0
+        return top
+    lift = math.exp(-top) if top > -600.0 else 0.0
+    total = 0.0
+    for j in range(lo, hi):
+        if j == leader or h[j] == 0.0:
+            c[j] = 0.0
+        else:
+            c[j] = (S[j] * lift if lift > 0.0 else math.exp(D[j] - top)) * h[j]
+        total += c[j]
+    total /= Z
+    rest = 0.0
+    for j in range(lo, hi):
+        if j != leader:
+            c[j] = (c[j] - S[j] * total) / Z
+            rest += c[j]
+    c[leader] = -rest
+    return top
+
+
+@kernel
+def _mass_gradient(D: FloatArray, lo: int, hi: int, own: int, Z: float, c: FloatArray) -> float:
+    """The gradient of ``-log phi_own``: every other token's derivative is its own mass."""
+    top = -np.inf
+    for j in range(lo, hi):
+        if j != own and D[j] > top:
+            top = D[j]
+    rest = 0.0
+    for j in range(lo, hi):
+        c[j] = math.exp(D[j] - top) / Z if j != own else 0.0
+        rest += c[j]
+    c[own] = -rest
+    return top
+
+
+@kernel
+def sentence_gradient(
+    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int, loss: int,
+    D: FloatArray, S: FloatArray, h: FloatArray, c: FloatArray, o: FloatArray, r: FloatArray, x: FloatArray,
+) -> tuple[float, float]:  # fmt: skip
+    r"""Writes ``c`` and ``r``; returns the logarithms of the factors that make them :math:`\partial L/\partial s` and
+    :math:`\partial L/\partial o`. ``S`` holds the attention on return.
+    """
+    leader, Z = attend(s, token, log_count, lo, hi, D, S)
+    if loss == LOG_MASS:
+        log_scale = _mass_gradient(D, lo, hi, own, Z, c)
+        log_slope = 0.0
+    else:
+        mix(values, token, lo, hi, S, Z, o)
+        lead = values[token[leader]]
+        if loss == SQUARED:
+            for j in range(lo, hi):
+                h[j] = lead[y] - values[token[j], y]
+            r[:] = 0.0
+            r[y] = -1.0
+            log_scale = _rivals(D, S, h, lo, hi, leader, Z, c)
+            log_slope, sign = _log_missing(D, h, lo, hi, leader, lead[y], Z, log_scale)
+            r[y] *= sign
+            for j in range(lo, hi):
+                c[j] *= sign
+        else:
+            log_slope, surprise = residual(o, y, r, x)
+            if loss == SQUARED_SOFTMAX:
+                log_slope += math.log(2.0) + log_slope + math.log(-r[y]) - surprise
+            base = dot(r, lead)
+            for j in range(lo, hi):
+                h[j] = dot(r, values[token[j]]) - base if j != leader else 0.0
+            log_scale = _rivals(D, S, h, lo, hi, leader, Z, c)
+        log_scale += log_slope
+    for j in range(lo, hi):
+        S[j] /= Z
+    return log_scale, log_slope
+
+
+@kernel
+def _log_missing(D: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, lead: float, Z: float, top: float) -> tuple[float, float]:
+    r""":math:`\log|2(1-o_y)|` and the sign of :math:`1-o_y=\sum_j\varphi_j(1-u_{jy})`, without cancellation where the leader has 1."""
+    near = 0.0
+    if top > -np.inf:
+        for j in range(lo, hi):
+            if j != leader and h[j] != 0.0:
+                near += math.exp(D[j] - top) * h[j]
+        near /= Z
+    base = 1.0 - lead  # 1 - o_y = base + sum_j phi_j h_j
+    if base == 0.0:
+        return (top + math.log(2.0 * abs(near)) if near != 0.0 else -np.inf), (1.0 if near >= 0.0 else -1.0)
+    missing = base + (math.exp(top) * near if top > -np.inf else 0.0)
+    return (math.log(2.0 * abs(missing)) if missing != 0.0 else -np.inf), (1.0 if missing >= 0.0 else -1.0)
+
+
+@kernel
+def textbook_sentence(
+    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, y: int,
+    D: FloatArray, S: FloatArray, h: FloatArray, c: FloatArray, o: FloatArray, r: FloatArray,
+) -> None:  # fmt: skip
+    """The cross-entropy gradient as a textbook writes it: ``p - 1_y`` and ``phi_j (g_j - sum_i phi_i g_i)``, every difference rounded."""
+    _, Z = attend(s, token, log_count, lo, hi, D, S)
+    mix(values, token, lo, hi, S, Z, o)
+    largest = o.max()
+    total = 0.0
+    for v in range(o.shape[0]):
+        r[v] = math.exp(o[v] - largest)
+        total += r[v]
+    for v in range(o.shape[0]):
+        r[v] /= total
+    r[y] -= 1.0
+    mean = 0.0
+    for j in range(lo, hi):
+        S[j] /= Z
+        h[j] = dot(r, values[token[j]])
+        mean += S[j] * h[j]
+    for j in range(lo, hi):
+        c[j] = S[j] * (h[j] - mean)
+
+
+@kernel
+def sentence_gap(
+    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int, loss: int,
+    D: FloatArray, S: FloatArray, delta: FloatArray,
+) -> tuple[float, float, float]:  # fmt: skip
+    r"""``(sign, log|gap|, floor)``: the loss is ``floor + sign exp(log|gap|)``, ``floor`` what it is with all attention on ``own``.
+
+    With :math:`\delta_v=\sum_j\varphi_j[(u_{jv}-u_{jy})-(u_{\star v}-u_{\star y})]` and :math:`q` the output's probabilities at the floor,
+    the cross-entropy's gap is :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where :math:`\delta` is small its factor
+    :math:`e^{top}` stays a logarithm.
+    """
+    top = -np.inf
+    for j in range(lo, hi):
+        D[j] = s[token[j]] + log_count[j] - s[token[own]] - log_count[own]
+        if j != own and D[j] > top:
+            top = D[j]
+    if loss == LOG_MASS:
+        total = 0.0
+        for j in range(lo, hi):
+            if j != own:
+                total += math.exp(D[j] - top)
+        return 1.0, _log_of_log1p(top, total), 0.0
+    star = values[token[own]]
+    classes = star.shape[0]
+    largest = star.max()
+    Y = 0.0
+    for v in range(classes):
+        Y += math.exp(star[v] - largest)
+    floor = math.log(Y) + largest - star[y] if loss != SQUARED else (1.0 - star[y]) ** 2
+    p = math.exp(star[y] - largest) / Y
+    if loss == SQUARED_SOFTMAX:
+        floor = _one_minus(star, y, largest, Y) ** 2
+    if top == -np.inf:
+        return 1.0, -np.inf, floor
+    Z = math.exp(-max(top, 0.0))  # exp(-shift) times the sum of all exp(D)
+    shift = max(top, 0.0)
+    for j in range(lo, hi):
+        if j != own:
+            Z += math.exp(D[j] - shift)
+    delta[:] = 0.0  # of order one: the true one is exp(top - shift) / Z times it
+    for j in range(lo, hi):
+        if j != own:
+            weight, row = math.exp(D[j] - top), values[token[j]]
+            for v in range(classes):
+                delta[v] += weight * ((row[v] - row[y]) - (star[v] - star[y])) if loss != SQUARED else weight * (row[v] - star[v])
+    log_factor = top - shift - math.log(Z)
+    factor = math.exp(log_factor)
+    if loss == SQUARED:  # (1 - o)^2 - (1 - u)^2 = (u - o) (2 - o - u)
+        fall = -delta[y] * (2.0 * (1.0 - star[y]) - factor * delta[y])
+        if star[y] == 1.0:
+            return 1.0, (2.0 * (log_factor + math.log(abs(delta[y]))) if delta[y] != 0.0 else -np.inf), floor
+        return (1.0 if fall >= 0 else -1.0), (log_factor + math.log(abs(fall)) if fall != 0.0 else -np.inf), floor
+    extreme = 0.0
+    for v in range(classes):
+        extreme = max(extreme, abs(delta[v]))
+    total = 0.0
+    if factor * extreme < _SMALL:  # x + x^2/2 + x^3/6 of expm1, over the factor
+        for v in range(classes):
+            step = factor * delta[v]
+            total += math.exp(star[v] - largest) / Y * delta[v] * (1.0 + 0.5 * step + step * step / 6.0)
+        gap, scale = total * (1.0 - 0.5 * factor * total + (factor * total) ** 2 / 3.0), log_factor
+    else:
+        for v in range(classes):
+            total += _grown(star[v] - largest, factor * delta[v]) / Y
+        gap, scale = math.log1p(total), 0.0
+    if loss == SQUARED_SOFTMAX:  # p falls from p to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 - p - p e^-g)
+        whole = gap * math.exp(scale)
+        shrink = -math.expm1(-whole) if abs(whole) > _SMALL else whole - 0.5 * whole * whole
+        ratio = shrink / whole if whole != 0.0 else 1.0
+        gap *= ratio * p * (2.0 * _one_minus(star, y, largest, Y) + p * shrink)
+    return (1.0 if gap >= 0.0 else -1.0), (scale + math.log(abs(gap)) if gap != 0.0 else -np.inf), floor
+
+
+@kernel
+def _grown(base: float, step: float) -> float:
+    """``exp(base) expm1(step)`` without overflow before underflow."""
+    return math.exp(base) * math.expm1(step) if step < 30.0 else math.exp(base + step) - math.exp(base)
+
+
+@kernel
+def _one_minus(o: FloatArray, y: int, largest: float, Y: float) -> float:
+    rest = 0.0
+    for v in range(o.shape[0]):
+        if v != y:
+            rest += math.exp(o[v] - largest)
+    return rest / Y
+
+
+@kernel
+def _log_of_log1p(top: float, total: float) -> float:
+    """``log(log1p(exp(top) total))``."""
+    if top == -np.inf:
+        return top
+    size = top + math.log(total)
+    if size < -40.0:
+        return size
+    return math.log(math.log1p(math.exp(size))) if size < 40.0 else math.log(size)

@@ -1,0 +1,270 @@
+"""Algorithm 1 of Huang, Liang and Yang (2024) and its parts: the output matrix, the query-key matrix, or both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.next_token import NextTokenData
+from attsvm.dynamics.next_token import loops
+from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
+from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignal, Problem, output_values
+from attsvm.dynamics.records import AtSteps, LogSpaced
+from attsvm.errors import InputError
+from attsvm.models.kernels import threads_for
+
+Data = NextTokenData | Sequence[NextTokenData]
+Records = LogSpaced | AtSteps
+RECORDS = LogSpaced(200)
+
+
+@dataclass(frozen=True)
+class Rule:
+    r"""How a gradient becomes a step; ``t`` counts from 0.
+
+    * normalised, the default: :math:`\eta_t\,g/\|g\|_F`,
+    * plain (``normalize=False``): :math:`\eta_t\,g`,
+    * Polyak (``polyak=c``): :math:`\eta_t\,\frac{L-L^\star}{c\|g\|_F^2}\,g`, with ``lr`` usually 1 and :math:`L^\star` the problem's floor
+      plus ``loss_floor``,
+
+    with :math:`\eta_t=\eta/(t+1)^{\text{decay}}`.
+
+    Attributes:
+        lr: :math:`\eta`, one number or one per run.
+        normalize: False for plain gradient descent.
+        decay: exponent; 0 for a constant step, 0.5 for Fan et al.'s.
+        polyak: :math:`c`, 2 in Vasudeva et al. (recalled); None for the other rules.
+        loss_floor: what the infimum of the loss is above the problem's floor; one number or one per run.
+    """
+
+    lr: float | tuple[float, ...]
+    normalize: bool = True
+    decay: float = 0.0
+    polyak: float | None = None
+    loss_floor: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        if not np.all(np.isfinite(self.lr)) or np.any(np.asarray(self.lr) <= 0):
+            raise InputError(f"lr is {self.lr}; give a positive number, or one per run")
+        if not 0.0 <= self.decay < np.inf:
+            raise InputError(f"decay is {self.decay}; give an exponent of at least 0")
+        if self.polyak is not None and not 0.0 < self.polyak < np.inf:
+            raise InputError(f"polyak is {self.polyak}; give a positive factor")
+
+    @property
+    def code(self) -> int:
+        """What the compiled loops call it."""
+        return loops.POLYAK if self.polyak is not None else loops.NORMALIZED if self.normalize else loops.PLAIN
+
+    def rates(self, runs: int) -> FloatArray:
+        """``(runs,)``."""
+        return _per_run("lr", self.lr, runs)
+
+    def floors(self, runs: int) -> FloatArray:
+        """``(runs,)``."""
+        return _per_run("loss_floor", self.loss_floor, runs)
+
+
+class TwoStages(NamedTuple):
+    """What :func:`two_stage` returns."""
+
+    output: OutputCourse
+    attention: AttentionCourse
+
+
+class Joint(NamedTuple):
+    """What :func:`joint` returns: the courses of both matrices, at the same records."""
+
+    output: OutputCourse
+    attention: AttentionCourse
+
+
+def output_stage(
+    data: Data, rule: Rule, steps: int, *, init: ArrayLike | None = None, records: Records = RECORDS, watch: bool = False
+) -> OutputCourse:
+    r"""Stage 1: descent on :math:`L_0(W_{ov})=-\sum_x\pi_x\log\mathrm{softmax}(W_{ov}e_x)_{y}` over the sentences of one token.
+
+    Args:
+        data: one data set, or one per run.
+        rule: normalised or plain.
+        steps: how many.
+        init: ``(classes, d)`` or ``(runs, classes, d)``, zero when left out; ``classes`` is K.
+        records: when to look.
+        watch: count the steps at which the loss rose.
+
+    Raises:
+        InputError: no sentence of one token in some run, Polyak's rule, or an init of another shape.
+    """
+    sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
+    if rule.polyak is not None:
+        raise InputError("Polyak's rule is not offered for the output matrix; use a normalised or plain rule")
+    singles = [_singles(run, one) for run, one in enumerate(sets)]
+    E = np.stack([one.embeddings for one in sets])
+    x = np.concatenate([one.queries for one in singles])
+    y = np.concatenate([one.labels for one in singles])
+    log_weight = np.log(np.concatenate([one.weights for one in singles]))
+    run_start = np.concatenate([[0], np.cumsum([one.N for one in singles])])
+    runs, K, d = E.shape
+    W0 = _start("init", init, runs, (K, d))
+    gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
+    marks = records.steps(steps)
+    looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
+    with threads_for(0.02 * len(x) * K * steps):
+        loops.output_runs(
+            np.zeros((runs, K, K)), U, gram, _orthonormal(gram), x, y, run_start, log_weight, rule.code, rule.rates(runs), rule.decay,
+            watch, marks, looks, ends,
+        )  # fmt: skip
+    W = W0 + looks.swapaxes(0, 1).mT @ E
+    loss = np.zeros((len(marks), runs))
+    table = np.ascontiguousarray(output_values(W, E))
+    rows, line = np.zeros((len(x), K)), np.zeros(K)
+    for r in range(runs):
+        part = slice(run_start[r], run_start[r + 1])
+        for k in range(len(marks)):
+            loss[k, r] = loops.output_loss(table[k, r], x[part], y[part], log_weight[part], rows, line)
+    return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
+
+
+def attention_stage(
+    problem: Problem, rule: Rule, steps: int, *, init: ArrayLike | None = None, records: Records = RECORDS, watch: bool = False,
+    textbook: bool = False,
+) -> AttentionCourse:  # fmt: skip
+    """Descent on the query-key matrix with the values fixed: stage 2, and every experiment on attention alone.
+
+    Args:
+        problem: see :meth:`Problem.of`.
+        rule: see :class:`Rule`; for other norms, momentum and factors see :func:`steepest_stage` and :func:`factored_stage`.
+        steps: how many.
+        init: ``(d, d)`` or ``(runs, d, d)``, zero when left out.
+        records: when to look.
+        watch: count the steps at which the loss over its floor rose; costs about as much as the steps themselves.
+        textbook: the gradient whose differences round, to see what that does (cross-entropy only).
+
+    Raises:
+        InputError: an init of another shape, or ``textbook`` with another loss.
+    """
+    if textbook and problem.loss != "cross_entropy":
+        raise InputError(f"the textbook gradient is written for cross_entropy, not {problem.loss}; leave textbook out")
+    runs, K, d = problem.embeddings.shape
+    W0 = _start("init", init, runs, (d, d))
+    s = np.ascontiguousarray(problem.scores(W0))
+    marks = records.steps(steps)
+    looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
+    with threads_for(0.03 * len(problem.token) * steps):
+        loops.attention_runs(
+            np.zeros((runs, K, K)), s, problem.gram, problem.orthonormal, problem.values, *problem.arrays(), LOSSES[problem.loss],
+            textbook, rule.code, rule.rates(runs), rule.decay, rule.polyak or 1.0, rule.floors(runs), watch, marks, looks, ends,
+        )  # fmt: skip
+    W = W0 + problem.weights(looks.swapaxes(0, 1))
+    return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
+
+
+def two_stage(
+    data: Data, output: Rule, attention: Rule, steps: tuple[int, int], *, init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    records: Records = RECORDS, watch: bool = False, textbook: bool = False,
+) -> TwoStages:  # fmt: skip
+    """Algorithm 1 of Huang et al.: the output matrix on sentences of one token, then the query-key matrix on the longer ones.
+
+    Args:
+        data: one data set, or one per run.
+        output: rule of stage 1, normalised with step 0.2 over the root of d in the paper (the root is read into a lost sign).
+        attention: rule of stage 2, 0.05 over the root of d.
+        steps: of both stages.
+        init: starts of both matrices, zero where None.
+        records: when to look, in each stage.
+        watch: count the steps at which the loss rose.
+        textbook: stage 2 with the rounded gradient.
+
+    Raises:
+        InputError: no sentence of one token in some run, or none of the longer ones realises its label.
+        NoAttentionSignal: no sentence of two distinct tokens in some run.
+    """
+    first = output_stage(data, output, steps[0], init=init[0], records=records, watch=watch)
+    sets = [data] if isinstance(data, NextTokenData) else list(data)
+    longer = [_longer(run, one) for run, one in enumerate(sets)]
+    problem = Problem.of(longer, values=output_values(first.W[-1], np.stack([one.embeddings for one in sets])))
+    second = attention_stage(problem, attention, steps[1], init=init[1], records=records, watch=watch, textbook=textbook)
+    return TwoStages(first, second)
+
+
+def joint(
+    data: Data, rule: Rule, steps: int, *, output_lr: float | None = None, norm: Literal["block", "joint"] = "block",
+    init: tuple[ArrayLike | None, ArrayLike | None] = (None, None), records: Records = RECORDS,
+) -> Joint:  # fmt: skip
+    """Both matrices from the start, on all sentences: normalised descent with a norm per matrix, or with one norm for both.
+
+    Args:
+        data: one data set, or one per run.
+        rule: normalised; ``lr`` is that of the query-key matrix.
+        steps: how many.
+        output_lr: step of the output matrix, that of the other when left out.
+        norm: ``block`` for a norm each, ``joint`` for the norm of the pair.
+        init: starts of the output and of the query-key matrix, zero where None.
+        records: when to look.
+
+    Raises:
+        InputError: a rule that is not normalised, or starts of other shapes.
+        NoAttentionSignal: no sentence of two distinct tokens in some run.
+    """
+    if rule.code != loops.NORMALIZED:
+        raise InputError("joint training takes normalised steps; use a Rule with normalize=True and no polyak")
+    if norm not in ("block", "joint"):
+        raise InputError(f"norm is {norm!r}; use 'block' or 'joint'")
+    problem = Problem.of(data)
+    E = problem.embeddings
+    runs, K, d = E.shape
+    V0, W0 = _start("init[0]", init[0], runs, (K, d)), _start("init[1]", init[1], runs, (d, d))
+    rates = rule.rates(runs)
+    marks = records.steps(steps)
+    looks, outputs, ends = np.zeros((2, runs, len(marks), K, K))[0], np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1)
+    with threads_for(0.04 * len(problem.token) * steps):
+        loops.joint_runs(
+            np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0)), np.zeros((runs, K, K)),
+            np.ascontiguousarray(output_values(V0, E)), problem.gram, problem.orthonormal, *problem.arrays(), norm == "joint",
+            rates, rates if output_lr is None else np.full(runs, float(output_lr)), rule.decay, marks, looks, outputs, ends,
+        )  # fmt: skip
+    W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
+    attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
+    return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
+
+
+def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim > 1 or (array.ndim == 1 and len(array) != runs):
+        raise InputError(f"{name} has {array.size} entries for {runs} runs; give one number, or one per run")
+    return np.full(runs, array) if array.ndim == 0 else array
+
+
+def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int]) -> FloatArray:
+    W = np.zeros(shape) if init is None else np.asarray(init, dtype=np.float64)
+    if W.shape not in (shape, (runs, *shape)):
+        raise InputError(f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})")
+    if not np.isfinite(W).all():
+        raise InputError(f"{name} holds a number that is not finite; pass finite weights")
+    return np.array(np.broadcast_to(W, (runs, *shape)))
+
+
+def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | None]:
+    return (ends[:, 1], ends[:, 2]) if watch else (None, None)
+
+
+def _orthonormal(gram: FloatArray) -> BoolArray:
+    same: BoolArray = (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
+    return same
+
+
+def _singles(run: int, data: NextTokenData) -> NextTokenData:
+    if not (data.lengths == 1).any():
+        raise InputError(f"data set {run} has no sentence of one token; the output matrix is trained on those")
+    return data.select(data.lengths == 1)
+
+
+def _longer(run: int, data: NextTokenData) -> NextTokenData:
+    if not (data.lengths > 1).any():
+        raise NoAttentionSignal(f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens")
+    return data.select(data.lengths > 1)
