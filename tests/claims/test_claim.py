@@ -136,3 +136,15 @@ class TestEvidence:
     def test_a_filter_that_keeps_nothing_is_an_error(self):
         with pytest.raises(InputError, match="no trial has n=5"):
             Evidence({"n": [4]}).where(n=5)
+
+
+def test_an_interval_is_the_one_of_student():
+    from scipy.stats import t
+
+    slopes = np.array([-0.9, -1.1, -1.0, -0.95])
+    found = claim(lambda e: e["slope"], at_most(0.0, "why"), interval=True).check({"slope": slopes})
+    low, high = t.interval(0.95, 3, loc=slopes.mean(), scale=slopes.std(ddof=1) / 2)
+    assert found.interval == pytest.approx((low, high), rel=1e-12)
+    assert found.to_json()["interval"] == [*found.interval]
+    assert claim(lambda e: e["slope"], at_most(0.0, "why")).check({"slope": slopes}).interval is None
+    assert claim(lambda e: e["slope"], at_most(0.0, "why"), interval=True).check({"slope": slopes[:1]}).interval is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from attsvm.claims.evidence import Evidence
 from attsvm.claims.expectation import Expectation
@@ -32,6 +32,7 @@ class Verdict:
         counted: number of values that were looked at.
         unmet: the assumptions that no instance meets.
         columns: the columns of the evidence that were read.
+        interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean of the values that were looked at.
     """
 
     claim: Claim
@@ -41,6 +42,7 @@ class Verdict:
     counted: int
     unmet: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``run.json``."""
@@ -57,6 +59,7 @@ class Verdict:
             "verdict": self.verdict,
             "passed": self.passed,
             "counted": self.counted,
+            "interval": None if self.interval is None else list(self.interval),
             "unmet": list(self.unmet),
             "explanation": claim.explanation if self.verdict == "fails" else "",
             "evidence": list(self.columns),
@@ -83,6 +86,7 @@ class Claim:
             counted; when none is left the claim is not applicable.
         reference: where the statement stands, such as ``P2, Theorem 2``.
         explanation: why it fails, where it is known to; shown beside a failing verdict.
+        interval: whether the verdict gives the confidence interval of the mean over instances: for fitted rates.
     """
 
     id: str
@@ -93,6 +97,7 @@ class Claim:
     assumes: Mapping[str, Measure] = field(default_factory=dict)
     reference: str = ""
     explanation: str = ""
+    interval: bool = False
 
     def check(self, evidence: Evidence | Mapping[str, ArrayLike]) -> Verdict:
         """The verdict on this evidence.
@@ -121,4 +126,14 @@ class Claim:
         passed = int(np.sum(self.expect.passes(counted)))
         # A share of n instances is a whole number of them, rounded up.
         holds = passed >= math.ceil(self.expect.share * counted.size - 1e-9)
-        return Verdict(self, "holds" if holds else "fails", self.expect.worst(counted), passed, counted.size, (), columns)
+        interval = _interval(counted) if self.interval else None
+        return Verdict(self, "holds" if holds else "fails", self.expect.worst(counted), passed, counted.size, (), columns, interval)
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    if values.size < 2 or not np.isfinite(values).all():
+        return None
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / math.sqrt(values.size))
+    return float(values.mean()) - half, float(values.mean()) + half

@@ -78,4 +78,6 @@ def _sentence(claim: dict[str, Any]) -> str:
         return f"{claim['statement']} (no instance has: {', '.join(claim['unmet'])})"
     measured = "not a number" if claim["measured"] is None else f"{claim['measured']:.4g}"
     counts = f", {claim['passed']} of {claim['counted']}" if claim["counted"] > 1 else ""
-    return f"{claim['statement']} (measured {measured}, expected {claim['expectation']}{counts})"
+    interval = claim.get("interval")  # runs of earlier versions have none
+    mean = "" if interval is None else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
+    return f"{claim['statement']} (measured {measured}, expected {claim['expectation']}{counts}{mean})"
