@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import attsvm
-from attsvm.cli import bench, fit, listing, report, reproduce, solve
+from attsvm.cli import bench, fit, listing, order, report, reproduce, solve
 from attsvm.errors import AttsvmError
 
 
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (fit, solve, reproduce, report, bench, listing):
+    for command in (fit, solve, order, reproduce, report, bench, listing):
         command.add_parser(commands)
     return top
 

@@ -10,6 +10,7 @@ import lzma
 import math
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -64,16 +65,23 @@ def read_texts(path: str | Path, *, text: str | None = None, label: str | None =
         return _read_folder(path, byte_limit)
     if not path.exists():
         raise InputError(f"{path} does not exist; check the spelling and the folder")
-    try:
+    with told_in_a_sentence(path):
         rows = list(_rows(path, byte_limit, text, label))
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"{path} cannot be decompressed ({error}); copy or download it again") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the file and its permissions") from None
     if not rows:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     labels, class_names = _signs([row[2] for row in rows], path)
     return LabelledTexts([row[1] for row in rows], labels, class_names, file_digest(path))
+
+
+@contextmanager
+def told_in_a_sentence(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while ``path`` is read or decompressed into an :class:`InputError`."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{path} cannot be decompressed ({error}); copy or download it again") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the file and its permissions") from None
 
 
 def kind_of(path: Path) -> tuple[str, str]:
@@ -110,12 +118,21 @@ def _records(path: Path, suffix: str, compression: str, byte_limit: int) -> Iter
         raise InputError(
             f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
         )
-    lines = _lines(path, compression, byte_limit)
+    lines = text_lines(path, compression, byte_limit)
     return _json_records(lines, path) if suffix == ".jsonl" else _csv_records(lines, path, "," if suffix == ".csv" else "\t")
 
 
-def _lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
-    """Decoded lines, streamed, each with its line end."""
+def text_lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
+    """Decoded lines of a UTF-8 file, streamed, each with its line end.
+
+    Args:
+        path: the file.
+        compression: ``""``, ``".gz"`` or ``".xz"``, see :func:`kind_of`.
+        byte_limit: refuse more decompressed bytes than this.
+
+    Raises:
+        InputError: more bytes, a line of more than 64 MiB, or what is not UTF-8.
+    """
     opener: Any = {"": open, ".gz": gzip.open, ".xz": lzma.open}[compression]
     position = 0
     with cast(BinaryIO, opener(path, "rb")) as file:

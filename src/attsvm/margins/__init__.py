@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from attsvm.margins.batch import MarginsBatch, selection_batch
 from attsvm.margins.decoder import decoder_margins
-from attsvm.margins.finite import LeastNorm, Recombination, finite_component, least_norm, recombine, split
+from attsvm.margins.finite import LeastNorm, Recombination, equality_basis, finite_component, least_norm, recombine, split
 from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.next_token import order_arcs, order_margins, output_margins
 from attsvm.margins.operator import Margins
+from attsvm.margins.priority import FinitePart, finite_part
 from attsvm.margins.selection import prompt_margins, relax, relaxed_margins, selection_margins
 from attsvm.margins.sequence import query_positions, sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
 
 __all__ = [
+    "FinitePart",
     "LeastNorm",
     "Margins",
     "MarginsBatch",
     "Recombination",
     "decoder_margins",
+    "equality_basis",
     "finite_component",
+    "finite_part",
     "graph_margins",
     "least_norm",
     "multi_token_margins",

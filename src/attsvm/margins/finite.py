@@ -153,12 +153,25 @@ def split(W: ArrayLike, margins: Margins) -> tuple[FloatArray, FloatArray]:
         InputError: weights of another shape or that are not finite, or more equalities than can be written out.
     """
     trained = reals("W", W, margins.shape, f"{margins.shape}, the weights of the margins")
-    rows = margins.restricted(margins.equalities)
-    if rows.m * trained.size > _LARGEST_EXPLICIT:
-        raise InputError(f"{rows.m} equalities of weights {rows.shape} are too many to write out")
-    V = _factors(rows)[2]
+    V = equality_basis(margins).reshape(-1, trained.size)
     inside: FloatArray = (V.T @ (V @ trained.reshape(-1))).reshape(margins.shape)
     return inside, trained - inside
+
+
+def equality_basis(margins: Margins) -> FloatArray:
+    r"""An orthonormal basis ``(r, d_x, d_z)`` of :math:`\operatorname{span}\{A_c: c \text{ an equality}\}`.
+
+    For priority graphs, the cyclic subspace of Li et al. (2024). By singular values, so equalities may depend on each other.
+
+    Raises:
+        InputError: more equalities than can be written out.
+    """
+    rows = margins.restricted(margins.equalities)
+    if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
+        raise InputError(f"{rows.m} equalities of weights {rows.shape} are too many to write out")
+    if rows.m == 0:
+        return np.zeros((0, *margins.shape))
+    return _factors(rows)[2].reshape(-1, *margins.shape)
 
 
 def _factors(rows: Margins) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import IntArray
+from attsvm.datasets.next_token import NextTokenData, components
 from attsvm.margins.checks import reals
-from attsvm.margins.next_token import arc_margins, vocabulary_arcs
+from attsvm.margins.next_token import arc_margins, embeddings_and_arcs, vocabulary_arcs
 from attsvm.margins.operator import Margins
 
 
@@ -24,23 +27,23 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
     Raises:
         InputError: arcs of another shape, out of range, or from a token to itself.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     distinct = vocabulary_arcs(arcs, size)
-    queries, graph = np.unique(distinct[:, 0], return_inverse=True)
-    nodes = len(queries) * size
-    if nodes == 0:
-        return queries, np.zeros((0, size), dtype=np.int64)
-    start, end = graph * size + distinct[:, 1], graph * size + distinct[:, 2]
-    joined = coo_array((np.ones(len(distinct), dtype=np.int8), (start, end)), shape=(nodes, nodes)).tocsr()
-    _, label = connected_components(joined, directed=True, connection="strong")
-    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-    components: IntArray = (first[inverse] % size).reshape(len(queries), size).astype(np.int64)
-    return queries, components
+    queries = np.unique(distinct[:, 0])
+    component = np.tile(np.arange(size), (len(queries), 1))
+    query, token, first = components(distinct)
+    component[np.searchsorted(queries, query), token] = token[first]
+    return queries, component
 
 
-def graph_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins:
+@overload
+def graph_margins(embeddings: NextTokenData) -> Margins: ...
+
+
+@overload
+def graph_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
+
+
+def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of token-priority graphs, one graph :math:`\mathcal G^{(q)}` per query.
 
     .. math:: (e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components}, \qquad
@@ -53,12 +56,14 @@ def graph_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins:
     Programme Graph-SVM of Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
 
     Args:
-        embeddings: ``(K, d)``, one row per token.
+        embeddings: ``(K, d)``, one row per token; or :class:`~attsvm.datasets.next_token.NextTokenData`, which knows its arcs.
         arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``; see :func:`~attsvm.margins.order_arcs`. Repeated rows count once.
 
     Raises:
-        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself.
+        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself; data with a
+            sentence whose label no token explains, or two do.
     """
+    embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")
     distinct = vocabulary_arcs(arcs, len(E))
     queries, component = strong_components(distinct, len(E))

@@ -7,31 +7,45 @@ Programmes of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Tra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.next_token import NextTokenData, winners
+from attsvm.datasets.next_token import arcs as arcs_of
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
 
 
-def output_margins(embeddings: ArrayLike, following: ArrayLike, classes: int | None = None) -> Margins:
+@overload
+def output_margins(embeddings: NextTokenData) -> Margins: ...
+
+
+@overload
+def output_margins(embeddings: ArrayLike, following: ArrayLike, classes: int | None = ...) -> Margins: ...
+
+
+def output_margins(embeddings: ArrayLike | NextTokenData, following: ArrayLike | None = None, classes: int | None = None) -> Margins:
     r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1` for all :math:`v\ne n(x)`.
 
     The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as ``following`` it is the multiclass margin of
     Crammer and Singer. A "sequence" is one row of ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
 
     Args:
-        embeddings: ``(n, d)``, row ``x`` is :math:`e_x`.
+        embeddings: ``(n, d)``, row ``x`` is :math:`e_x`; or :class:`~attsvm.datasets.next_token.NextTokenData`, which knows the rest.
         following: ``(n,)`` integers, the token :math:`n(x)` that follows ``x`` on its own; -1 where none is known (no margins).
         classes: K; the number of rows of ``embeddings`` (a vocabulary that predicts itself) when left out.
 
     Raises:
         InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a class that is out of range.
     """
+    if isinstance(embeddings, NextTokenData):
+        following, embeddings = embeddings.following, embeddings.embeddings
+    elif following is None:
+        raise InputError("following is missing; give one following token per row of embeddings, or pass NextTokenData")
     E = _embeddings(embeddings)
     n = integers("following", following)
     if n.shape != (len(E),):
@@ -100,7 +114,15 @@ def order_arcs(
     return np.array(sorted(arcs), dtype=np.int64).reshape(-1, 3)
 
 
-def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins:
+@overload
+def order_margins(embeddings: NextTokenData) -> Margins: ...
+
+
+@overload
+def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
+
+
+def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of query-dependent partial orders: :math:`(e_i - e_j)^\top W e_q \ge 1` for every arc :math:`i >_q j`.
 
     A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the vocabulary. An order with a cycle gives
@@ -108,15 +130,32 @@ def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins:
     the programme that turns cycles into equalities.
 
     Args:
-        embeddings: ``(K, d)``, one row per token.
+        embeddings: ``(K, d)``, one row per token; or :class:`~attsvm.datasets.next_token.NextTokenData`, which knows its arcs.
         arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``; see :func:`order_arcs`. Repeated rows count once.
 
     Raises:
-        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself.
+        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself; data with a
+            sentence whose label no token explains, or two do.
     """
+    embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = _embeddings(embeddings)
     distinct = vocabulary_arcs(arcs, len(E))
     return arc_margins(E, distinct, np.zeros(len(distinct), dtype=np.bool_))
+
+
+def embeddings_and_arcs(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None) -> tuple[ArrayLike, ArrayLike]:
+    """Both arguments of a programme of arcs, from data where it is given."""
+    if not isinstance(embeddings, NextTokenData):
+        if arcs is None:
+            raise InputError("arcs is missing; give rows of query, winner and loser, or pass NextTokenData")
+        return embeddings, arcs
+    lost = np.flatnonzero(winners(embeddings) < 0)
+    if len(lost):
+        raise InputError(
+            f"sentence {lost[0]} has no one token that explains its label ({len(lost)} such sentences); "
+            "see check_realizable, and pass data.select(winners(data) >= 0) to leave them out"
+        )
+    return embeddings.embeddings, arcs_of(embeddings).arcs
 
 
 def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 from attsvm.datasets.next_token.batch import NextTokenBatch, stack
+from attsvm.datasets.next_token.corpus import Corpus, corpus
 from attsvm.datasets.next_token.data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import bipartite, collocations, total
 from attsvm.datasets.next_token.orders import Arcs, arcs, components, cyclic_arcs, winners
+from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order, transitive
 from attsvm.datasets.next_token.planted import planted
 from attsvm.datasets.next_token.priority import priority_graph
+from attsvm.datasets.next_token.realizable import (
+    CollocationMissing,
+    CyclicOrder,
+    Finding,
+    LabelNotRealizable,
+    NoAttentionSignal,
+    NotAFunction,
+    NotInjective,
+    Realizability,
+    check_realizable,
+)
 
 __all__ = [
     "Arcs",
+    "CollocationMissing",
+    "Corpus",
+    "CyclicOrder",
     "Distinct",
+    "Finding",
+    "LabelNotRealizable",
     "NextTokenBatch",
     "NextTokenData",
+    "NoAttentionSignal",
+    "NotAFunction",
+    "NotInjective",
     "Occurrences",
+    "PartialOrders",
+    "Realizability",
+    "Role",
     "arcs",
     "bipartite",
+    "check_realizable",
     "collocations",
     "components",
+    "corpus",
     "cyclic_arcs",
     "embed",
+    "partial_order",
     "planted",
     "priority_graph",
     "stack",
     "total",
+    "transitive",
     "winners",
 ]

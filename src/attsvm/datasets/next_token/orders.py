@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
@@ -60,6 +58,9 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """
     if len(rows) == 0:
         return (np.zeros(0, dtype=np.int64),) * 3
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     K = int(rows[:, 1:].max()) + 1
     ends = rows[:, :1] * K + rows[:, 1:]
     nodes, at = np.unique(ends, return_inverse=True)

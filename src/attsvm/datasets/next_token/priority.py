@@ -11,7 +11,7 @@ from attsvm.datasets.next_token.embeddings import Embedding, embed
 from attsvm.datasets.next_token.orders import arcs, cyclic_arcs
 from attsvm.errors import InputError
 
-_ATTEMPTS = 10_000
+_ATTEMPTS = 2_000
 
 
 def priority_graph(
@@ -39,7 +39,7 @@ def priority_graph(
         Equally weighted data whose labels are winners (``following`` is the identity).
 
     Raises:
-        InputError: a size below one, embeddings that do not exist in d dimensions, or 10 000 attempts without success.
+        InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts without success.
     """
     if min(n, T, K) < 1:
         raise InputError(f"n, T and K are {n}, {T} and {K}; each must be at least 1")

@@ -73,8 +73,10 @@ class AttentionCourse(Course):
 
     @property
     def loss(self) -> FloatArray:
-        """``(R, runs)``; differences of it round, so ask :attr:`log_gap` about rates. NaN where it is below the floor."""
-        return self.problem.floor(self.values) + np.exp(self.log_gap)
+        """``(R, runs)``; differences of it round, so ask :attr:`log_gap` about rates."""
+        sign, log = self.problem.gap(self.W, self.values)
+        found: FloatArray = self.problem.floor(self.values) + sign * np.exp(log)
+        return found
 
     @cached_property
     def log_missing(self) -> FloatArray:

@@ -1,4 +1,4 @@
-r"""The training loops, compiled: every run a loop over steps, runs shared out among the cores.
+r"""The training loops, compiled: one call is one run, and runs are shared out among threads that need no interpreter.
 
 Weights are kept in coordinates of the vocabulary, because gradients have that form: :math:`W=W_0+\sum_{qv}A_{qv}e_ve_q^\top` and
 :math:`W_{ov}=W_0+\sum_{xv}B_{xv}\mathbf 1_ve_x^\top`. With the Gram matrix :math:`\Gamma=EE^\top`, scores ``S[q, v]``
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.dynamics.next_token.kernels import residual, sentence_gap, sentence_gradient, textbook_sentence
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 
 NORMALIZED, PLAIN, POLYAK = 0, 1, 2
 
@@ -154,21 +153,20 @@ def _one_attention(
     return stopped, rises, last_rise
 
 
-@parallel_kernel
-def attention_runs(
-    A: FloatArray, s: FloatArray, gram: FloatArray, orthonormal: BoolArray, values: FloatArray, token: IntArray, log_count: FloatArray,
-    start: IntArray, run_start: IntArray, query: IntArray, own: IntArray, y: IntArray, log_weight: FloatArray, loss: int, textbook: bool,
-    rule: int, lr: FloatArray, decay: float, factor: float, floor: FloatArray, watch: bool, marks: IntArray, looks: FloatArray,
-    ends: IntArray,
+@kernel
+def attention_run(
+    r: int, A: FloatArray, s: FloatArray, gram: FloatArray, orthonormal: BoolArray, values: FloatArray, token: IntArray,
+    log_count: FloatArray, start: IntArray, run_start: IntArray, query: IntArray, own: IntArray, y: IntArray, log_weight: FloatArray,
+    loss: int, textbook: bool, rule: int, lr: FloatArray, decay: float, factor: float, floor: FloatArray, watch: bool, marks: IntArray,
+    looks: FloatArray, ends: IntArray,
 ) -> None:  # fmt: skip
-    """All runs; ``looks`` is ``(runs, marks, K, K)``, ``ends`` ``(runs, 3)`` what :func:`_one_attention` returns."""
-    for r in numba.prange(A.shape[0]):
-        a, b = run_start[r], run_start[r + 1]
-        lo, hi = start[a], start[b]
-        ends[r, 0], ends[r, 1], ends[r, 2] = _one_attention(
-            A[r], s[r], gram[r], orthonormal[r], values[r], token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b],
-            own[a:b] - lo, y[a:b], log_weight[a:b], loss, textbook, rule, lr[r], decay, factor, floor[r], watch, marks, looks[r],
-        )  # fmt: skip
+    """Run ``r`` of all; ``looks`` is ``(runs, marks, K, K)``, ``ends`` ``(runs, 3)`` what :func:`_one_attention` returns."""
+    a, b = run_start[r], run_start[r + 1]
+    lo, hi = start[a], start[b]
+    ends[r, 0], ends[r, 1], ends[r, 2] = _one_attention(
+        A[r], s[r], gram[r], orthonormal[r], values[r], token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b],
+        own[a:b] - lo, y[a:b], log_weight[a:b], loss, textbook, rule, lr[r], decay, factor, floor[r], watch, marks, looks[r],
+    )  # fmt: skip
 
 
 @kernel
@@ -251,17 +249,16 @@ def _one_output(
     return stopped, rises, last_rise
 
 
-@parallel_kernel
-def output_runs(
-    B: FloatArray, U: FloatArray, gram: FloatArray, orthonormal: BoolArray, x: IntArray, y: IntArray, run_start: IntArray,
+@kernel
+def output_run(
+    r: int, B: FloatArray, U: FloatArray, gram: FloatArray, orthonormal: BoolArray, x: IntArray, y: IntArray, run_start: IntArray,
     log_weight: FloatArray, rule: int, lr: FloatArray, decay: float, watch: bool, marks: IntArray, looks: FloatArray, ends: IntArray,
 ) -> None:  # fmt: skip
-    """Output matrices of all runs, trained on single tokens ``x`` followed by ``y``."""
-    for r in numba.prange(B.shape[0]):
-        a, b = run_start[r], run_start[r + 1]
-        ends[r, 0], ends[r, 1], ends[r, 2] = _one_output(
-            B[r], U[r], gram[r], orthonormal[r], x[a:b], y[a:b], log_weight[a:b], rule, lr[r], decay, watch, marks, looks[r]
-        )
+    """The output matrix of run ``r``, trained on single tokens ``x`` followed by ``y``."""
+    a, b = run_start[r], run_start[r + 1]
+    ends[r, 0], ends[r, 1], ends[r, 2] = _one_output(
+        B[r], U[r], gram[r], orthonormal[r], x[a:b], y[a:b], log_weight[a:b], rule, lr[r], decay, watch, marks, looks[r]
+    )
 
 
 @kernel
@@ -330,21 +327,20 @@ def _one_joint(
     return stopped
 
 
-@parallel_kernel
-def joint_runs(
-    A: FloatArray, s: FloatArray, B: FloatArray, U: FloatArray, gram: FloatArray, orthonormal: BoolArray, token: IntArray,
+@kernel
+def joint_run(
+    r: int, A: FloatArray, s: FloatArray, B: FloatArray, U: FloatArray, gram: FloatArray, orthonormal: BoolArray, token: IntArray,
     log_count: FloatArray, start: IntArray, run_start: IntArray, query: IntArray, own: IntArray, y: IntArray, log_weight: FloatArray,
     together: bool, lr: FloatArray, lr_output: FloatArray, decay: float, marks: IntArray, looks: FloatArray, outputs: FloatArray,
     ends: IntArray,
 ) -> None:  # fmt: skip
-    """Both matrices of all runs at once, each with its own norm or ``together`` with one."""
-    for r in numba.prange(A.shape[0]):
-        a, b = run_start[r], run_start[r + 1]
-        lo, hi = start[a], start[b]
-        ends[r, 0] = _one_joint(
-            A[r], s[r], B[r], U[r], gram[r], orthonormal[r], token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b],
-            own[a:b] - lo, y[a:b], log_weight[a:b], together, lr[r], lr_output[r], decay, marks, looks[r], outputs[r],
-        )  # fmt: skip
+    """Both matrices of run ``r`` at once, each with its own norm or ``together`` with one."""
+    a, b = run_start[r], run_start[r + 1]
+    lo, hi = start[a], start[b]
+    ends[r, 0] = _one_joint(
+        A[r], s[r], B[r], U[r], gram[r], orthonormal[r], token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b],
+        own[a:b] - lo, y[a:b], log_weight[a:b], together, lr[r], lr_output[r], decay, marks, looks[r], outputs[r],
+    )  # fmt: skip
 
 
 @kernel

@@ -156,12 +156,18 @@ class Problem:
         C, tops, _ = self._look(W, values, textbook)
         return self.weights(C), tops
 
-    def log_gap(self, W: ArrayLike, values: ArrayLike | None = None) -> FloatArray:
-        r""":math:`\log(L(W)-L^{floor})`, ``(..., runs)``, exact to many digits however small the gap is; NaN where L is below the floor.
+    def gap(self, W: ArrayLike, values: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
+        r"""``(sign, log)`` with :math:`L(W)-L^{floor}=\text{sign}\,e^{\text{log}}`, ``(..., runs)`` each, exact however small the gap is.
 
-        The floor is the loss with all attention on the winners, :meth:`floor`.
+        The floor is the loss with all attention on the winners, :meth:`floor`. Away from it another token may do better, and then the
+        sign is -1.
         """
         _, _, (sign, log) = self._look(W, values, False)
+        return sign, log
+
+    def log_gap(self, W: ArrayLike, values: ArrayLike | None = None) -> FloatArray:
+        """The logarithm of :meth:`gap`, NaN where the loss is below its floor."""
+        sign, log = self.gap(W, values)
         return np.where(sign > 0, log, np.nan)
 
     def floor(self, values: ArrayLike | None = None) -> FloatArray:
@@ -252,4 +258,4 @@ def _values(values: ArrayLike | None, runs: int, K: int) -> FloatArray:
         raise InputError(f"values has shape {u.shape}; it must be ({K}, classes) or ({runs}, {K}, classes), a row per token")
     if not np.isfinite(u).all():
         raise InputError("values holds a number that is not finite; pass finite values")
-    return np.ascontiguousarray(np.broadcast_to(u, (runs, *u.shape[-2:])))
+    return np.array(np.broadcast_to(u, (runs, *u.shape[-2:])))

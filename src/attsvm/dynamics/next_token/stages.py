@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,7 +18,6 @@ from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
 from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignal, Problem, output_values
 from attsvm.dynamics.records import AtSteps, LogSpaced
 from attsvm.errors import InputError
-from attsvm.models.kernels import threads_for
 
 Data = NextTokenData | Sequence[NextTokenData]
 Records = LogSpaced | AtSteps
@@ -114,11 +115,11 @@ def output_stage(
     gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
-    with threads_for(0.02 * len(x) * K * steps):
-        loops.output_runs(
-            np.zeros((runs, K, K)), U, gram, _orthonormal(gram), x, y, run_start, log_weight, rule.code, rule.rates(runs), rule.decay,
-            watch, marks, looks, ends,
-        )  # fmt: skip
+    _each(
+        loops.output_run, runs,
+        np.zeros((runs, K, K)), U, gram, _orthonormal(gram), x, y, run_start, log_weight, rule.code, rule.rates(runs), rule.decay,
+        watch, marks, looks, ends,
+    )  # fmt: skip
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
     table = np.ascontiguousarray(output_values(W, E))
@@ -155,11 +156,11 @@ def attention_stage(
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
-    with threads_for(0.03 * len(problem.token) * steps):
-        loops.attention_runs(
-            np.zeros((runs, K, K)), s, problem.gram, problem.orthonormal, problem.values, *problem.arrays(), LOSSES[problem.loss],
-            textbook, rule.code, rule.rates(runs), rule.decay, rule.polyak or 1.0, rule.floors(runs), watch, marks, looks, ends,
-        )  # fmt: skip
+    _each(
+        loops.attention_run, runs,
+        np.zeros((runs, K, K)), s, problem.gram, problem.orthonormal, problem.values, *problem.arrays(), LOSSES[problem.loss],
+        textbook, rule.code, rule.rates(runs), rule.decay, rule.polyak or 1.0, rule.floors(runs), watch, marks, looks, ends,
+    )  # fmt: skip
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
 
@@ -221,16 +222,28 @@ def joint(
     V0, W0 = _start("init[0]", init[0], runs, (K, d)), _start("init[1]", init[1], runs, (d, d))
     rates = rule.rates(runs)
     marks = records.steps(steps)
-    looks, outputs, ends = np.zeros((2, runs, len(marks), K, K))[0], np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1)
-    with threads_for(0.04 * len(problem.token) * steps):
-        loops.joint_runs(
-            np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0)), np.zeros((runs, K, K)),
-            np.ascontiguousarray(output_values(V0, E)), problem.gram, problem.orthonormal, *problem.arrays(), norm == "joint",
-            rates, rates if output_lr is None else np.full(runs, float(output_lr)), rule.decay, marks, looks, outputs, ends,
-        )  # fmt: skip
+    looks, outputs = np.zeros((2, runs, len(marks), K, K))
+    ends = np.full((runs, 3), -1, dtype=np.int64)
+    _each(
+        loops.joint_run, runs,
+        np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0)), np.zeros((runs, K, K)),
+        np.ascontiguousarray(output_values(V0, E)), problem.gram, problem.orthonormal, *problem.arrays(), norm == "joint",
+        rates, rates if output_lr is None else np.full(runs, float(output_lr)), rule.decay, marks, looks, outputs, ends,
+    )  # fmt: skip
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
+
+
+def _each(run: Callable[..., None], runs: int, *arguments: Any) -> None:
+    """One call per run. Threads of our own over kernels without the GIL: numba's would set OpenMP's defaults for torch."""
+    threads = min(runs, int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    if threads == 1:
+        for r in range(runs):
+            run(r, *arguments)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda r: run(r, *arguments), range(runs)))
 
 
 def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:

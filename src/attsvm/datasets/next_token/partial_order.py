@@ -1,0 +1,242 @@
+"""The partial order that the arcs of each query generate, the roles of tokens in it, and what it says about any sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import BoolArray, IntArray
+from attsvm.datasets.next_token.data import NextTokenData
+from attsvm.datasets.next_token.orders import arcs, components
+from attsvm.errors import InputError
+
+
+class Role(IntEnum):
+    """What the arcs of a query make of a token."""
+
+    NON_COMPARABLE = 0  #: no arc
+    OPTIMAL = 1  #: wins, never loses
+    NON_OPTIMAL = 2  #: loses, never wins
+    CONFUSED = 3  #: wins and loses
+
+
+@dataclass(frozen=True, eq=False)
+class PartialOrders:
+    """The orders of all queries of a data set, made by :func:`partial_order`.
+
+    The extended order of a query is the transitive closure of its arcs: the smallest partial order that explains the data, when the arcs
+    have no cycle.
+
+    Attributes:
+        K: size of the vocabulary.
+        arcs: ``(k, 3)``, rows ``(query, winner, loser)``, sorted.
+        sentence: ``(k,)``, the first sentence that shows each arc.
+    """
+
+    K: int
+    arcs: IntArray
+    sentence: IntArray
+
+    @cached_property
+    def queries(self) -> IntArray:
+        """``(Q,)``, the queries with at least one arc, sorted."""
+        return np.unique(self.arcs[:, 0])
+
+    @cached_property
+    def nodes(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Query, token and strongly connected component of every token with an arc, see :func:`~attsvm.datasets.next_token.components`."""
+        return components(self.arcs)
+
+    @cached_property
+    def cyclic(self) -> BoolArray:
+        """``(k,)``, which arcs are part of a cycle."""
+        if len(self.arcs) == 0:
+            return np.zeros(0, dtype=np.bool_)
+        query, token, component = self.nodes
+        at = np.searchsorted(query * self.K + token, self.arcs[:, :1] * self.K + self.arcs[:, 1:])
+        same: BoolArray = component[at[:, 0]] == component[at[:, 1]]
+        return same
+
+    @property
+    def cyclic_queries(self) -> IntArray:
+        """The queries whose order has a cycle."""
+        return np.unique(self.arcs[self.cyclic, 0])
+
+    @cached_property
+    def roles(self) -> IntArray:
+        """:class:`Role` of every entry of :attr:`nodes`; tokens that are not there are non-comparable."""
+        query, token, _ = self.nodes
+        keys = query * self.K + token
+        wins = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 1])
+        loses = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 2])
+        return np.select([wins & loses, wins, loses], [Role.CONFUSED, Role.OPTIMAL, Role.NON_OPTIMAL], Role.NON_COMPARABLE).astype(np.int64)
+
+    def roles_of(self, query: int) -> IntArray:
+        """``(K,)``, the :class:`Role` of every token of the vocabulary under this query."""
+        self._known(query)
+        out = np.zeros(self.K, dtype=np.int64)
+        mine = self.nodes[0] == query
+        out[self.nodes[1][mine]] = self.roles[mine]
+        return out
+
+    def of(self, query: int) -> IntArray:
+        """``(k, 2)``, the arcs ``(winner, loser)`` of this query."""
+        self._known(query)
+        start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
+        return self.arcs[start:stop, 1:]
+
+    def closure(self, query: int) -> BoolArray:
+        """``(K, K)``, whether the row's token lies above the column's: by an arc, or by transitivity."""
+        pairs = self.of(query)
+        nodes, ends = np.unique(pairs, return_inverse=True)
+        ends = ends.reshape(pairs.shape)
+        small = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+        small[ends[:, 0], ends[:, 1]] = True
+        below = np.zeros((self.K, self.K), dtype=np.bool_)
+        below[np.ix_(nodes, nodes)] = transitive(small)
+        return below
+
+    def longest_paths(self, query: int) -> IntArray:
+        """``(K, K)``, arcs on the longest path from the row's token down to the column's; 0 where none leads there.
+
+        A max-margin solution separates the two scores by at least as much.
+
+        Raises:
+            InputError: a query outside the vocabulary, or one whose order has a cycle.
+        """
+        nodes, small = self._longest(query)
+        longest = np.zeros((self.K, self.K), dtype=np.int64)
+        longest[np.ix_(nodes, nodes)] = small
+        return longest
+
+    def longest_chain(self, query: int) -> IntArray:
+        """The tokens of a longest path, from the top down; empty for a query without arcs.
+
+        Raises:
+            InputError: a query outside the vocabulary, or one whose order has a cycle.
+        """
+        nodes, longest = self._longest(query)
+        if len(nodes) == 0:
+            return nodes
+        top, bottom = np.unravel_index(np.argmax(longest), longest.shape)
+        on_it = (longest[top] + longest[:, bottom] == longest[top, bottom]) & (longest[top] > 0) & (longest[:, bottom] > 0)
+        depth = longest[top]
+        chain = [int(top)]
+        for level in range(1, int(longest[top, bottom])):
+            chain.append(int(np.flatnonzero(on_it & (depth == level) & (longest[chain[-1]] > 0))[0]))
+        return nodes[[*chain, int(bottom)]]
+
+    def _longest(self, query: int) -> tuple[IntArray, IntArray]:
+        """Tokens with an arc, and the longest paths between them."""
+        pairs = self.of(query)
+        nodes, ends = np.unique(pairs, return_inverse=True)
+        ends = ends.reshape(pairs.shape)
+        below = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+        below[ends[:, 0], ends[:, 1]] = True
+        below = transitive(below)
+        if below.diagonal().any():
+            where = int(nodes[np.argmax(below.diagonal())])
+            raise InputError(f"the order of query {query} has a cycle through {where}; it has no longest path")
+        longest = np.zeros(below.shape, dtype=np.int64)
+        for winner in np.argsort(below.sum(axis=1), kind="stable"):  # whatever lies below a token comes before it
+            under = ends[ends[:, 0] == winner, 1]
+            if len(under):
+                longest[winner] = _extend(longest[under], below[under], under)
+        return nodes, longest
+
+    def greatest(self, sentence: ArrayLike) -> int:
+        """The token of a sentence that the extended order puts above every other one; -1 without one.
+
+        The query is the last token. A sentence of one distinct token has that one.
+        """
+        tokens = np.asarray(sentence, dtype=np.int64)
+        distinct = np.unique(tokens)
+        below = self.closure(int(tokens[-1]))[np.ix_(distinct, distinct)]
+        found = np.flatnonzero((below | np.eye(len(distinct), dtype=np.bool_)).all(axis=1))
+        return int(distinct[found[0]]) if len(found) == 1 else -1
+
+    def of_greatest_role(self, sentence: ArrayLike) -> int:
+        """The only token of a sentence of greatest role, -1 when there are several.
+
+        Without confused tokens a max-margin solution with orthonormal embeddings scores optimal tokens above non-comparable ones, and
+        these above non-optimal ones (Huang, Liang and Yang 2024). Confused tokens have no place in this, so a sentence with one has no
+        answer here; ask :meth:`greatest`.
+        """
+        tokens = np.asarray(sentence, dtype=np.int64)
+        distinct = np.unique(tokens)
+        roles = self.roles_of(int(tokens[-1]))[distinct]
+        if (roles == Role.CONFUSED).any():
+            return -1
+        rank = np.array([1, 2, 0])[roles]  # non-comparable, optimal, non-optimal
+        first = np.flatnonzero(rank == rank.max())
+        return int(distinct[first[0]]) if len(first) == 1 else -1
+
+    def cycle(self, query: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A short cycle of this query: its tokens, each winning against the next and the last against the first, and a sentence per arc.
+
+        A cycle of two tokens if there is one, else the shortest through the first cyclic arc. Empty without a cycle.
+        """
+        self._known(query)
+        start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
+        mine = start + np.flatnonzero(self.cyclic[start:stop])
+        if len(mine) == 0:
+            return (), ()
+        pairs = self.arcs[mine, 1:]
+        keys, back = pairs[:, 0] * self.K + pairs[:, 1], pairs[:, 1] * self.K + pairs[:, 0]
+        mutual = np.flatnonzero(np.isin(back, keys))
+        path = pairs[mutual[0]].tolist() if len(mutual) else _shortest_back(pairs)
+        return tuple(path), tuple(self.sentences_of(query, path, [*path[1:], path[0]]))
+
+    def sentences_of(self, query: int, winners: ArrayLike, losers: ArrayLike) -> list[int]:
+        """The first sentence of every arc from ``winners[k]`` to ``losers[k]``, which the query must have."""
+        keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
+        wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
+        return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
+
+    def _known(self, query: int) -> None:
+        if not 0 <= query < self.K:
+            raise InputError(f"query is {query}; tokens are numbered 0 to {self.K - 1}")
+
+
+def partial_order(data: NextTokenData) -> PartialOrders:
+    """The orders that the sentences imply; sentences whose label is not realizable add nothing."""
+    rows, sentence = arcs(data)
+    return PartialOrders(data.K, rows, sentence)
+
+
+def transitive(below: BoolArray) -> BoolArray:
+    """The transitive closure of a relation ``(m, m)``, by paths of length up to 2, 4, 8, ..."""
+    size = -1
+    while int(below.sum()) > size:
+        size = int(below.sum())
+        steps = below.astype(np.float32)  # single precision counts paths of any length as positive, and multiplies fastest
+        below = below | (steps @ steps > 0)
+    return below
+
+
+def _extend(longest: IntArray, below: BoolArray, under: IntArray) -> IntArray:
+    """Longest paths from a token, given those from the tokens directly below it."""
+    reached = np.where(below, longest + 1, 0)
+    reached[np.arange(len(under)), under] = 1
+    best: IntArray = reached.max(axis=0)
+    return best
+
+
+def _shortest_back(pairs: IntArray) -> list[int]:
+    """The shortest cycle through the first arc of a graph in which every arc is part of one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    nodes, ends = np.unique(pairs, return_inverse=True)
+    ends = ends.reshape(pairs.shape)
+    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(len(nodes), len(nodes))).tocsr()
+    winner, loser = int(ends[0, 0]), int(ends[0, 1])
+    _, before = breadth_first_order(graph, loser, directed=True, return_predecessors=True)
+    path = [winner]
+    while path[-1] != loser:
+        path.append(int(before[path[-1]]))
+    return nodes[np.array([winner, *path[:0:-1]])].tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,298 @@
+r"""Whether data is realizable: an injective collocation, a winner in every sentence, an acyclic order for every query.
+
+Assumption 1 of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for Next-token Prediction* (2024). Realizable
+data is exactly the data whose two max-margin programmes, :func:`attsvm.margins.output_margins` and
+:func:`attsvm.margins.order_margins`, have a solution with orthonormal embeddings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.next_token.data import NextTokenData
+from attsvm.datasets.next_token.orders import winners
+from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
+from attsvm.errors import InputError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the data that a reader should know; ``str()`` is its sentence.
+
+    Attributes:
+        blocks: whether it keeps the data from being realizable.
+        names: the vocabulary of the data, for the sentence.
+    """
+
+    blocks: bool = field(default=True, kw_only=True)
+    names: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def _name(self, token: int) -> str:
+        return str(token) if self.names is None else f"{self.names[token]!r}"
+
+
+@dataclass(frozen=True)
+class NotAFunction(Finding):
+    """One-token sentences of ``token`` have different ``labels``."""
+
+    token: int
+    labels: tuple[int, ...]
+
+    def __str__(self) -> str:
+        labels = ", ".join(map(self._name, self.labels))
+        return f"the one-token sentences of token {self._name(self.token)} have the labels {labels}; keep one of them"
+
+
+@dataclass(frozen=True)
+class NotInjective(Finding):
+    """``first`` and ``second`` are both followed by ``following``; it blocks if some ``sentence`` holds both and has that label."""
+
+    first: int
+    second: int
+    following: int
+    sentence: int | None = None
+
+    def __str__(self) -> str:
+        both = f"tokens {self._name(self.first)} and {self._name(self.second)} are both followed by {self._name(self.following)}"
+        if self.sentence is None:
+            return f"{both}, but no sentence leaves open which of them its label means"
+        return f"{both}, and the label of sentence {self.sentence} may mean either; give them different following tokens"
+
+
+@dataclass(frozen=True)
+class CollocationMissing(Finding):
+    """No one-token sentence shows what follows ``token``; an injective n can be extended to it, so this alone blocks nothing."""
+
+    token: int
+
+    def __str__(self) -> str:
+        return f"no one-token sentence shows what follows token {self._name(self.token)}; add one"
+
+
+@dataclass(frozen=True)
+class LabelNotRealizable(Finding):
+    """No token of sentence ``index`` is followed by ``label`` (or, in token-priority data, is ``label``)."""
+
+    index: int
+    label: int
+
+    def __str__(self) -> str:
+        return f"no token of sentence {self.index} explains its label {self._name(self.label)}; correct the label or drop the sentence"
+
+
+@dataclass(frozen=True)
+class CyclicOrder(Finding):
+    r"""Sentences of ``query`` contradict each other: every token of ``cycle`` wins against the next, and the last against the first.
+
+    The same cycle is the Farkas certificate of the order programme: equal weights on its arcs sum to zero.
+
+    Attributes:
+        query: the last token of the sentences.
+        cycle: tokens.
+        sentences: one sentence per arc, in the order of ``cycle``.
+    """
+
+    query: int
+    cycle: tuple[int, ...]
+    sentences: tuple[int, ...]
+
+    def __str__(self) -> str:
+        circle = " > ".join(map(self._name, [*self.cycle, self.cycle[0]]))
+        shown = ", ".join(map(str, self.sentences))
+        return (
+            f"under query {self._name(self.query)} the order {circle} is a cycle (sentences {shown}); "
+            "correct them, or treat the data as priority graphs with graph_margins"
+        )
+
+
+@dataclass(frozen=True)
+class NoAttentionSignal(Finding):
+    """Every sentence consists of one distinct token: attention has no gradient and its max-margin weights are zero."""
+
+    def __str__(self) -> str:
+        return "no sentence has two different tokens, so attention has nothing to learn; add longer sentences"
+
+
+@dataclass(frozen=True, eq=False)
+class Realizability:
+    r"""What :func:`check_realizable` found.
+
+    Attributes:
+        realizable: whether no finding blocks.
+        findings: those that block first; within, by kind and number.
+        orders: the partial orders of the queries.
+        roles: for every query with an arc, how many tokens of the vocabulary are optimal, non-optimal, confused and non-comparable,
+            ``(Q, 4)`` in the order of ``ROLES``.
+        unseen: ``(u,)``, tokens that are the query of no sentence with two different tokens: :math:`W e_q=0` for them.
+        repeated: sentences that equal an earlier one, label included.
+        dropped: sentences without a winner; they add no arcs.
+        entropy_floor: the smallest loss that any output matrix reaches on the one-token sentences (0 when n is a function); nan without
+            such sentences.
+        embeddings: ``(K, d)``, those of the data.
+    """
+
+    ROLES: ClassVar[tuple[Role, ...]] = (Role.OPTIMAL, Role.NON_OPTIMAL, Role.CONFUSED, Role.NON_COMPARABLE)
+
+    realizable: bool
+    findings: tuple[Finding, ...]
+    orders: PartialOrders
+    roles: IntArray
+    unseen: IntArray
+    repeated: int
+    dropped: int
+    entropy_floor: float
+    embeddings: FloatArray
+
+    @cached_property
+    def orthonormality(self) -> float:
+        r"""Largest entry of :math:`|EE^\top-I|`; the closed forms and sign theorems of the paper ask for 0."""
+        return float(np.abs(self.embeddings @ self.embeddings.T - np.eye(len(self.embeddings))).max())
+
+    @cached_property
+    def independent(self) -> bool:
+        """Whether the rows of E are linearly independent, so that every acyclic order has weights."""
+        K, d = self.embeddings.shape
+        return bool(d >= K and np.linalg.matrix_rank(self.embeddings) == K)
+
+    @property
+    def confused(self) -> int:
+        """Confused tokens, summed over queries."""
+        return int(self.roles[:, 2].sum())
+
+    def require(self) -> None:
+        """Do nothing for realizable data.
+
+        Raises:
+            InputError: the first finding, when one blocks.
+        """
+        if not self.realizable:
+            more = sum(finding.blocks for finding in self.findings) - 1
+            raise InputError(f"the data is not realizable: {self.findings[0]}" + (f" ({more} more findings)" if more else ""))
+
+    def __str__(self) -> str:
+        head = "realizable" if self.realizable else "not realizable"
+        return "\n".join([f"{head}: {len(self.orders.queries)} queries with an order", *(f"  {finding}" for finding in self.findings)])
+
+
+def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
+    """Hold data against the definition of realizable, finding by finding.
+
+    Args:
+        data: sentences with labels.
+        strict: whether contradictory collocations and labels that no token explains block. With False the loss of the former has a
+            floor, the latter add no arcs (as in the code of Li et al. 2024), and the report says how large and how many.
+    """
+    orders = partial_order(data)
+    blocking: list[Finding] = []
+    notes: list[Finding] = []
+    for finding in [
+        *_contradictions(data, strict),
+        *_collisions(data, strict),
+        *_missing(data),
+        *_unexplained(data, strict),
+        *_cycles(data, orders),
+    ]:
+        (blocking if finding.blocks else notes).append(finding)
+    sentence = data.occurrences.sentence
+    several = np.bincount(sentence, minlength=data.N) > 1
+    if not several.any():
+        notes.append(NoAttentionSignal(blocks=False))
+    return Realizability(
+        realizable=not blocking,
+        findings=(*blocking, *notes),
+        orders=orders,
+        roles=_counts(orders),
+        unseen=np.setdiff1d(np.arange(data.K), data.queries[several]),
+        repeated=_repeated(data),
+        dropped=int((winners(data) < 0).sum()),
+        entropy_floor=_entropy(data),
+        embeddings=data.embeddings,
+    )
+
+
+def _single(data: NextTokenData) -> tuple[IntArray, IntArray]:
+    """Distinct pairs of a one-token sentence and its label, sorted."""
+    single = data.lengths == 1
+    pairs = np.unique(data.queries[single] * data.K + data.labels[single])
+    return pairs // data.K, pairs % data.K
+
+
+def _fitting(data: NextTokenData) -> tuple[IntArray, IntArray, BoolArray]:
+    """Sentence and token of every occurrence, and whether the token explains the label of its sentence."""
+    sentence, token, _ = data.occurrences
+    return sentence, token, data.following[token] == data.labels[sentence]
+
+
+def _contradictions(data: NextTokenData, strict: bool) -> list[Finding]:
+    x, y = _single(data)
+    tokens, counts = np.unique(x, return_counts=True)
+    return [NotAFunction(int(v), tuple(y[x == v].tolist()), blocks=strict, names=data.vocabulary) for v in tokens[counts > 1]]
+
+
+def _collisions(data: NextTokenData, strict: bool) -> list[Finding]:
+    sentence, token, fits = _fitting(data)
+    sentence, token = sentence[fits], token[fits]
+    second = np.flatnonzero(sentence[1:] == sentence[:-1]) + 1
+    pairs, at = np.unique(token[second - 1] * data.K + token[second], return_index=True)
+    shown = {(int(pair // data.K), int(pair % data.K)): int(sentence[second[k]]) for pair, k in zip(pairs, at, strict=True)}
+    known = np.flatnonzero(data.following >= 0)
+    order = known[np.argsort(data.following[known], kind="stable")]
+    same = np.flatnonzero(data.following[order[1:]] == data.following[order[:-1]])
+    for k in same:
+        shown.setdefault((int(order[k]), int(order[k + 1])), -1)
+    return [
+        NotInjective(i, j, int(data.following[i]), n if n >= 0 else None, blocks=strict and n >= 0, names=data.vocabulary)
+        for (i, j), n in sorted(shown.items())
+    ]
+
+
+def _missing(data: NextTokenData) -> list[Finding]:
+    missing = np.unique(data.tokens)
+    missing = missing[data.following[missing] < 0]
+    return [CollocationMissing(int(v), blocks=False, names=data.vocabulary) for v in missing]
+
+
+def _unexplained(data: NextTokenData, strict: bool) -> list[Finding]:
+    sentence, _, fits = _fitting(data)
+    unexplained = np.bincount(sentence[fits], minlength=data.N) == 0
+    x, _ = _single(data)
+    tokens, counts = np.unique(x, return_counts=True)
+    unexplained &= ~((data.lengths == 1) & np.isin(data.queries, tokens[counts > 1]))  # already told as NotAFunction
+    return [LabelNotRealizable(int(i), int(data.labels[i]), blocks=strict, names=data.vocabulary) for i in np.flatnonzero(unexplained)]
+
+
+def _cycles(data: NextTokenData, orders: PartialOrders) -> list[Finding]:
+    return [CyclicOrder(int(q), *orders.cycle(int(q)), names=data.vocabulary) for q in orders.cyclic_queries]
+
+
+def _counts(orders: PartialOrders) -> IntArray:
+    at = np.searchsorted(orders.queries, orders.nodes[0])
+    counts = np.zeros((len(orders.queries), len(Role)), dtype=np.int64)
+    np.add.at(counts, (at, orders.roles), 1)
+    counts[:, Role.NON_COMPARABLE] = orders.K - counts.sum(axis=1)
+    return counts[:, list(Realizability.ROLES)]
+
+
+def _repeated(data: NextTokenData) -> int:
+    same = 0
+    keys = np.stack([data.lengths, data.labels], axis=1)
+    for length in np.unique(data.lengths):
+        rows = np.flatnonzero(data.lengths == length)
+        words = data.tokens[data.offsets[rows][:, None] + np.arange(length)]
+        same += len(rows) - len(np.unique(np.column_stack([words, keys[rows, 1]]), axis=0))
+    return same
+
+
+def _entropy(data: NextTokenData) -> float:
+    single = data.lengths == 1
+    if not single.any():
+        return float("nan")
+    pairs, at = np.unique(data.queries[single] * data.K + data.labels[single], return_inverse=True)
+    joint = np.bincount(at, data.weights[single]) / data.weights[single].sum()
+    each = np.bincount(pairs // data.K, joint, minlength=data.K)[pairs // data.K]
+    return float((joint * np.log(each / joint)).sum())

@@ -1,0 +1,154 @@
+"""What orders a text implies: which queries are realizable, which are cyclic, with examples in the text's own words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import BoolArray, IntArray
+from attsvm.datasets.next_token import Corpus, NextTokenData, PartialOrders, Role, partial_order, winners
+from attsvm.errors import InputError
+from attsvm.files import atomic_write
+from attsvm.report.orders import order_picture
+
+_SHOWN = 12  # names of one example
+_DRAWN = 9  # tokens of one picture
+
+
+def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
+    """The orders of a corpus, JSON-ready.
+
+    A query (the last token of a sentence) is ``realizable`` when every one of its labels is explained and its order has no cycle;
+    ``acyclic`` and ``cyclic`` speak about the order of its explained sentences alone, as the code of Li et al. (2024) does.
+
+    Args:
+        corpus: see :func:`attsvm.datasets.next_token.corpus`.
+        examples: most queries to quote of either kind, those with most explained sentences first.
+
+    Returns:
+        ``text`` (counts of the reading), ``sentences``, ``queries`` (counts), ``arcs``, ``roles`` (counts summed over queries),
+        ``examples`` (``acyclic``, ``cyclic``) and ``table``: one row per query with its counts.
+    """
+    data = corpus.data
+    won = winners(data) >= 0
+    orders = partial_order(data)
+    table = _table(data, won, orders)
+    ordered = [row for row in table if row["arcs"]]
+    cyclic = [row for row in ordered if row["cyclic_arcs"]]
+    acyclic = [row for row in ordered if not row["cyclic_arcs"]]
+    return {
+        "text": {
+            "tokens": corpus.length,
+            "distinct": corpus.words,
+            "vocabulary": data.K,
+            "unknown": corpus.unknown,
+            "left_out": corpus.left_out,
+            "cut": corpus.cut,
+        },
+        "sentences": {"all": data.N, "explained": int(won.sum())},
+        "queries": {
+            "all": len(table),
+            "realizable": sum(row["sentences"] == row["explained"] and not row["cyclic_arcs"] for row in table),
+            "acyclic": len(acyclic),
+            "cyclic": len(cyclic),
+            "without_order": len(table) - len(ordered),
+        },
+        "arcs": {"all": len(orders.arcs), "cyclic": int(orders.cyclic.sum())},
+        "roles": {role.name.lower(): int((orders.roles == role).sum()) for role in (Role.OPTIMAL, Role.NON_OPTIMAL, Role.CONFUSED)},
+        "examples": {
+            "acyclic": [_acyclic(data, orders, row) for row in _largest(acyclic, examples)],
+            "cyclic": [_cyclic(data, orders, row) for row in _largest(cyclic, examples)],
+        },
+        "table": table,
+    }
+
+
+def _table(data: NextTokenData, won: BoolArray, orders: PartialOrders) -> list[dict[str, Any]]:
+    K, query = data.K, orders.nodes[0]
+
+    def per_query(of: IntArray) -> IntArray:
+        return np.bincount(of, minlength=K)
+
+    columns = {
+        "sentences": per_query(data.queries),
+        "explained": per_query(data.queries[won]),
+        "arcs": per_query(orders.arcs[:, 0]),
+        "cyclic_arcs": per_query(orders.arcs[orders.cyclic, 0]),
+        "optimal": per_query(query[orders.roles == Role.OPTIMAL]),
+        "non_optimal": per_query(query[orders.roles == Role.NON_OPTIMAL]),
+        "confused": per_query(query[orders.roles == Role.CONFUSED]),
+    }
+    seen = np.flatnonzero(columns["sentences"])
+    rows = zip(*(column[seen].tolist() for column in columns.values()), strict=True)
+    names = data.names(seen)
+    return [
+        {"query": names[k], "token": token, **dict(zip(columns, row, strict=True))}
+        for k, (token, row) in enumerate(zip(seen.tolist(), rows, strict=True))
+    ]
+
+
+def _largest(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (-row["explained"], row["token"]))[:most]
+
+
+def _acyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) -> dict[str, Any]:
+    roles = orders.roles_of(row["token"])
+    chain = orders.longest_chain(row["token"])
+    return {
+        **{key: row[key] for key in ("query", "token", "explained", "arcs")},
+        "path": chain.tolist(),
+        "longest_chain": data.names(chain),
+        **{role.name.lower(): data.names(np.flatnonzero(roles == role)[:_SHOWN]) for role in (Role.OPTIMAL, Role.CONFUSED)},
+        "sentences": [_quoted(data, n) for n in orders.sentences_of(row["token"], chain[:-1], chain[1:])],
+    }
+
+
+def _cyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) -> dict[str, Any]:
+    cycle, sentences = orders.cycle(row["token"])
+    query, _, component = orders.nodes
+    sizes = np.unique(component[query == row["token"]], return_counts=True)[1]
+    return {
+        **{key: row[key] for key in ("query", "token", "explained", "arcs", "cyclic_arcs")},
+        "path": list(cycle),
+        "cycle": data.names(cycle),
+        "largest_component": int(sizes.max()),
+        "sentences": [_quoted(data, n) for n in sentences],
+    }
+
+
+def _quoted(data: NextTokenData, n: int) -> dict[str, Any]:
+    return {"tokens": data.names(data.tokens[data.offsets[n] : data.offsets[n + 1]]), "label": data.names(data.labels[n])[0]}
+
+
+def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> None:
+    """Write ``order.json`` and, for every quoted query, a picture of its longest chain or its cycle with the busiest tokens around.
+
+    Raises:
+        InputError: a folder that cannot be made or written to.
+    """
+    orders = partial_order(data)
+    names = data.names(np.arange(data.K))
+    contents = {"order.json": json.dumps(result, indent=1, ensure_ascii=False).encode("utf-8", errors="replace")}
+    for kind in ("acyclic", "cyclic"):
+        for k, example in enumerate(result["examples"][kind], start=1):
+            arcs = _around(orders.of(example["token"]), example["path"])
+            picture = order_picture(f"{kind}-{k}", example["query"], arcs, names)
+            contents[f"{picture.name}.svg"] = picture.svg
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            with atomic_write(folder / name) as partial:
+                partial.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror or error}); choose another folder with --out") from None
+
+
+def _around(arcs: IntArray, path: list[int]) -> IntArray:
+    """The arcs among the tokens of a path and those that have most arcs, a dozen in all."""
+    tokens, counts = np.unique(arcs, return_counts=True)
+    busiest = tokens[np.argsort(-counts, kind="stable")].tolist()
+    chosen = list(dict.fromkeys([*path, *busiest]))[: max(_DRAWN, len(path))]
+    return arcs[np.isin(arcs, chosen).all(axis=1)]

@@ -1,0 +1,191 @@
+"""Findings of the realizability check: the table of edge cases of specification 03, section 9, a test per row that is about data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm.datasets.next_token import (
+    CollocationMissing,
+    CyclicOrder,
+    LabelNotRealizable,
+    NextTokenData,
+    NoAttentionSignal,
+    NotAFunction,
+    NotInjective,
+    bipartite,
+    check_realizable,
+    winners,
+)
+from attsvm.errors import InputError
+from attsvm.margins import graph_margins, order_margins, output_margins
+from attsvm.solvers import max_margin
+
+BASE, N = [[0], [1], [2], [3]], [1, 2, 3, 0]
+
+
+def over_base(sentences: list[list[int]], labels: list[int]) -> NextTokenData:
+    return NextTokenData.from_sentences(BASE + sentences, N + labels)
+
+
+def test_a_cycle_is_named_with_its_sentences_and_is_the_certificate() -> None:
+    data = over_base([[1, 2, 0], [2, 1, 0]], [2, 3])
+    report = check_realizable(data)
+    assert report.findings == (CyclicOrder(0, (1, 2), (4, 5)),)
+    assert str(report.findings[0]).startswith("under query 0 the order 1 > 2 > 1 is a cycle (sentences 4, 5)")
+    solution = max_margin(order_margins(data))
+    assert solution.status == "infeasible"
+    assert {(int(i), int(j)) for _, i, j in solution.conflict()} == {(1, 2), (2, 1)}
+    weights = solution.dual / solution.dual.sum()
+    np.testing.assert_allclose(np.sort(weights)[-2:], 0.5, atol=1e-12)
+    assert max_margin(graph_margins(data)).status == "optimal"  # the suggestion of the message
+
+
+def test_contradictory_duplicates_are_a_cycle_of_two() -> None:
+    report = check_realizable(over_base([[1, 2, 0], [1, 2, 0]], [2, 3]))
+    assert report.findings == (CyclicOrder(0, (1, 2), (4, 5)),)
+
+
+def test_a_collocation_with_two_values() -> None:
+    data = NextTokenData.from_sentences([[0], [0], [1], [2], [1, 0]], [1, 2, 2, 0, 2], weights=[1, 1, 1, 1, 4], embeddings=3)
+    report = check_realizable(data)
+    assert report.findings[0] == NotAFunction(0, (1, 2))
+    assert not report.realizable
+    loose = check_realizable(data, strict=False)
+    assert loose.realizable
+    assert loose.entropy_floor == pytest.approx(0.5 * np.log(2), rel=1e-14)  # half of the one-token weight is a fair coin
+    assert check_realizable(bipartite()).entropy_floor == 0.0
+
+
+def test_a_collocation_that_is_not_injective() -> None:
+    sentences, labels = [[0], [1], [2], [0, 2]], [3, 3, 1, 3]
+    report = check_realizable(NextTokenData.from_sentences(sentences, labels))
+    assert report.findings == (NotInjective(0, 1, 3, None, blocks=False),)
+    assert report.realizable
+    assert winners(NextTokenData.from_sentences(sentences, labels))[3] == 0
+    ambiguous = NextTokenData.from_sentences([*sentences, [0, 1, 2]], [*labels, 3])
+    report = check_realizable(ambiguous)
+    assert report.findings == (NotInjective(0, 1, 3, 4),)
+    assert "tokens 0 and 1 are both followed by 3, and the label of sentence 4 may mean either" in str(report.findings[0])
+    assert max_margin(output_margins(ambiguous)).status == "optimal"  # the output matrix needs no injective map
+
+
+def test_three_tokens_with_one_successor_are_told_by_the_sentences_that_hold_them() -> None:
+    report = check_realizable(NextTokenData.from_sentences([[0], [1], [2], [0, 2]], [3, 3, 3, 3]))
+    assert [(f.first, f.second, f.sentence) for f in report.findings if isinstance(f, NotInjective)] == [
+        (0, 2, 3),
+        (0, 1, None),
+        (1, 2, None),
+    ]
+
+
+def test_a_label_that_no_token_explains() -> None:
+    data = over_base([[1, 0], [2, 0]], [2, 2])
+    report = check_realizable(data)
+    assert report.findings == (LabelNotRealizable(5, 2),)
+    loose = check_realizable(data, strict=False)
+    assert loose.realizable
+    assert loose.dropped == 1
+    priority = NextTokenData.from_sentences([[1, 2, 0], [1, 0]], [1, 2], following=np.arange(3))
+    assert check_realizable(priority).findings == (LabelNotRealizable(1, 2),)
+    assert check_realizable(priority, strict=False).orders.arcs.tolist() == [[0, 1, 0], [0, 1, 2]]
+    with pytest.raises(InputError, match=r"sentence 1 has no one token that explains its label \(1 such"):
+        graph_margins(priority)
+
+
+def test_a_token_without_collocation() -> None:
+    report = check_realizable(NextTokenData.from_sentences([[0], [0, 1]], [1, 1]))
+    assert report.findings == (CollocationMissing(1, blocks=False),)
+    assert report.realizable  # n can be extended to it
+
+
+def test_a_token_and_a_query_that_are_never_seen() -> None:
+    data = NextTokenData.from_sentences([*BASE, [1, 2, 0]], [*N, 2], embeddings=5)
+    report = check_realizable(data)
+    assert report.realizable
+    assert report.unseen.tolist() == [1, 2, 3, 4]
+    W = max_margin(order_margins(data)).W
+    assert not W[:, 1:].any()  # unseen queries
+    assert not W[[3, 4], 0].any()  # unseen tokens
+    assert np.isfinite(W).all()
+
+
+@pytest.mark.parametrize("sentence", [[1], [1, 1, 1]])
+def test_sentences_of_one_distinct_token_say_nothing(sentence: list[int]) -> None:
+    data = over_base([sentence], [2])
+    report = check_realizable(data)
+    assert report.realizable
+    assert report.findings == (NoAttentionSignal(blocks=False),)
+    assert len(report.orders.arcs) == 0
+    solution = max_margin(order_margins(data))
+    assert (solution.norm, solution.status) == (0.0, "optimal")
+    mixed = check_realizable(over_base([sentence, [1, 0]], [2, 2]))
+    assert mixed.findings == ()
+    assert mixed.orders.arcs.tolist() == [[0, 1, 0]]
+
+
+def test_copies_of_the_optimal_token_give_one_arc_per_loser() -> None:
+    data = over_base([[1, 1, 2, 2, 1, 0]], [2])
+    assert check_realizable(data).orders.arcs.tolist() == [[0, 1, 0], [0, 1, 2]]
+    tokens, multiplicities = data.distinct()
+    assert multiplicities[4, tokens[4] == 1].tolist() == [3]
+
+
+def test_dependent_and_skewed_embeddings_are_reported() -> None:
+    sentences, labels = [*BASE, [1, 2, 0]], [*N, 2]
+    flat = check_realizable(NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2))))
+    assert not flat.independent
+    assert max_margin(order_margins(NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2))))).status == "infeasible"
+    skewed = np.eye(4) + 0.25
+    report = check_realizable(NextTokenData.from_sentences(sentences, labels, embeddings=skewed))
+    assert report.independent
+    assert report.orthonormality == pytest.approx(np.abs(skewed @ skewed.T - np.eye(4)).max(), rel=1e-14)
+    assert check_realizable(bipartite(embeddings="ortho")).orthonormality < 1e-14
+
+
+def test_counts_and_names() -> None:
+    data = NextTokenData.from_sentences(
+        [*BASE, [1, 2, 0], [1, 2, 0], [2, 3, 0], [2, 1, 3]], [*N, 2, 2, 3, 2], vocabulary=["a", "b", "c", "d"]
+    )
+    report = check_realizable(data)
+    assert report.repeated == 1
+    assert report.orders.queries.tolist() == [0, 3]
+    assert report.roles.tolist() == [[1, 2, 1, 0], [1, 2, 0, 1]]  # optimal, non-optimal, confused, non-comparable
+    assert report.confused == 1
+    assert str(report) == "realizable: 2 queries with an order"
+    bad = check_realizable(NextTokenData.from_sentences([[0], [0, 1]], [1, 0], vocabulary=["a", "b"]))
+    assert "no token of sentence 1 explains its label 'a'" in str(bad)
+    with pytest.raises(InputError, match="the data is not realizable: no token of sentence 1"):
+        bad.require()
+    report.require()
+
+
+@given(st.integers(0, 10_000))
+def test_a_flipped_label_is_caught_with_its_cycle(seed: int) -> None:
+    """Specification 03, section 8.2, item 4: repeat a sentence with a loser as the winner."""
+    data = bipartite(8, 3, seed)
+    several = np.flatnonzero(np.bincount(data.occurrences.sentence) > 1)
+    n = int(several[seed % len(several)])
+    sentence = data.sentences[n]
+    loser = next(v for v in sentence.tolist() if v != winners(data)[n])
+    flipped = NextTokenData.from_sentences([*data.sentences, sentence], np.append(data.labels, data.following[loser]), embeddings=8)
+    (finding,) = check_realizable(flipped).findings
+    assert isinstance(finding, CyclicOrder)
+    assert finding.query == sentence[-1]
+    assert data.N in finding.sentences
+    assert loser in finding.cycle
+    assert len(finding.cycle) == 2
+
+
+@given(st.integers(0, 10_000), st.integers(0, 7), st.integers(1, 7))
+def test_two_merged_values_of_n_are_caught(seed: int, x: int, step: int) -> None:
+    data = bipartite(8, 3, seed)
+    other = (x + step) % 8
+    labels = data.labels.copy()
+    labels[other] = labels[x]  # one-token sentences come first, in order
+    merged = NextTokenData(data.tokens, data.offsets, labels, embeddings=data.embeddings)
+    found = [f for f in check_realizable(merged).findings if isinstance(f, NotInjective)]
+    assert [{f.first, f.second} for f in found] == [{x, other}]
+    assert found[0].following == data.following[x]

@@ -1,0 +1,207 @@
+"""The programmes of next-token data: closed forms, the sign theorem, longest paths, invariances, and what stays finite in cycles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from attsvm.datasets.next_token import NextTokenData, PartialOrders, arcs, bipartite, components, embed, priority_graph, total, winners
+from attsvm.errors import InputError
+from attsvm.margins import (
+    Margins,
+    equality_basis,
+    finite_part,
+    graph_margins,
+    order_margins,
+    output_margins,
+    split,
+    strong_components,
+)
+from attsvm.solvers import max_margin
+
+TOY = NextTokenData.from_sentences([[0, 1, 2]] * 6 + [[2, 1, 0]] * 6, [0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0], following=np.arange(3))
+
+
+def same(left: Margins, right: Margins) -> None:
+    for name in ("differences", "queries", "offsets", "rhs", "token", "selected", "equalities"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
+
+
+@given(st.integers(0, 10_000))
+def test_data_brings_its_own_arguments(seed: int) -> None:
+    data = [bipartite(6, 2, seed, "ortho"), priority_graph(6, 4, 6, 8, seed, cyclic=True)][seed % 2]
+    rows = arcs(data).arcs
+    same(order_margins(data), order_margins(data.embeddings, rows))
+    same(graph_margins(data), graph_margins(data.embeddings, rows))
+    same(output_margins(data), output_margins(data.embeddings, data.following))
+
+
+@pytest.mark.parametrize("embeddings", ["identity", "ortho"])
+def test_the_output_matrix_in_closed_form(embeddings: str) -> None:
+    data = bipartite(7, 1, seed=2, embeddings=embeddings)  # type: ignore[arg-type]
+    solution = max_margin(output_margins(data))
+    target = np.eye(7)[:, data.following] - 1 / 7
+    np.testing.assert_allclose(solution.W, target @ data.embeddings, atol=1e-9)
+    assert solution.norm == pytest.approx(np.sqrt(6), rel=1e-9)
+    assert solution.margin == pytest.approx(1 / np.sqrt(6), rel=1e-9)
+
+
+def test_signs_follow_roles_without_confused_tokens() -> None:
+    """Claim C3.10 on 200 random bipartite relations, each under one query, one-hot tokens."""
+    rng = np.random.default_rng(0)
+    K, programmes, relations = 14, [], []
+    for _ in range(200):
+        heads, tails = rng.integers(1, 6), rng.integers(1, 9)
+        linked = rng.random((heads, tails)) < 0.5
+        linked[rng.integers(heads, size=tails), np.arange(tails)] = True
+        linked[np.arange(heads), rng.integers(tails, size=heads)] = True
+        name = rng.permutation(K)
+        relations.append((name[:heads], name[heads : heads + tails], name[heads + tails :]))
+        programmes.append(order_margins(np.eye(K), [(0, name[i], name[heads + j]) for i, j in np.argwhere(linked)]))
+    for solution, (optimal, non_optimal, non_comparable) in zip(max_margin(programmes), relations, strict=True):
+        score = solution.W[:, 0]
+        assert solution.status == "optimal"
+        assert score[optimal].min() > 0.1  # the smallest score here is 1 / 9, of a tail in a star of eight
+        assert score[non_optimal].max() < -0.1
+        assert not score[non_comparable].any()
+
+
+def test_gaps_are_at_least_longest_paths() -> None:
+    """Claim C3.12 on 200 random acyclic graphs, confused tokens included."""
+    rng = np.random.default_rng(1)
+    K, programmes, longest = 9, [], []
+    for _ in range(200):
+        name = rng.permutation(K)
+        rows = np.array([(0, name[i], name[j]) for i in range(K) for j in range(i + 1, K) if rng.random() < 0.3] or [(0, 1, 2)])
+        programmes.append(order_margins(np.eye(K), rows))
+        longest.append(PartialOrders(K, np.unique(rows, axis=0), np.zeros(0, dtype=np.int64)).longest_paths(0))
+    assert max(paths.max() for paths in longest) >= 5
+    for solution, paths in zip(max_margin(programmes), longest, strict=True):
+        score = solution.W[:, 0]
+        gaps = score[:, None] - score[None, :]
+        assert (gaps[paths > 0] >= paths[paths > 0] - 1e-7).all()  # a path of k arcs may miss k times the solver's 1e-9
+
+
+def test_unseen_sentences_are_predicted_by_the_closure() -> None:
+    """Claim C3.11 and C3.12: the closure-greatest token of a sentence has the largest score, though the pair never met."""
+    golden = NextTokenData.from_sentences([[0], [1], [2], [3], [1, 2, 0], [2, 3, 0]], [1, 2, 3, 0, 2, 3])
+    score = max_margin(order_margins(golden)).W[:, 0]
+    np.testing.assert_allclose(score, [-0.75, 1.25, 0.25, -0.75], atol=1e-9)
+    data = total(8, 4, seed=3)
+    W = max_margin(order_margins(data)).W
+    orders = PartialOrders(8, *arcs(data))
+    rng = np.random.default_rng(0)
+    judged = 0
+    for _ in range(300):
+        sentence = rng.integers(8, size=4)
+        best = orders.greatest(sentence)
+        if best >= 0:
+            others = np.setdiff1d(sentence, [best])
+            assert (W[best, sentence[-1]] - W[others, sentence[-1]] > 1 - 1e-7).all()
+            judged += 1
+    assert judged > 30
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000))
+def test_the_graph_programme_knows_only_the_graph(seed: int) -> None:
+    """P4-E7: repeated sentences, weights and arcs that follow from others change nothing; a rotation of E rotates W."""
+    data = priority_graph(6, 4, 6, 6, seed, cyclic=bool(seed % 2))
+    W = max_margin(graph_margins(data)).W
+    repeated = data.select([*range(6), 0, 3, 3])
+    np.testing.assert_allclose(max_margin(graph_margins(repeated)).W, W, atol=1e-9)
+    Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((6, 6)))[0]
+    turned = max_margin(graph_margins(replace(data, embeddings=data.embeddings @ Q))).W
+    np.testing.assert_allclose(turned, Q.T @ W @ Q, atol=1e-7 * np.linalg.norm(W))
+    rows = arcs(data).arcs
+    orders = PartialOrders(6, rows, np.zeros(len(rows), dtype=np.int64))
+    closed = np.array([(q, i, j) for q in orders.queries for i, j in np.argwhere(orders.closure(int(q))) if i != j])
+    np.testing.assert_allclose(max_margin(graph_margins(data.embeddings, closed)).W, W, atol=1e-7 * np.linalg.norm(W))
+
+
+@given(st.integers(0, 10_000))
+def test_solutions_are_orthogonal_to_the_cyclic_subspace(seed: int) -> None:
+    data = priority_graph(6, 4, 6, 8, seed, cyclic=True)
+    margins = graph_margins(data)
+    basis = equality_basis(margins)
+    np.testing.assert_allclose(np.einsum("kij,lij->kl", basis, basis), np.eye(len(basis)), atol=1e-13)
+    W = max_margin(margins).W
+    assert np.abs(np.einsum("kij,ij->k", basis, W)).max() < 1e-10 * max(1.0, float(np.linalg.norm(W)))
+    inside, outside = split(W, margins)
+    np.testing.assert_allclose(inside + outside, W, atol=1e-13)
+    rows = arcs(data).arcs
+    query, token, component = components(rows)
+    queries, dense = strong_components(rows, data.K)
+    at = np.searchsorted(queries, query)
+    np.testing.assert_array_equal(dense[at, token], token[component])
+
+
+def test_soft_composition_in_closed_form() -> None:
+    """Claim C4.6: attention inside one component becomes the frequencies of its labels."""
+    part = finite_part(TOY)
+    for query, share in ((2, [1 / 6, 1 / 3, 1 / 2]), (0, [1 / 2, 1 / 3, 1 / 6])):
+        mass = np.exp(part.W[:, query])
+        np.testing.assert_allclose(mass / mass.sum(), share, rtol=1e-13)
+    entropy = -(np.array([1, 2, 3]) / 6 @ np.log(np.array([1, 2, 3]) / 6))
+    assert part.loss == pytest.approx(entropy, rel=1e-14)
+    assert part.loss == pytest.approx(1.01140, abs=5e-6)
+    assert not max_margin(graph_margins(TOY)).W.any()
+
+
+def test_the_golden_cycle_has_no_finite_part_and_loses_a_coin() -> None:
+    data = NextTokenData.from_sentences([[1, 2, 0], [2, 1, 0]], [1, 2], following=np.arange(3))
+    part = finite_part(data)
+    np.testing.assert_allclose(part.W, 0.0, atol=1e-15)
+    assert part.loss == pytest.approx(np.log(2), rel=1e-15)
+    np.testing.assert_allclose(max_margin(graph_margins(data)).W[:, 0], [-2 / 3, 1 / 3, 1 / 3], atol=1e-9)
+
+
+def test_without_cycles_nothing_stays() -> None:
+    part = finite_part(bipartite(6, 2))
+    assert (part.loss, part.gradient) == (0.0, 0.0)
+    assert not part.W.any()
+
+
+def whole_loss(data: NextTokenData, W: np.ndarray) -> float:
+    """The log loss over all tokens of every sentence, one sentence at a time."""
+    best, out = winners(data), 0.0
+    for n, sentence in enumerate(data.sentences):
+        logits = data.embeddings[sentence] @ W @ data.embeddings[sentence[-1]]
+        out -= data.weights[n] * np.log(np.exp(logits - logits.max())[sentence == best[n]].sum() / np.exp(logits - logits.max()).sum())
+    return float(out)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10_000))
+def test_the_finite_part_is_the_infimum_of_the_loss(seed: int) -> None:
+    """Against BFGS over all weights near the limit, with repeated tokens and unequal weights."""
+    rng = np.random.default_rng(seed)
+    sentences = [[*rng.integers(4, size=4), 0] for _ in range(9)]
+    labels = [int(rng.choice(sentence)) for sentence in sentences]
+    E = embed("random", 4, 4, rng)
+    data = NextTokenData.from_sentences(sentences, labels, rng.random(9) + 0.1, E, following=np.arange(4))
+    part, direction = finite_part(data), max_margin(graph_margins(data)).W
+    basis = equality_basis(graph_margins(data))
+    at = part.W + 60.0 * direction  # e^-60 of the loss is left outside the components
+    assert whole_loss(data, at) == pytest.approx(part.loss, rel=1e-12, abs=1e-14)
+    if len(basis):
+        best = minimize(lambda c: whole_loss(data, np.tensordot(c, basis, 1) + 60.0 * direction), np.zeros(len(basis)), tol=1e-12)
+        assert best.fun == pytest.approx(part.loss, rel=1e-9)
+        assert np.linalg.norm(np.tensordot(best.x, basis, 1) - part.W) < 1e-3 * (1 + np.linalg.norm(part.W))
+
+
+def test_refusals() -> None:
+    for call, message in [
+        (lambda: order_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
+        (lambda: graph_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
+        (lambda: output_margins(np.eye(2)), "following is missing"),  # type: ignore[call-overload]
+        (lambda: order_margins(NextTokenData.from_sentences([[0, 1]], [0])), "sentence 0 has no one token that explains its label"),
+        (lambda: finite_part(NextTokenData.from_sentences([[0, 1]], [0])), "sentence 0 has no one token"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            call()

@@ -1,0 +1,95 @@
+"""The orders of a small text: counts by hand, quotations that show what they claim, and the files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm.datasets.next_token import Corpus, corpus, partial_order, winners
+from attsvm.errors import InputError
+from attsvm.pipeline.orders import corpus_orders, write_orders
+
+TEXT = "a b x a . b a x b . a b y a . b c y b"  # after x, a beats b and b beats a; after y, a beats b and b beats c
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return corpus(path, context=3)
+
+
+def test_counts_add_up(read: Corpus) -> None:
+    result = corpus_orders(read)
+    rows = {row["query"]: row for row in result["table"]}
+    assert sum(row["sentences"] for row in rows.values()) == result["sentences"]["all"] == read.data.N == len(TEXT.split()) - 1
+    assert sum(row["explained"] for row in rows.values()) == result["sentences"]["explained"] == int((winners(read.data) >= 0).sum())
+    assert sum(row["arcs"] for row in rows.values()) == result["arcs"]["all"]
+    assert sum(row["cyclic_arcs"] for row in rows.values()) == result["arcs"]["cyclic"]
+    counted = result["queries"]
+    assert counted["acyclic"] + counted["cyclic"] + counted["without_order"] == counted["all"] == len(rows)
+    for role in ("optimal", "non_optimal", "confused"):
+        assert sum(row[role] for row in rows.values()) == result["roles"][role]
+    assert rows["x"] == {
+        "query": "x",
+        "token": read.data.vocabulary.index("x"),
+        "sentences": 2,
+        "explained": 2,
+        "arcs": 4,
+        "cyclic_arcs": 2,
+        "optimal": 0,
+        "non_optimal": 1,
+        "confused": 2,
+    }
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_realizable_queries_are_explained_and_acyclic(read: Corpus) -> None:
+    result = corpus_orders(read)
+    won, cyclic = winners(read.data) >= 0, partial_order(read.data).cyclic_queries
+    queries = [q for q in np.unique(read.data.queries) if won[read.data.queries == q].all() and q not in cyclic]
+    assert result["queries"]["realizable"] == len(queries)
+    assert "y" in read.data.names(queries)
+
+
+def test_quotations_show_their_arcs(read: Corpus) -> None:
+    examples = corpus_orders(read, examples=9)["examples"]
+    chain = next(example for example in examples["acyclic"] if example["query"] == "y")
+    assert chain["longest_chain"][:2] == ["a", "b"]
+    assert (chain["optimal"], chain["confused"]) == (["a"], ["b"])
+    for example in examples["acyclic"]:
+        for (winner, loser), sentence in zip(itertools.pairwise(example["longest_chain"]), example["sentences"], strict=True):
+            assert sentence["label"] == winner
+            assert sentence["tokens"][-1] == example["query"]
+            assert {winner, loser} <= set(sentence["tokens"])
+    circle = next(example for example in examples["cyclic"] if example["query"] == "x")
+    assert set(circle["cycle"]) == {"a", "b"}
+    assert circle["largest_component"] == 2
+    assert {sentence["label"] for sentence in circle["sentences"]} == {"a", "b"}
+
+
+def test_files(read: Corpus, tmp_path: Path) -> None:
+    result = corpus_orders(read, examples=1)
+    write_orders(result, read.data, tmp_path / "new" / "folder")
+    names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert names == ["acyclic-1.svg", "cyclic-1.svg", "order.json"]
+    assert json.loads((tmp_path / "new" / "folder" / "order.json").read_text(encoding="utf-8")) == result
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be written to"):
+        write_orders(result, read.data, tmp_path / "file")
+
+
+@given(st.text(alphabet="abcd", min_size=2, max_size=60))
+def test_any_text_has_an_account(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "text.txt"
+    path.write_text(text, encoding="utf-8")
+    for explanation in ("copy", "bigram"):
+        result = corpus_orders(corpus(path, level="char", context=3, explanation=explanation))  # type: ignore[arg-type]
+        assert result["sentences"]["all"] == len(text) - 1
+        assert len(result["examples"]["cyclic"]) == min(3, result["queries"]["cyclic"])
