@@ -205,8 +205,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             logarithmic(ax.xaxis, step[late].astype(float))
             ax.set_xlim(10, step[-1])
             ax.set_xlabel("step")
-            ax.set_ylim(*((0.0, 1.03) if column == "ratio" else (1.0, 8.0)))
-            label_ends(ax, ends, 0.08)
+            ax.set_ylim(*((0.5, 1.02) if column == "ratio" else (1.0, 8.0)))
+            label_ends(ax, ends, 0.065)
         axes[0].set_title("margin / best margin, nuclear norm")
         axes[1].set_title("effective rank of the weights, of 8")
         yield render(

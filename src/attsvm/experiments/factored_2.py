@@ -26,12 +26,13 @@ class Parameters:
 
 
 SETTING = (4, 6, 8, 8)
-LR, START = 0.01, 0.1
+LR, STARTS = 0.01, (0.1, 1.0)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for first, count in blocks(parameters.seeds, 12):
-        yield {"first": first, "count": count, "steps": parameters.steps}
+        for scale in STARTS:
+            yield {"scale": scale, "first": first, "count": count, "steps": parameters.steps}
 
 
 def diagonal(margins: Margins) -> Margins:
@@ -40,7 +41,7 @@ def diagonal(margins: Margins) -> Margins:
     return replace(margins, differences=entries, queries=np.ones((margins.n, 1)))
 
 
-def run(first: int, count: int, steps: int) -> dict[str, Any]:
+def run(scale: float, first: int, count: int, steps: int) -> dict[str, Any]:
     from attsvm.datasets.next_token import arcs, priority_graph
     from attsvm.dynamics.descent import Steepest, descend
     from attsvm.dynamics.next_token import Problem
@@ -59,7 +60,7 @@ def run(first: int, count: int, steps: int) -> dict[str, Any]:
         along = np.einsum("rii->ri", G)
         return np.stack([along * q, along * k], axis=-1), log_scale
 
-    start = START * np.stack([np.random.default_rng([62, seed]).standard_normal((SETTING[3], 2)) for seed in range(first, first + count)])
+    start = scale * np.stack([np.random.default_rng([62, seed]).standard_normal((SETTING[3], 2)) for seed in range(first, first + count)])
     due = np.array([0, *marks(steps)])
     looks, _ = descend(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
     weights = looks[..., 0] * looks[..., 1]
@@ -67,25 +68,15 @@ def run(first: int, count: int, steps: int) -> dict[str, Any]:
     size = np.abs(weights).sum(axis=-1)
     return {
         "seed": np.arange(first, first + count),
+        "scale": np.full(count, scale),
         "step": np.tile(due, (count, 1)),
-        "ratio": (least / size).T * np.array([[solution.norm] for solution in best]),
+        "ratio": (least / size).T * np.array([[solution.norm if solution.status == "optimal" else np.nan] for solution in best]),
         "round_ratio": np.array(
             [b.norm / np.abs(r.W).sum() if b.status == "optimal" else np.nan for b, r in zip(best, round_best, strict=True)]
         ),
         "feasible": np.array([solution.status == "optimal" for solution in best]),
         "decided": np.array([solution.status != "inaccurate" for solution in best]),
-        "slack": np.array([_slack(solution) for solution in best]),
-        "kept": np.stack(
-            [np.abs(looks[-1, ..., 0] ** 2 - looks[-1, ..., 1] ** 2 - (start[..., 0] ** 2 - start[..., 1] ** 2)).max(axis=-1)]
-        )[0],
     }
-
-
-def _slack(solution: Any) -> float:
-    r"""How far the dual constraint of the closest zero coordinate is from being tight, relative: its growth lags by that exponent."""
-    pulled = np.abs(solution.margins.adjoint(solution.dual)[:, 0])
-    zero = np.abs(solution.W[:, 0]) <= 1e-7 * np.abs(solution.W).max()
-    return float(1.0 - pulled[zero].max() / pulled.max()) if zero.any() and pulled.max() > 0 else 1.0
 
 
 def _feasible(evidence: Evidence) -> Any:
@@ -103,7 +94,10 @@ CLAIMS = (
         at_least(0.995, "the specification's, from one run"),
         LONG,
         "P6, diagonal case; specification P6-E2",
-        explanation="EXPLAIN",
+        explanation="13 of 20 instances are below, the least 0.929; medians are 0.974 from starts of size 0.1 and 0.998 from size 1. Steps "
+        "of 0.05 give nearly the same. "
+        "Coordinates of diagonal factors grow like powers of the step whose exponents differ by the relative gap, so the last percents may "
+        "take as long as 1/log t.",
     ),
     Claim(
         "C6.2a",
@@ -132,32 +126,37 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import FAINT, TRAINED, canvas, logarithmic, render
+    from attsvm.report.style import ATTENTION, FAINT, TRAINED, canvas, logarithmic, render
 
     rows = evidence.take(evidence["feasible"])
     step = rows["step"][0]
     late = step >= 100
     with canvas(3.0, 1, 2, width=7.6) as (figure, axes):
-        axes[0].plot(step[late], rows["ratio"][:, late].T, color=TRAINED, linewidth=0.9, alpha=0.8)
+        for place, (scale, colour) in enumerate(zip(STARTS, (TRAINED, ATTENTION), strict=True)):
+            own = rows.where(scale=scale)
+            axes[0].plot(step[late], own["ratio"][:, late].T, color=colour, linewidth=0.9, alpha=0.8)
+            missing = np.where(own["ratio"] < 1.0, 1.0 - own["ratio"], np.nan)[:, late]
+            axes[1].plot(step[late], missing.T, color=colour, linewidth=0.9, alpha=0.8)
+            axes[0].text(130, 0.93 - 0.07 * place, f"starts of size {scale:g}", color=colour, fontsize=8.5)
         axes[0].axhline(1.0, color=FAINT, linewidth=0.8)
         logarithmic(axes[0].xaxis, step[late].astype(float))
         axes[0].set_xlim(100, step[-1])
         axes[0].set_ylim(0.0, 1.05)
         axes[0].set_xlabel("step")
         axes[0].set_title("margin / best margin, l1 norm")
-        axes[1].plot(rows["slack"], rows["ratio"][:, -1], "o", color=TRAINED)
-        axes[1].set_xlim(left=0.0)
-        axes[1].axhline(0.995, color=FAINT, linewidth=0.8, linestyle="--")
-        axes[1].set_xlabel("slack of the closest zero coordinate")
-        axes[1].set_title("the same at the last step")
+        axes[1].axhline(0.005, color=FAINT, linewidth=0.8, linestyle="--")
+        logarithmic(axes[1].xaxis, step[late].astype(float))
+        logarithmic(axes[1].yaxis, np.array([1e-5, 1.0]))
+        axes[1].set_xlim(100, step[-1])
+        axes[1].set_ylim(1e-5, 1.0)
+        axes[1].set_xlabel("step")
+        axes[1].set_title("1 - the same")
         yield render(
             figure,
             "diagonal",
             "Diagonal factors and the l1 norm",
-            "Left: one line per seed. Right: the last ratio against how far the dual constraint of the closest unused coordinate is from "
-            "tight; "
-            "such a coordinate fades like a power of the step with that exponent. Dashed: the specification's threshold.",
-            "Curves rise towards one; those with small slack are the slow ones.",
+            "One line per seed and start. Right: how much is missing, on a logarithmic scale; dashed: the specification's threshold.",
+            "Curves rise in stages towards one; on the right some fall quickly and some hardly at all.",
         )
 
 
@@ -165,7 +164,7 @@ EXPERIMENT = Experiment(
     id="factored-2",
     title="Diagonal keys and queries maximise the l1 margin",
     reference="Implicit Regularization of Gradient Flow on One-Layer Softmax Attention, diagonal case; specification P6-E2",
-    protocol="The data of factored-1. K and Q are diagonal with Gaussian starts of deviation 0.1, steps of 0.01 in their joint norm, "
+    protocol="The data of factored-1. K and Q are diagonal with Gaussian starts of deviation 0.1 or 1, steps of 0.01 in their joint norm, "
     "gradients in "
     "log space. The best l1 margin is a linear programme, solved with a certificate; instances without diagonal solution are left out.",
     parameters=Parameters(),

@@ -115,7 +115,10 @@ def _slopes(beta: float) -> Any:
     return lambda e: np.concatenate([rate(_of(e, k, beta), "gap", 100, Parameters().steps) for k in range(len(NAMES))])
 
 
-EARLY = "EXPLAIN-A"
+EARLY = (
+    "Five of 48 runs are below, the least 0.916: seeds 7 and 9 (spectral, 0.923 on), 7 (max, 0.936 on), 7 and 8 (nuclear, 0.916 on). "
+    "All pass 0.94 before step 20 000, see C7.4b."
+)
 FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= Parameters().far)}
 CLAIMS = (
     *(
@@ -144,6 +147,9 @@ CLAIMS = (
         "ours",
         _lead,
         at_least(0.0, "each column of the matrix is won on its diagonal"),
+        explanation="Four of 96 leads are negative, all in nuclear norm: seed 4, whose Frobenius solution has 0.995 of the best nuclear "
+        "margin, by "
+        "0.015, and seed 8 by 0.0003. The median leads are 0.10, 0.09, 0.45 and 0.07.",
     ),
     *(
         Claim(
@@ -198,10 +204,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     colours = (TRAINED, ATTENTION, BEST, INK)
     with canvas(3.2, 1, 2, width=8.4) as (figure, axes):
         table = np.array([[np.median(_of(evidence, k, 0.0)[f"share{column}"]) for column in range(len(NAMES))] for k in range(len(NAMES))])
-        axes[0].imshow(table, cmap="Greys", vmin=0.0, vmax=1.6)
+        axes[0].imshow(table, cmap="Greys", vmin=0.0, vmax=3.5)
         for k in range(len(NAMES)):
             for column in range(len(NAMES)):
-                colour = colours[k] if k == column else FAINT
+                colour = colours[k] if k == column else INK
                 axes[0].text(
                     column, k, f"{table[k, column]:.3f}", ha="center", va="center", color=colour, weight="bold" if k == column else None
                 )
