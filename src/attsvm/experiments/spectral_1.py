@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,22 +47,30 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
                 yield {"norm": norm, "beta": beta, "first": first, "count": count, "steps": parameters.steps, "far": parameters.far}
 
 
-def run(norm: int, beta: float, first: int, count: int, steps: int, far: int) -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def solved(first: int, count: int) -> tuple[Any, Any, Any, Any]:
+    """Data, programmes, best margins ``(4, count)`` and whether all four are certified; the same for every optimiser."""
     from attsvm.datasets.next_token import arcs, priority_graph
-    from attsvm.dynamics import AtSteps
-    from attsvm.dynamics.multiclass import log_log1p
-    from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
     from attsvm.margins import order_margins
     from attsvm.solvers import max_margin
 
     data = [priority_graph(*SETTING, seed) for seed in range(first, first + count)]
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
+    solutions = [max_margin(margins, norm, tol=1e-8) for norm in norms()]
+    best = np.array([[solution.margin for solution in found] for found in solutions])
+    return data, margins, best, np.array([[solution.status == "optimal" for solution in found] for found in solutions]).all(axis=0)
+
+
+def run(norm: int, beta: float, first: int, count: int, steps: int, far: int) -> dict[str, Any]:
+    from attsvm.dynamics import AtSteps
+    from attsvm.dynamics.multiclass import log_log1p
+    from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
+
+    data, margins, best, certified = solved(first, count)
     problem, own = Problem.of(data, "log_mass"), norms()[norm]
     records = AtSteps([*marks(far), steps])
     course = steepest_stage(problem, own, Rule(RATES[norm], decay=0.5), far, momentum=beta, records=records)
     least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W[1:]])
-    solutions = [max_margin(margins, each, tol=1e-8) for each in norms()]
-    best = np.array([[solution.margin for solution in found] for found in solutions])
     shares = np.stack([least / each.value(course.W[1:]) for each in norms()]) / best[:, None]
     G, log_scale = problem.gradient(course.W[1:])
     missing = problem.log_missing(course.W[1:]) + np.log(problem.weight)
@@ -81,7 +90,7 @@ def run(norm: int, beta: float, first: int, count: int, steps: int, far: int) ->
         "log_reach": np.log(reach),
         "proxy_share": np.exp(proxy - loss).T,
         "log_loss": loss.T,
-        "certified": np.array([all(found[run].status == "optimal" for found in solutions) for run in range(count)]),
+        "certified": certified,
     }
     here = np.flatnonzero(course.steps[1:] == steps)[0]
     return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}

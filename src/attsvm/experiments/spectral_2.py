@@ -143,7 +143,12 @@ def _rates(optimiser: int) -> Any:
     return measure
 
 
-EARLY = "measured, with room: -1/2 up to a logarithm is an upper bound on the gap, and the smallest margin fluctuates"
+BAR = "the specification's bar of P7-E1; the theorem has -1/2, up to a logarithm, as an upper bound on the gap"
+SLOW = (
+    "Two of 10 data sets are slower, -0.17 the slowest, on average -0.37. With n = 500 the bound (log t + n)/√t is above one until long "
+    "after "
+    "these steps, so the theorem does not forbid it."
+)
 CLAIMS = (
     *(
         Claim(
@@ -171,7 +176,8 @@ CLAIMS = (
         "ours",
         lambda e: _last(e, ADAM, 0) - np.max([_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0),
         at_least(0.0, "the limit does not depend on the memory"),
-        explanation="EXPLAIN-ADAM",
+        explanation="Two of 10 data sets are behind, by 0.04 at most. The loss falls faster than squares are forgotten, so steps are a "
+        "fraction of the rate: after 10 000 of them the weights have a thirteenth of the size that signs give.",
     ),
     Claim(
         "C7.3b",
@@ -180,7 +186,8 @@ CLAIMS = (
         _rates(SHORT),
         at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm"),
         reference="P7, rate of Adam",
-        explanation="EXPLAIN-ADAM2",
+        explanation="Four of 10 data sets are at -0.29 to -0.33; the mean is -0.35. The theorem has a logarithm more, and steps of "
+        "t^(-2/3).",
         interval=True,
     ),
     *(
@@ -189,8 +196,9 @@ CLAIMS = (
             f"{OPTIMISERS[optimiser]}: slope of the log of the own margin gap from step 100 on.",
             "seen",
             _rates(optimiser),
-            at_most(-0.3, EARLY),
+            at_most(-0.3, BAR),
             reference="P7, rates of NSD and NMD",
+            explanation=SLOW,
             interval=True,
         )
         for number, optimiser in (("1", 0), ("1a", 2), ("1b", 4), ("2", 1), ("2a", 3), ("2b", 5))
@@ -263,7 +271,7 @@ EXPERIMENT = Experiment(
     "exact polar "
     "factor. Momentum 0.9 for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.",
     parameters=Parameters(),
-    quick=Parameters(steps=2000, seeds=2),
+    quick=Parameters(steps=1000, seeds=2),
     cells=cells,
     run=run,
     claims=CLAIMS,
