@@ -74,7 +74,6 @@ def test_the_plan_says_why_no_kernel_applies() -> None:
         ({"momentum": 0.9}, "momentum"),
         ({"weight_decay": 0.1}, "weight decay"),
         ({"maximize": True}, "maximises"),
-        ({"step_size": "polyak"}, "Polyak"),
         ({"blocks": 5}, "blocks"),
     ]:
         chosen = plan(model, data, SteepestDescent(model.parameters(), lr=0.1, **settings))

@@ -19,7 +19,7 @@ from attsvm.models import Attention, LogScale
 from attsvm.models.attention import linear_head
 from attsvm.optim import MirrorDescent, SteepestDescent
 
-Schedule = Callable[[int], float] | LRScheduler
+Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
 
 
 class AutogradEngine:
@@ -40,6 +40,7 @@ class AutogradEngine:
         schedule: Schedule | None = None,
     ) -> None:
         self._model, self._optimizer, self._schedule = model, optimizer, schedule
+        self._functions = None if schedule is None or isinstance(schedule, LRScheduler) else _by_group(model, optimizer, schedule)
         self._sequences = model.sequences(data)
         groups = optimizer.param_groups
         steepest, mirror = isinstance(optimizer, SteepestDescent), isinstance(optimizer, MirrorDescent)
@@ -85,12 +86,12 @@ class AutogradEngine:
                 self._note_zeros(number)
             self._move(number, loss)
         self._forget()
-        if count and callable(self._schedule):
-            self._set_rates(1.0)
+        if count and self._functions is not None:
+            self._set_rates([1.0] * len(self._rates))
 
     def _move(self, number: int, loss: Tensor) -> None:
-        if self._schedule is not None and not isinstance(self._schedule, LRScheduler):
-            self._set_rates(float(self._schedule(number)))
+        if self._functions is not None:
+            self._set_rates([1.0 if function is None else float(function(number)) for function in self._functions])
         before = [parameter.detach().clone() for parameter, _ in self._shares]
         if self._polyak and isinstance(self._optimizer, SteepestDescent):
             self._optimizer.step(loss=loss)
@@ -102,8 +103,8 @@ class AutogradEngine:
         if isinstance(self._schedule, LRScheduler):
             self._schedule.step()
 
-    def _set_rates(self, factor: float) -> None:
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+    def _set_rates(self, factors: list[float]) -> None:
+        for group, rate, factor in zip(self._optimizer.param_groups, self._rates, factors, strict=True):
             group["lr"] = rate * factor
 
     def _note_zeros(self, step: int) -> None:
@@ -185,6 +186,27 @@ class AutogradEngine:
             self._schedule.load_state_dict(json.loads(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode()))
             for group, rate in zip(self._optimizer.param_groups, self._schedule.get_last_lr(), strict=True):
                 group["lr"] = rate
+
+
+def _by_group(
+    model: Attention, optimizer: Optimizer, schedule: Callable[[int], float] | Mapping[str, Callable[[int], float]]
+) -> list[Callable[[int], float] | None]:
+    """The schedule of every group of the optimiser.
+
+    Raises:
+        InputError: two parameters of one group have different schedules.
+    """
+    if not isinstance(schedule, Mapping):
+        return [schedule] * len(optimizer.param_groups)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = []
+    for group in optimizer.param_groups:
+        own = [schedule.get(names[id(parameter)]) for parameter in group["params"]]
+        if any(function is not own[0] for function in own):
+            members = " and ".join(names[id(parameter)] for parameter in group["params"])
+            raise InputError(f"{members} have different schedules and share a group of the optimizer; give each a group of its own")
+        found.append(own[0])
+    return found
 
 
 def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:

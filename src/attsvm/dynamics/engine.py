@@ -15,9 +15,10 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 class Setup:
     """What a compiled kernel starts from. Every array has a leading run axis, of length one for a model without runs.
 
-    ``lr`` and ``head_lr`` hold the step length of every run, before the factor of ``schedule``; ``head_lr`` is None when the head is
-    not trained. ``has_intercept`` says whether the intercept is trained with it. ``loss`` holds the code of every run's loss. With
-    ``keys`` the weights see the mapped tokens, and with ``prompt`` every query counts as a one.
+    ``lr`` and ``head_lr`` hold the step length of every run, before the factors of ``schedule`` and ``head_schedule``; ``head_lr`` is
+    None when the head is not trained. ``has_intercept`` says whether the intercept is trained with it. ``loss`` holds the code of every
+    run's loss. With ``keys`` the weights see the mapped tokens, and with ``prompt`` every query counts as a one. ``floor`` is the infimum
+    of every run's loss where steps are Polyak's, over ``polyak_factor``, and None where they are not.
     """
 
     W: FloatArray
@@ -30,14 +31,25 @@ class Setup:
     head_normalize: bool = True
     has_intercept: bool = True
     schedule: Callable[[int], float] | None = None
+    head_schedule: Callable[[int], float] | None = None
+    floor: FloatArray | None = None
+    polyak_factor: float = 2.0
     keys: FloatArray | None = None
     prompt: bool = False
 
     def factors(self, step: int, count: int) -> FloatArray:
-        """Factors of the step length for ``count`` steps from ``step`` on."""
-        if self.schedule is None:
-            return np.ones(count)
-        return np.array([float(self.schedule(k)) for k in range(step, step + count)])
+        """Factors of the step length of the weights for ``count`` steps from ``step`` on."""
+        return _values(self.schedule, step, count)
+
+    def head_factors(self, step: int, count: int) -> FloatArray:
+        """The same for the head."""
+        return _values(self.head_schedule, step, count)
+
+
+def _values(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
+    if schedule is None:
+        return np.ones(count)
+    return np.array([float(schedule(k)) for k in range(step, step + count)])
 
 
 @dataclass(frozen=True, eq=False)

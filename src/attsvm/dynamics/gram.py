@@ -6,7 +6,8 @@ so the logits move by the same combination of columns of
 .. math:: K_{(jt),(is)} = \langle x_{jt}z_j^\top, x_{is}z_i^\top\rangle = (x_{jt}^\top x_{is})(z_j^\top z_i).
 
 With :math:`b` the coefficients of a step, :math:`Kb` is the change of all logits and :math:`b^\top Kb` the squared Frobenius norm
-of the gradient: one small symmetric product per step. :math:`W=W_0+\sum c_{jt}\,x_{jt}z_j^\top` is put together when somebody looks.
+of the gradient: one small symmetric product per step. Polyak's step divides the loss above that of the best tokens by it; both stay in
+log space. :math:`W=W_0+\sum c_{jt}\,x_{jt}z_j^\top` is put together when somebody looks.
 Tokens are measured from their sequence's mean, which changes nothing (the coefficients of a sequence sum to zero) and keeps the digits.
 """
 
@@ -24,6 +25,7 @@ from attsvm.jit import kernel, parallel_kernel
 from attsvm.models import kernels
 
 _LANES = 8
+_ROUNDED = 1e-13  # a mean loss that somebody summed in another order
 _CANCELLED = 1e-2  # below this share of its own diagonal, the quadratic form is taken again as the norm of an explicit matrix
 
 
@@ -47,6 +49,11 @@ class GramEngine:
             self._score[r, : int(one.mask.sum())] = scores[one.mask]
         labels = np.broadcast_to(data.labels, (count, data.n))
         self._shift = labels * setup.intercept[:, None]
+        self._best = np.zeros((count, data.n))
+        for r in range(count):
+            starts = self._offsets[self._shared(r), :-1]
+            self._best[r] = np.maximum.reduceat(self._score[r, : self._offsets[self._shared(r), -1]], starts) + self._shift[r]
+        self._beyond = np.zeros(count) if setup.floor is None else _beyond(self._best, setup.loss, setup.floor)
         self._setup = setup
         self._cost = costs.gram_cost(data) or math.inf
         self._start = setup.W
@@ -68,8 +75,9 @@ class GramEngine:
         with kernels.threads_for(self._cost * count * len(self._logits)):
             _advance(
                 self._K, self._tokens, self._queries, self._offsets, self._score, self._shift,
-                self._logits, self._coefficients, self.stopped_at, *self._scratch, self._setup.loss,
+                self._logits, self._coefficients, self.stopped_at, *self._scratch, self._setup.loss, self._best, self._beyond,
                 step, self._setup.factors(step, count), self._setup.lr, self._setup.normalize,
+                0.0 if self._setup.floor is None else self._setup.polyak_factor,
             )  # fmt: skip
 
     def look(self) -> Look:
@@ -120,6 +128,13 @@ def _pack(data: AttentionData, setup: Setup, width: int) -> tuple[FloatArray, Fl
     positions[: len(sequence)] = position
     gram = (tokens @ tokens.T) * (at @ at.T)
     return gram, tokens, at, queries, positions, kernels.offsets_of(data.lengths)
+
+
+def _beyond(best: FloatArray, loss: IntArray, floor: FloatArray) -> FloatArray:
+    """``(runs,)``: loss of the best tokens above the floor that was given; nothing where that is the rounding of a mean."""
+    lowest = np.array([np.mean([kernels.loss_value(value, code) for value in row]) for row, code in zip(best, loss, strict=True)])
+    beyond = lowest - floor
+    return np.where(np.abs(beyond) <= _ROUNDED * np.abs(floor), 0.0, beyond)
 
 
 @kernel
@@ -180,6 +195,28 @@ def _gradient(
 
 
 @kernel
+def _log_excess(score: FloatArray, shift: FloatArray, rows: FloatArray, winners: IntArray, best: FloatArray, loss: int) -> float:
+    """Logarithm of the summed loss above that of the best tokens, from what :func:`_gradient` left in ``rows`` and ``winners``."""
+    log, top, ratio = rows[5], rows[2], rows[3]
+    highest = -np.inf
+    for i in range(shift.shape[0]):
+        lag = best[i] - (score[winners[i]] + shift[i])  # exactly zero for the best token
+        if lag > 0.0:
+            fall = lag + math.exp(top[i]) * ratio[i]
+            log_fall = math.log(fall) if fall > 0.0 else -np.inf
+        else:
+            log_fall = top[i] + math.log(ratio[i]) if ratio[i] > 0.0 else -np.inf
+        log[i] = kernels.log_excess(best[i], log_fall, loss) if log_fall > -np.inf else -np.inf
+        highest = max(highest, log[i])
+    if highest == -np.inf:
+        return highest
+    total = 0.0
+    for i in range(shift.shape[0]):
+        total += math.exp(log[i] - highest)
+    return highest + math.log(total)
+
+
+@kernel
 def _explicit_norm(b: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray) -> float:
     """Frobenius norm of ``sum_t b_t x_t z^T``, for gradients in which the sequences nearly cancel each other."""
     G = np.zeros((queries.shape[1], tokens.shape[1]))
@@ -196,31 +233,38 @@ def _explicit_norm(b: FloatArray, tokens: FloatArray, queries: FloatArray, offse
 def _advance(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, score: FloatArray, shift: FloatArray,
     logits: FloatArray, taken: FloatArray, stopped_at: IntArray,
-    work: FloatArray, rows: FloatArray, winners: IntArray, loss: IntArray,
-    first: int, factors: FloatArray, lr: FloatArray, normalize: bool,
+    work: FloatArray, rows: FloatArray, winners: IntArray, loss: IntArray, best: FloatArray, beyond: FloatArray,
+    first: int, factors: FloatArray, lr: FloatArray, normalize: bool, polyak: float,
 ) -> None:  # fmt: skip
     for r in numba.prange(logits.shape[0]):
         if stopped_at[r] < 0:
             k = min(np.int64(r), K.shape[0] - 1)  # prange counts in unsigned integers
             stopped_at[r] = _descend(
                 K[k], tokens[k], queries[k], offsets[k], score[r], shift[r], logits[r], taken[r],
-                work[r], rows[r], winners[r], loss[r], first, factors, lr[r], normalize,
+                work[r], rows[r], winners[r], loss[r], best[r], beyond[r], first, factors, lr[r], normalize, polyak,
             )  # fmt: skip
 
 
 @kernel
 def _descend(
     K: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray, score: FloatArray, shift: FloatArray,
-    a: FloatArray, taken: FloatArray, work: FloatArray, rows: FloatArray, winners: IntArray, loss: int,
-    first: int, factors: FloatArray, lr: float, normalize: bool,
+    a: FloatArray, taken: FloatArray, work: FloatArray, rows: FloatArray, winners: IntArray, loss: int, best: FloatArray, beyond: float,
+    first: int, factors: FloatArray, lr: float, normalize: bool, polyak: float,
 ) -> int:  # fmt: skip
-    """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
+    """Steps of one run, Polyak's over ``polyak`` unless that is 0; returns the step whose gradient was zero, else -1."""
     for k in range(factors.shape[0]):
         norm, log_factor = _gradient(K, tokens, queries, offsets, score, shift, a, work, rows, winners, loss)
         if norm == 0.0:
             return first + k
         own = lr * factors[k]
-        length = own / norm if normalize else own * math.exp(log_factor) / shift.shape[0]
+        if polyak > 0.0:  # gap / |gradient|^2, with n times the gap and n times the gradient, whose factor the direction lacks
+            above = math.exp(_log_excess(score, shift, rows, winners, best, loss) - log_factor)
+            above += beyond * shift.shape[0] * math.exp(-log_factor) if beyond != 0.0 else 0.0
+            length = own * max(above, 0.0) / (polyak * norm * norm)
+            if not math.isfinite(length):  # the floor is below the infimum: the gradient vanishes against the gap
+                return first + k
+        else:
+            length = own / norm if normalize else own * math.exp(log_factor) / shift.shape[0]
         kernels.add_one(a, length, work[1])
         kernels.add_one(taken, length, work[0])
     return -1

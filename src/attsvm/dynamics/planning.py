@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +18,6 @@ from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, Prom
 from attsvm.optim import MirrorDescent, SteepestDescent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.optim import Optimizer
 
     from attsvm.dynamics.autograd import Schedule
@@ -33,8 +32,7 @@ class Plan:
 
     Attributes:
         engine: ``gram`` (small instances), ``ragged`` (large ones, or a trained head), ``factored`` (factors K and Q), ``mirror``
-            (mirror descent on small instances) or ``autograd``
-            (everything else).
+            (mirror descent on small instances) or ``autograd`` (everything else).
         reason: one sentence.
         gram_cost: estimated microseconds per step and run of the Gram kernel on one core; None where it does not apply.
         ragged_cost: the same for the ragged kernel.
@@ -69,6 +67,10 @@ def plan(model: Attention, data: AttentionData, optimizer: Optimizer, backend: B
     if mirror:
         return Plan("mirror", "mirror descent on small instances: one thread for each run")
     gram, ragged = costs.gram_cost(data), costs.ragged_cost(data)
+    if any(group["step_size"] == "polyak" for group in optimizer.param_groups):
+        if gram is None:
+            return Plan("autograd", "the step is Polyak's, and the Gram matrices would not fit into memory")
+        return Plan("gram", "the step is Polyak's", gram)
     if type(model) is FactoredAttention:
         return Plan("factored", "the weights are factors K and Q")
     if model.reading.keys is not None:
@@ -127,7 +129,10 @@ def make_engine(
         head_lr=None if other is None else rates(other, "head.readout"),
         head_normalize=other is None or bool(other["normalize"]),
         has_intercept=model.head.has_intercept,
-        schedule=None if schedule is None or isinstance(schedule, LRScheduler) else schedule,
+        schedule=_function(schedule, next(iter(model.weights))),
+        head_schedule=_function(schedule, "head.readout"),
+        floor=_floors(mine, runs) if mine.get("step_size") == "polyak" else None,
+        polyak_factor=float(mine.get("polyak_factor", 2.0)),
         keys=model.reading.keys,
         prompt=model.reading.prompt,
     )
@@ -150,6 +155,24 @@ def make_engine(
     from attsvm.dynamics.ragged import RaggedEngine
 
     return RaggedEngine(data, setup)
+
+
+def _function(schedule: Schedule | None, parameter: str) -> Callable[[int], float] | None:
+    """The schedule of one parameter."""
+    found = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
+    return None if isinstance(found, LRScheduler) else found
+
+
+def _floors(group: Mapping[str, Any], runs: int) -> FloatArray:
+    """Polyak's floor of every run.
+
+    Raises:
+        InputError: floors of another number of runs.
+    """
+    floor = np.asarray(torch.as_tensor(group["loss_floor"]).detach().cpu(), dtype=np.float64)
+    if floor.shape not in ((), (runs,)):
+        raise InputError(f"the loss_floor has shape {floor.shape} for a model of {runs} runs; give one number, or one per run")
+    return np.array(np.broadcast_to(floor, (runs,)))
 
 
 def trains_head(model: Attention, optimizer: Optimizer) -> bool:
@@ -183,8 +206,14 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
     if type(optimizer) is SteepestDescent:
         if any(group["norm"] != Frobenius() for group in optimizer.param_groups):
             return "the norm is not Frobenius"
-        if any(group["step_size"] != "fixed" or group["blocks"] is not None for group in optimizer.param_groups):
-            return "the step is Polyak's, or the weights are cut into blocks"
+        if any(group["blocks"] is not None for group in optimizer.param_groups):
+            return "the weights are cut into blocks"
+        if any(group["step_size"] != "fixed" for group in optimizer.param_groups) and (factored or trains_head(model, optimizer)):
+            return "the step is Polyak's, and W under a fixed head is not all that is trained"
+    elif isinstance(schedule, Mapping):
+        return "head and weights have schedules of their own"
+    if factored and isinstance(schedule, Mapping):
+        return "the factors have schedules of their own"
     weights = list(model.weights.values())
     if weights[0].dtype != torch.float64 or weights[0].device.type != "cpu":
         return f"the weights are {weights[0].dtype} on {weights[0].device}, not float64 on the CPU"

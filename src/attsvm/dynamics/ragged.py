@@ -60,7 +60,8 @@ class RaggedEngine:
         for r in np.flatnonzero(self.stopped_at < 0).tolist():
             head_lr = 0.0 if setup.head_lr is None else setup.head_lr[r]
             rates = (setup.lr[r], setup.normalize, head_lr, setup.head_normalize, setup.has_intercept)
-            arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, setup.factors(step, count), *rates)
+            factors = setup.factors(step, count), setup.head_factors(step, count)
+            arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, *factors, *rates)
             with kernels.threads_for(self._cost):
                 self.stopped_at[r] = _advance(*arguments)
 
@@ -238,7 +239,7 @@ def _advance(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
     Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
     scratch: FloatArray,
-    parts: FloatArray, head_parts: FloatArray, first: int, factors: FloatArray,
+    parts: FloatArray, head_parts: FloatArray, first: int, factors: FloatArray, head_factors: FloatArray,
     lr: float, normalize: bool, head_lr: float, head_normalize: bool, has_intercept: bool,
 ) -> int:  # fmt: skip
     n = labels.shape[0]
@@ -258,7 +259,7 @@ def _advance(
             length = lr * factors[k] * (1.0 / norm if normalize else math.exp(log_W) / n)
             kernels.add_one(flat, length, parts[0].reshape(flat.size))
         if own > 0.0:
-            length = head_lr * factors[k] * (1.0 / own if head_normalize else math.exp(log_head) / n)
+            length = head_lr * head_factors[k] * (1.0 / own if head_normalize else math.exp(log_head) / n)
             kernels.add_one(head if has_intercept else head[:-1], length, ascent)
     return -1
 

@@ -67,8 +67,9 @@ def train(
         step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name
             of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of the head are a sweep over
             kappa, the ratio of the two step sizes.
-        schedule: a function of the step number (from 0) whose value multiplies every step size, or a torch scheduler of ``optimizer``,
-            stepped after every step.
+        schedule: a function of the step number (from 0) whose value multiplies every step size; such functions by name of the
+            parameter, as in ``step_scale`` (a parameter without one keeps its steps); or a torch scheduler of ``optimizer``, stepped after
+            every step.
         until: ends training at the first record at which every run is that close to its solution.
         backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it; ``autograd`` never does.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every ``checkpoint_seconds`` (0: after every step).
@@ -89,6 +90,7 @@ def train(
         raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
+    _check_schedule(model, schedule)
     chosen = plan(model, data, optimizer, backend, schedule)
     trained_head = trains_head(model, optimizer)
     scales = _step_scales(model, step_scale)
@@ -217,6 +219,14 @@ def _step_scales(model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | 
     return scales
 
 
+def _check_schedule(model: Attention, schedule: Schedule | None) -> None:
+    """Raise :class:`~attsvm.errors.InputError` for a schedule of something that is no parameter."""
+    names = [name for name, _ in model.named_parameters()]
+    for name in schedule if isinstance(schedule, Mapping) else ():
+        if name not in names:
+            raise InputError(f"schedule names {name!r}, which is no parameter of the model; it has {', '.join(names)}")
+
+
 def _fingerprint(
     model: Attention,
     data: AttentionData,
@@ -231,15 +241,21 @@ def _fingerprint(
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     fixed = [value.detach().cpu().numpy() for value in model.state_dict(keep_vars=True).values() if id(value) not in trained]
     reading = [part for part in (model.reading.keys, model.reading.labels) if part is not None]
-    rates = [np.array([float(schedule(step)) for step in range(int(due[-1]))])] if callable(schedule) else []
+    functions = list(schedule.values()) if isinstance(schedule, Mapping) else [schedule] if callable(schedule) else []
+    rates = [np.array([float(function(step)) for step in range(int(due[-1]))]) for function in functions]
     for array in [data.tokens, data.labels, data.queries, data.mask, due, *fixed, *reading, *scales.values(), *rates]:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
-    groups = [{key: repr(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    groups = [{key: _written(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
     shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()]
     kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty, model.reading.causal, model.reading.prompt)
-    order = (sorted(scales), None if schedule is None else type(schedule).__name__)
+    order = (sorted(scales), list(schedule) if isinstance(schedule, Mapping) else None if schedule is None else type(schedule).__name__)
     digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)).encode())
     return digest.hexdigest()
+
+
+def _written(value: Any) -> str:
+    """A hyper-parameter with all its digits."""
+    return repr(value.tolist() if isinstance(value, torch.Tensor) else value)

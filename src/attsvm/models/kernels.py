@@ -180,6 +180,25 @@ def loss_value(u: float, loss: int) -> float:
 
 
 @kernel
+def log_excess(best: float, log_fall: float, loss: int) -> float:
+    r""":math:`\log(\ell(b-f)-\ell(b))` from :math:`b` and :math:`\log f`, without cancellation and for any size of either."""
+    if loss == 2:
+        return log_fall
+    fall = math.exp(log_fall)
+    growth = log_fall  # log(exp(fall) - 1)
+    if fall > 1.0:
+        growth = fall + math.log1p(-math.exp(-fall))
+    elif fall > 1e-16:
+        growth = math.log(math.expm1(fall))
+    if loss == 1:
+        return growth - best
+    x = growth - max(best, 0.0) - math.log1p(math.exp(-abs(best)))  # the excess is log(1 + exp(x))
+    if x < -37.0:
+        return x
+    return math.log(x if x > 37.0 else math.log1p(math.exp(x)))
+
+
+@kernel
 def nearest(e: FloatArray, tokens: FloatArray, winner: int) -> float:
     """Largest relative logit of a token that is not zero: 0 unless a zero token wins, -inf when all tokens are zero."""
     if tokens[winner].any():

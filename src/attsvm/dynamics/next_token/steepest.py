@@ -1,17 +1,16 @@
 r"""Steepest descent of the query-key matrix in any norm, with momentum, and of its factors :math:`W=KQ^\top`.
 
 Steps are those of :class:`attsvm.optim.SteepestDescent` with ``dampening = momentum``. Momentum averages gradients whose sizes may be any
-powers of ten, so the average carries a logarithm of its factor like the gradient does.
+powers of ten; see :mod:`attsvm.dynamics.descent`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray, IntArray
+from attsvm.dynamics.descent import Gradient, Steepest, descend
 from attsvm.dynamics.next_token.course import AttentionCourse
 from attsvm.dynamics.next_token.problem import Problem
 from attsvm.dynamics.next_token.stages import RECORDS, Records, Rule, _start
@@ -85,35 +84,13 @@ def factored_stage(
 
 
 def _descend(
-    gradient: Callable[[FloatArray], tuple[FloatArray, FloatArray]], W: FloatArray, norm: Norm, rule: Rule, steps: int, momentum: float,
+    gradient: Gradient, W: FloatArray, norm: Norm, rule: Rule, steps: int, momentum: float,
     records: Records,
 ) -> tuple[IntArray, FloatArray, IntArray]:  # fmt: skip
     if not rule.normalize or rule.polyak is not None:
         raise InputError("steepest descent in a norm takes normalised steps here; use a Rule with normalize=True and no polyak")
     if not 0.0 <= momentum < 1.0:
         raise InputError(f"momentum is {momentum}; give 0 <= momentum < 1")
-    runs = len(W)
-    rates = rule.rates(runs)[:, None, None]
-    marks = records.steps(steps)
-    looks = np.zeros((len(marks), *W.shape))
-    stopped = np.full(runs, -1, dtype=np.int64)
-    M, log_M = np.zeros(W.shape), np.full(runs, -np.inf)
-    mark = 0
-    for t in range(int(marks[-1]) + 1):
-        if marks[mark] == t:
-            looks[mark] = W
-            mark += 1
-            if mark == len(marks):
-                break
-        G, log_G = gradient(W)
-        if momentum:
-            top = np.maximum(log_M + np.log(momentum), log_G + np.log1p(-momentum))
-            safe = np.where(np.isfinite(top), top, 0.0)
-            share_M, share_G = np.exp(log_M + np.log(momentum) - safe), np.exp(log_G + np.log1p(-momentum) - safe)
-            M, log_M = share_M[:, None, None] * M + share_G[:, None, None] * G, top
-        else:
-            M = G
-        zero = ~M.any(axis=(-2, -1)) & (stopped < 0)
-        stopped[zero] = t
-        W = W - rates / (t + 1.0) ** rule.decay * norm.steepest(M)
+    rates, marks = rule.rates(len(W)), records.steps(steps)
+    looks, stopped = descend(gradient, W, Steepest(norm, momentum), lambda t: rates / (t + 1.0) ** rule.decay, marks)
     return marks, looks, stopped
