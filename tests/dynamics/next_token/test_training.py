@@ -185,7 +185,7 @@ def test_invariances(sets) -> None:
     data = sets[0]
     W = trained(data).attention.W[-1, 0]
     rng = np.random.default_rng(7)
-    shuffled = [[*rng.permutation(sentence[:-1]), sentence[-1]] for sentence in data.sentences]
+    shuffled = [[*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences]
     order = rng.permutation(data.N)
     again = NextTokenData.from_sentences([shuffled[n] for n in order], data.labels[order], embeddings=K)
     close = 1e-9 * np.abs(W).max()  # sums in another order, over 2000 normalised steps
