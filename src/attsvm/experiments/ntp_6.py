@@ -26,7 +26,7 @@ class Parameters:
     seeds: int = 10
 
 
-QUICK = Parameters(seeds=2)
+QUICK = Parameters(seeds=1)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:

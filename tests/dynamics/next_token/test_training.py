@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.datasets.next_token import NextTokenData, arcs, bipartite, priority_graph, stack, total
+from attsvm.datasets.next_token import NextTokenData, Role, arcs, bipartite, partial_order, priority_graph, stack, total
 from attsvm.dynamics.next_token import (
     NoAttentionSignalError,
     Problem,
@@ -180,12 +180,30 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
     assert np.array_equal(alone.W[-1, 0], together.W[-1, 1])
 
 
+def test_trained_scores_have_the_signs_of_roles_and_the_order_of_closures() -> None:
+    # C3.10 and C3.12 on trained weights: 20 relations of each kind.
+    plain, confused = [bipartite(K, 3, seed) for seed in range(20)], [total(K, 3, seed) for seed in range(20)]
+    W = trained([*plain, *confused], (600, 3000)).attention.W[-1]
+    for one, weights in zip(plain, W[:20], strict=True):
+        orders = partial_order(one)
+        for q in orders.queries:
+            roles, scores = orders.roles_of(q), weights[:, q]
+            assert (scores[roles == Role.OPTIMAL] > 0).all()
+            assert (scores[roles == Role.NON_OPTIMAL] < 0).all()
+            assert (scores[roles == Role.NON_COMPARABLE] == 0).all()
+    for one, weights in zip(confused, W[20:], strict=True):
+        orders = partial_order(one)
+        for q in orders.queries:
+            above, below = np.nonzero(orders.closure(q))
+            assert (weights[above, q] > weights[below, q]).all()
+
+
 def test_invariances(sets) -> None:
     # Order inside a sentence, order of sentences, and names of tokens do not matter; neither does a rotation of the embeddings.
     data = sets[0]
     W = trained(data).attention.W[-1, 0]
     rng = np.random.default_rng(7)
-    shuffled = [[*rng.permutation(sentence[:-1]), sentence[-1]] for sentence in data.sentences]
+    shuffled = [[*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences]
     order = rng.permutation(data.N)
     again = NextTokenData.from_sentences([shuffled[n] for n in order], data.labels[order], embeddings=K)
     close = 1e-9 * np.abs(W).max()  # sums in another order, over 2000 normalised steps
