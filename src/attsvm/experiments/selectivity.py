@@ -1,0 +1,92 @@
+"""What optimisers leave in a trained network: sizes of its attention weights, and where [CLS] looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FloatArray = NDArray[np.float64]
+PARTS = ("Q", "K", "V")
+UNIT = 384**-0.5
+"""The initial bound of the published text model's maps, of width 384: 0.051. Thresholds and bins are stated for it."""
+BIN, LARGE = 0.005 / UNIT, 0.06 / UNIT
+"""Width of a bin, and what counts as a large weight, in units of the initial bound."""
+BINS = 400
+
+
+def attention_weights(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    """The query, key and value weights of all blocks, each as one vector, of either kind of network here."""
+    import torch
+
+    layers = [block.attention for block in model.blocks]  # type: ignore[union-attr]
+    if hasattr(layers[0], "qkv"):
+        thirds = [layer.qkv.weight.detach().chunk(3) for layer in layers]
+    else:
+        thirds = [(layer.query.weight.detach(), layer.key.weight.detach(), layer.value.weight.detach()) for layer in layers]
+    query, key, value = (torch.cat([each[part].flatten() for each in thirds]).cpu() for part in range(3))
+    return query, key, value
+
+
+def weight_sizes(weights: Sequence[FloatArray | Tensor], width: int) -> dict[str, FloatArray]:
+    r"""How large the entries of Q, K and V are, in units of :math:`1/\sqrt{\mathrm{width}}`, the bound of their initial values.
+
+    At the published width of 384 a bin is 0.005 wide and a large weight exceeds 0.06; elsewhere both are scaled with the bound.
+
+    Returns:
+        One row each: ``histogram`` ``(3, BINS + 1)``, counts per bin of :data:`BIN`, the last one for everything beyond; ``large`` ``(3,)``,
+        the share above :data:`LARGE`; ``first`` ``(3,)``, the share in the first bin; ``largest`` ``(3,)``; and ``entries`` ``(3,)``.
+    """
+    sizes = [np.abs(np.asarray(each, dtype=np.float64)).ravel() * width**0.5 for each in weights]
+    return {
+        "histogram": np.array([np.bincount(np.minimum(each / BIN, BINS).astype(int), minlength=BINS + 1) for each in sizes], dtype=float),
+        "large": np.array([np.mean(each > LARGE) for each in sizes]),
+        "first": np.array([np.mean(each < BIN) for each in sizes]),
+        "largest": np.array([each.max() for each in sizes]),
+        "entries": np.array([each.size for each in sizes], dtype=float),
+    }
+
+
+def scaled_attention(row: FloatArray, place: int) -> float:
+    """The attention at ``place`` after an attention row has been scaled to run from 0 to 1; NaN for a uniform row."""
+    low, high = float(row.min()), float(row.max())
+    return (float(row[place]) - low) / (high - low) if high > low else float("nan")
+
+
+def opinion_places(ids: Sequence[Sequence[int]], word_ids: Sequence[Sequence[int]]) -> Iterator[int | None]:
+    """Where the designated word of each sentence is, None where it is not a single token of it.
+
+    Args:
+        ids: token ids of each sentence.
+        word_ids: token ids of each designated word by itself, without special tokens.
+    """
+    for sentence, word in zip(ids, word_ids, strict=True):
+        places = [place for place, token in enumerate(sentence) if len(word) == 1 and token == word[0]]
+        yield places[0] if len(places) == 1 else None
+
+
+def opinion_scores(rows: Sequence[FloatArray], places: Sequence[int | None]) -> dict[str, Any]:
+    """How much of the last block's [CLS] attention the designated words get.
+
+    Args:
+        rows: one per sentence, the mean over heads of the attention of [CLS] on the tokens of the sentence, [CLS] and [SEP] included.
+        places: from :func:`opinion_places`.
+
+    Returns:
+        Vectors with an entry per sentence, NaN where the word is not a single token: ``score``, the scaled attention at the word;
+        ``mean_score``, its mean over all tokens of the sentence, which is what a word taken at random gets; and ``top``, whether the
+        word gets most of all tokens other than the special ones at both ends.
+    """
+    score, mean, top = (np.full(len(rows), np.nan) for _ in range(3))
+    for k, (row, place) in enumerate(zip(rows, places, strict=True)):
+        if place is None:
+            continue
+        score[k] = scaled_attention(row, place)
+        mean[k] = np.mean([scaled_attention(row, other) for other in range(len(row))])
+        top[k] = float(place == 1 + int(np.argmax(row[1:-1])))
+    return {"score": score, "mean_score": mean, "top": top}
