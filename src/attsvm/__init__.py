@@ -125,10 +125,26 @@ __all__ = [
     "strong_components",
     "token_scores",
     "train",
+    "training",
 ]
 
 if TYPE_CHECKING:
-    from attsvm import claims, datasets, dynamics, errors, experiments, geometry, models, optim, report, runs, selection, sklearn, solvers
+    from attsvm import (
+        claims,
+        datasets,
+        dynamics,
+        errors,
+        experiments,
+        geometry,
+        models,
+        optim,
+        report,
+        runs,
+        selection,
+        sklearn,
+        solvers,
+        training,
+    )
     from attsvm.data import AttentionData
     from attsvm.dynamics import Cone, DirectionWithin, LogSpaced, RegularizationPath, Trajectory, regularization_path, train
     from attsvm.errors import AttsvmError, InputError

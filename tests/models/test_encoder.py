@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from attsvm.errors import InputError
 from attsvm.models import VisionTransformer, soft_sparsity
-from attsvm.models.encoder import SelfAttention
+from attsvm.models.multihead import SelfAttention
 from attsvm.optim import split_params
 
 

@@ -7,6 +7,7 @@ from attsvm.models.losses import Custom, Exponential, Linear, Logistic, LogScale
 from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
+from attsvm.models.text_classifier import TextClassifier
 
 __all__ = [
     "Attention",
@@ -25,6 +26,7 @@ __all__ = [
     "PromptAttention",
     "Selection",
     "Sequences",
+    "TextClassifier",
     "VisionTransformer",
     "attend",
     "logistic_loss",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,40 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
-
-
-class SelfAttention(nn.Module):
-    r"""Multi-head softmax attention, :math:`\mathrm{softmax}\big(QK^\top/\sqrt{d_h}\big)V` per head, then one output map.
-
-    Attributes:
-        query: map without bias, weight ``(heads * head_width, width)``; so are ``key`` and ``value``.
-        output: map from the joined heads back to ``width``.
-        heads: number of heads.
-        dropout: share of attention weights that training drops.
-    """
-
-    def __init__(self, width: int, heads: int, head_width: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        inner = heads * head_width
-        self.query, self.key, self.value = (nn.Linear(width, inner, bias=False) for _ in range(3))
-        self.output = nn.Linear(inner, width)
-        self.heads = heads
-        self.dropout = dropout
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], self.heads, -1).transpose(-3, -2)
-
-    def rows(self, x: Tensor) -> Tensor:
-        """``(..., heads, T, T)``: the attention of every token, a row each, for tokens ``(..., T, width)``; rows sum to one."""
-        query, key = self._split(self.query(x)), self._split(self.key(x))
-        return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(..., T, width)``: attention outputs of tokens of that shape."""
-        query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout if self.training else 0.0)
-        joined: Tensor = self.output(mixed.transpose(-3, -2).flatten(-2))
-        return F.dropout(joined, self.dropout, self.training)
+from attsvm.models.multihead import SelfAttention
 
 
 class Block(nn.Module):
@@ -115,10 +81,11 @@ class VisionTransformer(nn.Module):
         if width % heads:
             raise InputError(f"{heads} heads do not divide the width {width}; choose a divisor of {width}")
         self.side, self.patch, self.channels = side, patch, channels
+        self.length = (side // patch) ** 2 + 1
         size = channels * patch * patch
         self.embedding = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, width), nn.LayerNorm(width))
         self.cls = nn.Parameter(torch.randn(width))
-        self.positions = nn.Parameter(torch.randn((side // patch) ** 2 + 1, width))
+        self.positions = nn.Parameter(torch.randn(self.length, width))
         self.dropout = nn.Dropout(dropout)
         blocks = (Block(width, heads, width // heads, 2 * width if hidden is None else hidden, dropout) for _ in range(depth))
         self.blocks = nn.ModuleList(blocks)

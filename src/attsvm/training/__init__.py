@@ -1,0 +1,11 @@
+"""Training of real classifiers with one optimiser on all parameters: plans, learning curves, checkpoints, many processes."""
+
+from attsvm.training.classifier import train_classifier
+from attsvm.training.evaluation import predict
+from attsvm.training.examples import Examples
+from attsvm.training.history import History
+from attsvm.training.images import Pixels
+from attsvm.training.optimizers import build_optimizer, frozen_tensors
+from attsvm.training.plan import TrainingPlan
+
+__all__ = ["Examples", "History", "Pixels", "TrainingPlan", "build_optimizer", "frozen_tensors", "predict", "train_classifier"]
