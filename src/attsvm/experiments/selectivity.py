@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,24 +58,12 @@ def scaled_attention(row: FloatArray, place: int) -> float:
     return (float(row[place]) - low) / (high - low) if high > low else float("nan")
 
 
-def opinion_places(ids: Sequence[Sequence[int]], word_ids: Sequence[Sequence[int]]) -> Iterator[int | None]:
-    """Where the designated word of each sentence is, None where it is not a single token of it.
-
-    Args:
-        ids: token ids of each sentence.
-        word_ids: token ids of each designated word by itself, without special tokens.
-    """
-    for sentence, word in zip(ids, word_ids, strict=True):
-        places = [place for place, token in enumerate(sentence) if len(word) == 1 and token == word[0]]
-        yield places[0] if len(places) == 1 else None
-
-
 def opinion_scores(rows: Sequence[FloatArray], places: Sequence[int | None]) -> dict[str, Any]:
     """How much of the last block's [CLS] attention the designated words get.
 
     Args:
         rows: one per sentence, the mean over heads of the attention of [CLS] on the tokens of the sentence, [CLS] and [SEP] included.
-        places: from :func:`opinion_places`.
+        places: of the designated word in each; None where it is not a single token.
 
     Returns:
         Vectors with an entry per sentence, NaN where the word is not a single token: ``score``, the scaled attention at the word;

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.errors import UnavailableError
+from attsvm.experiments.examples import files_digest
 from attsvm.experiments.experiment import Cell
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from attsvm.claims import Evidence
+    from attsvm.experiments.examples import Known
     from attsvm.training import History
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
@@ -57,6 +58,8 @@ class Task:
         stop_accuracy: stop after an epoch with this training accuracy, measured while training; 0 for never.
         augment: whether images are cropped and flipped at random.
         tuning_epochs: epochs of each training that chooses a learning rate.
+        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is compiled.
+        parts: see :class:`attsvm.training.TrainingPlan`.
     """
 
     data: str
@@ -77,6 +80,8 @@ class Task:
     stop_accuracy: float = 0.995
     augment: bool = False
     tuning_epochs: int = 0
+    accelerator: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,15 @@ class Method:
     grid: tuple[float, ...] = ()
 
 
-def trainings(tasks: Sequence[tuple[Task, Sequence[Method]]], seeds: int, *, accelerator: bool, tuning: bool) -> Iterator[Cell]:
+@dataclass(frozen=True)
+class Study:
+    """A task and the optimisers that are compared on it."""
+
+    task: Task
+    methods: tuple[Method, ...]
+
+
+def trainings(studies: Sequence[Study], seeds: int, *, tuning: bool = False) -> Iterator[Cell]:
     """The cells of ``run``: every method with seeds from 0 on, and where asked one training for each learning rate of its grid.
 
     Tasks whose files are not here are left out.
@@ -104,21 +117,25 @@ def trainings(tasks: Sequence[tuple[Task, Sequence[Method]]], seeds: int, *, acc
     Raises:
         UnavailableError: no task's files are here, or an accelerator is needed and there is none.
     """
-    here = [(task, methods, digest) for task, methods in tasks if (digest := _digest(task)) is not None]
+    here, missing = [], []
+    for study in studies:
+        try:
+            here.append((study, files_digest(study.task.data)))
+        except UnavailableError as error:
+            missing.append(str(error))
     if not here:
-        names = " and ".join(task.data for task, _ in tasks)
-        raise UnavailableError(f"there are no files of {names}; set ATTSVM_DATA to a folder that holds them, or use --scale smoke")
-    if accelerator:
+        raise UnavailableError(f"{missing[0]} (or use --scale smoke)")
+    if any(study.task.accelerator for study, _ in here):
         import torch
 
         if not torch.cuda.is_available():
             raise UnavailableError("the published networks need a GPU that torch can use, and there is none; use --scale small")
-    for task, methods, digest in here:
-        shared = {"task": asdict(task), "digest": digest, "accelerator": accelerator}
+    for study, digest in here:
+        shared = {"task": asdict(study.task), "digest": digest}
         for seed in range(seeds):
-            for method in methods:
+            for method in study.methods:
                 yield {**shared, "method": _plain(method, method.lr), "seed": seed}
-        for method in methods if tuning else ():
+        for method in study.methods if tuning else ():
             for lr in method.grid:
                 yield {**shared, "method": _plain(method, lr), "seed": TUNING_SEED}
 
@@ -127,24 +144,23 @@ def _plain(method: Method, lr: float) -> dict[str, Any]:
     return {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
 
 
-def run(
-    task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, accelerator: bool = False, folder: Path | None = None
-) -> dict[str, Any]:
+def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None) -> dict[str, Any]:
     """One row: a network trained with one seed, which draws its first weights, the order of the data and dropout.
 
     ``digest`` names the files, so that other files are another cell.
     """
     import torch
 
+    from attsvm.experiments.examples import examples, network
     from attsvm.training import TrainingPlan, train_classifier
 
     spec, name = Task(**task), method["name"]
     tuning = seed == TUNING_SEED
-    with one_thread(when=not accelerator):
-        loaded = load(spec)
+    with _one_thread(unless=spec.accelerator):
+        known = examples(spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = network(spec, loaded)
+            model = network(spec, known)
         plan = TrainingPlan(
             optimizer="mirror" if name.startswith("l") else name,
             p=float(name[1:]) if name.startswith("l") else 2.0,
@@ -155,32 +171,68 @@ def run(
             seed=seed,
             stop_accuracy=spec.stop_accuracy or None,
             augment=spec.augment,
-            precision="tf32" if accelerator else "float32",
-            compile=accelerator,
+            precision="bf16" if spec.accelerator else "float32",
+            compile=spec.accelerator,
+            parts=spec.parts,
         )
-        held = {"validation": loaded.validation, "test": loaded.test}
-        device = "cuda" if accelerator else None
-        history = train_classifier(model, loaded.train, held, plan, folder=folder, device=device)
+        held = {"validation": known.validation, "test": known.test}
+        device = "cuda" if spec.accelerator else None
+        history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
         columns = {
             "data": DATA.index(spec.data),
             "method": METHODS.index(name),
             "seed": seed,
             "tuning": tuning,
-            "published": accelerator,
+            "published": spec.accelerator,
             "depth": spec.depth,
             "lr": method["lr"],
-            "held": [len(loaded.validation), len(loaded.test)],
+            "held": [len(known.validation), len(known.test)],
+            "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
             **_courses(history),
-            **measured(model, spec, loaded),
+            **_looked_at(model, spec, known),
         }
     return {key: np.asarray(value)[None] for key, value in columns.items()}
 
 
 def _courses(history: History) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in ("train_loss", "train_accuracy", "validation_accuracy", "test_accuracy"):
-        found[name] = np.full(COURSE, np.nan)
-        found[name][: len(history.columns[name])] = history.columns[name]
-    seconds = history.columns["seconds"]
-    speed = float(np.sum(history.columns["tokens_per_second"] * seconds) / np.sum(seconds))
-    return {**found, "epochs": len(seconds), "reached": history.stopped == "accuracy", "seconds": np.sum(seconds), "speed": speed}
+    columns: dict[str, Any] = {}
+    for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
+        columns[name] = np.full(COURSE, np.nan)
+        columns[name][: history.epochs] = history[name]
+    seconds = history["seconds"]
+    speed = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
+    return {**columns, "epochs": history.epochs, "seconds": float(np.sum(seconds)), "speed": speed}
+
+
+def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
+    """What is read off the network at the end of training."""
+    import torch
+
+    from attsvm.experiments.selectivity import attention_weights, opinion_scores, weight_sizes
+    from attsvm.training import predict
+
+    logits = predict(model, known.test).cpu()
+    right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels
+    network = getattr(model, "network", model)
+    columns = {f"right_{task.data}": right.double().numpy(), **weight_sizes(attention_weights(network), task.width)}
+    if known.sentences:
+        model.eval()
+        place = next(model.parameters()).device
+        with torch.no_grad():
+            rows = [model.cls_rows(torch.tensor([ids], device=place))[0, -1].mean(dim=0).double().cpu().numpy() for ids in known.sentences]
+        columns |= opinion_scores(rows, known.places)
+    return columns
+
+
+@contextmanager
+def _one_thread(*, unless: bool) -> Iterator[None]:
+    """Torch on one thread: trainings run side by side, and their bits do not depend on how many do."""
+    import torch
+
+    before = torch.get_num_threads()
+    if not unless:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
