@@ -13,11 +13,15 @@ _HOME = {
     "Dataset": "base",
     "Encoded": "base",
     "ImageSet": "image_sets",
+    "Reviews": "reviews",
+    "TokenIds": "wordpiece",
     "Toy": "toys",
+    "WordPiece": "wordpiece",
     "array": "arrays",
     "digits": "images",
     "huggingface_text": "huggingface",
     "image_set": "image_sets",
+    "imdb": "reviews",
     "instance": "catalogue",
     "load": "catalogue",
     "mlp_instance": "multi",
@@ -32,11 +36,15 @@ __all__ = [
     "Dataset",
     "Encoded",
     "ImageSet",
+    "Reviews",
+    "TokenIds",
     "Toy",
+    "WordPiece",
     "array",
     "digits",
     "huggingface_text",
     "image_set",
+    "imdb",
     "instance",
     "load",
     "mlp_instance",
@@ -56,8 +64,10 @@ if TYPE_CHECKING:
     from attsvm.datasets.image_sets import ImageSet, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
+    from attsvm.datasets.reviews import Reviews, imdb
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
+    from attsvm.datasets.wordpiece import TokenIds, WordPiece
 
 
 def __getattr__(name: str) -> Any:

@@ -57,10 +57,11 @@ def image_set(name: str, folder: str | Path | None = None) -> ImageSet:
 
     Args:
         name: ``digits``, ``mnist`` or ``cifar10``.
-        folder: where the files are; the environment variable ``ATTSVM_DATA`` when left out.
+        folder: where the files are; the environment variable ``ATTSVM_DATA`` when left out; ``hub`` for the Hugging Face hub.
 
     Raises:
-        InputError: an unknown name, no files, or files that are damaged or of another kind.
+        InputError: an unknown name, no files, files that are damaged or of another kind, or a hub that does not answer.
+        MissingExtraError: the hub without the packages that it needs.
     """
     if name == "digits":
         from sklearn.datasets import load_digits
@@ -69,6 +70,13 @@ def image_set(name: str, folder: str | Path | None = None) -> ImageSet:
         pixels = np.rint(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
         labels, held = bunch.target.astype(np.int64), np.arange(len(pixels)) % 5 == 4
         return ImageSet(name, pixels[~held], labels[~held], pixels[held], labels[held])
+    if folder == "hub" and name in _HUB:
+        from attsvm.datasets.hub import hub_file, hub_pictures
+
+        repository, pattern, picture = _HUB[name]
+        paths = [hub_file(repository, pattern.format(part)) for part in ("train", "test")]
+        train, test = (_checked(path, *hub_pictures(path, picture, "label")) for path in paths)
+        return ImageSet(name, *train, *test)
     files = image_files(name, folder)
     if not files:
         place = folder or os.environ.get(VARIABLE)
@@ -208,7 +216,13 @@ _LAYOUTS: dict[str, tuple[tuple[tuple[str, ...], Callable[[Sequence[Path]], Part
     "cifar10": (
         ((*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"), _read_batches),
         (("cifar10_10k_2k.npz.xz",), _read_archive),
+        (("cifar10.npz.xz",), _read_archive),
         (("cifar10.npz",), _read_archive),
     ),
 }
 """The files of each set, in the order in which they are preferred, and what reads them."""
+_HUB = {
+    "mnist": ("ylecun/mnist", "mnist/{}-00000-of-00001.parquet", "image"),
+    "cifar10": ("uoft-cs/cifar10", "plain_text/{}-00000-of-00001.parquet", "img"),
+}
+"""Data set, file and column of the pictures on the Hugging Face hub."""

@@ -1,0 +1,57 @@
+"""Files of data sets on the Hugging Face hub, and pictures out of its tables."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm.data import IntArray
+from attsvm.errors import InputError, MissingExtraError
+from attsvm.files import brief
+
+
+def hub_file(repository: str, name: str) -> Path:
+    """A file of a data set, from the hub client's cache or downloaded into it.
+
+    Raises:
+        InputError: the hub does not answer, or has no such file.
+        MissingExtraError: huggingface_hub is not installed.
+    """
+    try:
+        hub: Any = importlib.import_module("huggingface_hub")
+    except ImportError:
+        raise MissingExtraError(f"{repository} from the Hugging Face hub", "huggingface_hub", "hub") from None
+    try:
+        return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
+    except Exception as error:  # the hub client and the network raise without a common family
+        why = brief(str(error) or type(error).__name__)
+        raise InputError(f"{name} of {repository} cannot be had from the hub ({why}); go online, or give a folder with its files") from None
+
+
+def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8], IntArray]:
+    """Pixels ``(n, height, width, channels)`` and classes of a ``.parquet`` of the hub, whose pictures are encoded files.
+
+    Raises:
+        InputError: a damaged file, other columns, or pictures of several sizes.
+        MissingExtraError: pyarrow or Pillow is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("reading .parquet files", "pyarrow", "parquet") from None
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("reading encoded pictures", "pillow", "hub") from None
+    try:
+        rows = pyarrow.parquet.read_table(path, columns=[picture, label]).to_pylist()
+        pixels = np.stack([np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows])
+        labels = np.array([row[label] for row in rows], dtype=np.int64)
+    except Exception as error:  # pyarrow, Pillow and NumPy find damage in many ways
+        raise InputError(f"{path} is not the hub's table of pictures ({brief(str(error))}); delete it and download it again") from None
+    return (pixels[..., None] if pixels.ndim == 3 else pixels), labels

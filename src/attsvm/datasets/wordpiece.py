@@ -1,0 +1,212 @@
+"""WordPiece token ids of texts: a vocabulary that the user has, or one trained on the texts."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm.data import BoolArray
+from attsvm.datasets.cache import cached_arrays, cached_text, texts_digest
+from attsvm.errors import InputError, MissingExtraError
+from attsvm.files import atomic_write, brief
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Padded token ids.
+
+    Attributes:
+        ids: ``(n, T)``, [CLS] first, 0 ([PAD]) behind the last token.
+        mask: ``(n, T)``, True at tokens.
+    """
+
+    ids: Ids
+    mask: BoolArray
+
+
+class WordPiece:
+    """Texts to token ids as a BERT tokeniser gives them: [CLS], word pieces in lower case, [SEP]; [PAD] is 0.
+
+    ``WordPiece.load`` takes what the user has, ``WordPiece.train`` learns a vocabulary.
+
+    Args:
+        definition: the content of a ``tokenizer.json``.
+        source: what it is, for messages.
+
+    Raises:
+        InputError: no tokeniser, or one without [CLS] and [SEP] or whose [PAD] is not 0.
+        MissingExtraError: the package tokenizers is not installed.
+
+    Source: Wu et al., *Google's Neural Machine Translation System* (2016).
+    """
+
+    def __init__(self, definition: str, source: str = "this tokeniser") -> None:
+        library = _library()
+        try:
+            tokenizer = library.Tokenizer.from_str(definition)
+        except Exception as error:  # the library raises bare Exception
+            raise InputError(
+                f"{source} is not a tokeniser ({brief(str(error))}); give a tokenizer.json of the tokenizers library"
+            ) from None
+        special = {name: tokenizer.token_to_id(name) for name in ("[PAD]", "[CLS]", "[SEP]")}
+        if special["[PAD]"] != 0 or None in special.values():
+            numbers = ", ".join(f"{name} is {'missing' if number is None else number}" for name, number in special.items())
+            raise InputError(f"in {source} {numbers}; a vocabulary with [PAD] at 0, [CLS] and [SEP] is needed, as BERT's is")
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.post_processor = _frame(special["[CLS]"], special["[SEP]"])
+        self.source = source
+        self._tokenizer: Any = tokenizer
+        self.definition: str = tokenizer.to_str()
+
+    @classmethod
+    def load(cls, source: str | Path) -> WordPiece:
+        """A tokeniser from a ``tokenizer.json``, a ``vocab.txt``, a folder with either, or by its name on the Hugging Face hub.
+
+        ``distilbert/distilbert-base-uncased`` is the published sentiment model's; the hub is asked through transformers.
+
+        Raises:
+            InputError: nothing of the kind is there, or the hub does not answer.
+            MissingExtraError: tokenizers, or for a name transformers, is not installed.
+        """
+        path = Path(source)
+        if path.is_dir():
+            path = next((path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()), path / "tokenizer.json")
+            if not path.is_file():
+                raise InputError(f"{source} holds neither tokenizer.json nor vocab.txt; give a folder or file with a tokeniser")
+        if path.is_file():
+            try:
+                content = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"{path} cannot be read as text ({brief(str(error))}); give a tokenizer.json or a vocab.txt") from None
+            return cls(_of_words(content.splitlines(), str(path)) if path.suffix == ".txt" else content, str(path))
+        if path.suffix in (".json", ".txt"):
+            raise InputError(f"{path} does not exist; check the spelling and the folder")
+        return cls(_from_hub(str(source)), str(source))
+
+    @classmethod
+    def train(cls, texts: Sequence[str], vocabulary: int = 30522) -> WordPiece:
+        """A vocabulary of at most this many pieces, learned from texts; kept in the cache under their SHA-256.
+
+        Raises:
+            InputError: no texts, or fewer pieces than special ones.
+            MissingExtraError: the package tokenizers is not installed.
+        """
+        if not len(texts) or vocabulary <= len(SPECIAL):
+            raise InputError(
+                f"a vocabulary of {vocabulary} pieces from {len(texts)} texts is none; give texts and more than {len(SPECIAL)}"
+            )
+        library = _library()
+
+        def make() -> str:
+            tokenizer = _plain(library, {name: k for k, name in enumerate(SPECIAL)})
+            trainer = library.trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
+            tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+            definition: str = tokenizer.to_str()
+            return definition
+
+        key = {"kind": "wordpiece/1", "library": library.__version__, "texts": texts_digest(texts), "vocabulary": vocabulary}
+        return cls(cached_text(key, make), f"the vocabulary of {vocabulary} pieces trained on {len(texts)} texts")
+
+    @property
+    def size(self) -> int:
+        """Number of token ids."""
+        return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def sha256(self) -> str:
+        """Of the definition."""
+        return hashlib.sha256(self.definition.encode()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write a ``tokenizer.json``, atomically."""
+        with atomic_write(path) as partial:
+            partial.write_text(self.definition, encoding="utf-8")
+
+    def encode(self, texts: Sequence[str], length: int = 512, *, cache: bool = True) -> TokenIds:
+        """Ids of texts, padded to the longest and cut at ``length`` by slicing, so that a cut text ends without [SEP].
+
+        Args:
+            texts: one string per row.
+            length: most tokens of a text, [CLS] among them.
+            cache: keep the ids under the SHA-256 of texts and tokeniser (see :func:`attsvm.datasets.cache.cache_folder`).
+
+        Raises:
+            InputError: no texts, or a length below 1.
+        """
+        if not len(texts) or length < 1:
+            raise InputError(f"{len(texts)} texts of at most {length} tokens are none; give texts and a length of at least 1")
+
+        def make() -> dict[str, NDArray[Any]]:
+            coded = [np.array(found.ids[:length], dtype=np.int32) for found in self._tokenizer.encode_batch(list(texts))]
+            return {"ids": np.concatenate(coded), "lengths": np.array([len(row) for row in coded])}
+
+        key = {"kind": "token-ids/1", "tokenizer": self.sha256, "texts": texts_digest(texts), "length": length}
+        kept = cached_arrays(key, make) if cache else make()
+        mask = np.arange(kept["lengths"].max()) < kept["lengths"][:, None]
+        ids = np.zeros(mask.shape, dtype=np.int32)
+        ids[mask] = kept["ids"]
+        return TokenIds(ids, mask)
+
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a text as words and word pieces, [CLS] and [SEP] included."""
+        found: list[str] = self._tokenizer.encode(text).tokens
+        return found
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError:
+        raise MissingExtraError("WordPiece tokens", "tokenizers", "text") from None
+
+
+def _frame(cls: int, sep: int) -> Any:
+    return _library().processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+
+
+def _plain(library: Any, vocabulary: dict[str, int]) -> Any:
+    """A tokeniser that reads text as uncased BERT does."""
+    tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = library.decoders.WordPiece()
+    return tokenizer
+
+
+def _of_words(words: list[str], source: str) -> str:
+    """The definition of a ``vocab.txt``: one piece per line, its number the line's."""
+    pieces = [word.rstrip("\r") for word in words]
+    if len(set(pieces)) < len(pieces) or "[UNK]" not in pieces:
+        raise InputError(f"{source} is not a WordPiece vocabulary; give a vocab.txt with one piece per line, [UNK] among them")
+    definition: str = _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
+    return definition
+
+
+def _from_hub(name: str) -> str:
+    try:
+        transformers: Any = importlib.import_module("transformers")
+    except ImportError:
+        raise MissingExtraError("a tokeniser by its name", "transformers", "hub") from None
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # transformers, the hub client and the network raise without a common family
+        raise InputError(
+            f"tokeniser {name} is neither a file nor reachable on the hub ({brief(str(error) or type(error).__name__)}); give a "
+            "tokenizer.json or vocab.txt, or train one with WordPiece.train"
+        ) from None
+    if not tokenizer.is_fast:
+        raise InputError(f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json")
+    definition: str = tokenizer.backend_tokenizer.to_str()
+    return definition
