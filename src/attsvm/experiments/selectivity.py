@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 PARTS = ("Q", "K", "V")
-UNIT = 384**-0.5
-"""The initial bound of the published text model's maps, of width 384: 0.051. Thresholds and bins are stated for it."""
-BIN, LARGE = 0.005 / UNIT, 0.06 / UNIT
-"""Width of a bin, and what counts as a large weight, in units of the initial bound."""
+BIN, LARGE, NEAR_ZERO = 0.005 * 384**0.5, 0.06 * 384**0.5, 0.005 * 512**0.5
+"""In units of the bound of initial weights: the width of a bin, what counts as large, and what as near zero. They are 0.005 and 0.06 at
+the width 384 of the published text model, and 0.005 at the width 512 of the published vision model."""
 BINS = 400
 
 
@@ -36,19 +35,22 @@ def attention_weights(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
 def weight_sizes(weights: Sequence[FloatArray | Tensor], width: int) -> dict[str, FloatArray]:
     r"""How large the entries of Q, K and V are, in units of :math:`1/\sqrt{\mathrm{width}}`, the bound of their initial values.
 
-    At the published width of 384 a bin is 0.005 wide and a large weight exceeds 0.06; elsewhere both are scaled with the bound.
+    Of weights that are not all finite, as a diverged training leaves them, every number is NaN.
 
     Returns:
-        One row each: ``histogram`` ``(3, BINS + 1)``, counts per bin of :data:`BIN`, the last one for everything beyond; ``large`` ``(3,)``,
-        the share above :data:`LARGE`; ``first`` ``(3,)``, the share in the first bin; ``largest`` ``(3,)``; and ``entries`` ``(3,)``.
+        ``histogram`` ``(3, BINS + 1)``, counts per bin of :data:`BIN`, the last one for everything beyond; ``large`` ``(3,)``, the share
+        above :data:`LARGE`; ``near_zero`` ``(3,)``, the share below :data:`NEAR_ZERO`; ``largest`` ``(3,)``.
     """
     sizes = [np.abs(np.asarray(each, dtype=np.float64)).ravel() * width**0.5 for each in weights]
+    if not all(np.isfinite(each).all() for each in sizes):
+        nothing = np.full(len(sizes), np.nan)
+        histogram = np.full((len(sizes), BINS + 1), np.nan)
+        return {"histogram": histogram, **dict.fromkeys(("large", "near_zero", "largest"), nothing)}
     return {
         "histogram": np.array([np.bincount(np.minimum(each / BIN, BINS).astype(int), minlength=BINS + 1) for each in sizes], dtype=float),
         "large": np.array([np.mean(each > LARGE) for each in sizes]),
-        "first": np.array([np.mean(each < BIN) for each in sizes]),
+        "near_zero": np.array([np.mean(each < NEAR_ZERO) for each in sizes]),
         "largest": np.array([each.max() for each in sizes]),
-        "entries": np.array([each.size for each in sizes], dtype=float),
     }
 
 
