@@ -59,8 +59,7 @@ def difference(evidence: Evidence, data: str, first: str, second: str) -> Interv
     one, other = (rows.where(method=METHODS.index(name), depth=depth) for name in (first, second))
     seeds = np.intersect1d(one["seed"], other["seed"])
     right = [np.stack([each.where(seed=seed)[f"right_{data}"][0] for seed in seeds]) for each in (one, other)]
-    interval = paired_interval(100 * (right[0] - right[1]))
-    return interval
+    return paired_interval(100 * (right[0] - right[1]))
 
 
 def trained(evidence: Evidence, data: str, *methods: str) -> bool:

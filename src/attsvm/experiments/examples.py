@@ -84,6 +84,8 @@ def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _texts(task: Task) -> Known:
+    import torch
+
     from attsvm.datasets.reviews import imdb
     from attsvm.datasets.wordpiece import WordPiece
     from attsvm.experiments.sentences import SENTENCES
@@ -101,20 +103,16 @@ def _texts(task: Task) -> Known:
 
     def coded(content: list[str], classes: NDArray[Any]) -> Examples:
         found = tokens.encode(content, task.length)
-        return Examples(found.ids.astype(np.int64), classes, found.mask)
+        return Examples(torch.from_numpy(found.ids.astype(np.int64)), torch.from_numpy(classes), torch.from_numpy(found.mask))
 
     pieces = [tokens.pieces(sentence.text) for sentence in SENTENCES]
     places = tuple(
         found.index(sentence.word) if found.count(sentence.word) == 1 else None for found, sentence in zip(pieces, SENTENCES, strict=True)
     )
     coded_sentences = tokens.encode([sentence.text for sentence in SENTENCES], task.length)
-    return Known(
-        coded(chosen, labels[rows]),
-        *(coded([held[row].replace("<br />", " ") for row in part], held_labels[part]) for part in (validation, test)),
-        tokens.size,
-        tuple(row[shown].tolist() for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True)),
-        places,
-    )
+    held_sets = [coded([held[row].replace("<br />", " ") for row in part], held_labels[part]) for part in (validation, test)]
+    sentences = tuple(row[shown].tolist() for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True))
+    return Known(coded(chosen, labels[rows]), held_sets[0], held_sets[1], tokens.size, sentences, places)
 
 
 def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
@@ -128,6 +126,8 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _images(task: Task) -> Known:
+    import torch
+
     from attsvm.datasets import image_set
     from attsvm.training import Examples
 
@@ -135,10 +135,10 @@ def _images(task: Task) -> Known:
     rows, (validation, test) = _chosen(len(known.train), task.train, 0), _halves(task, len(known.test))
 
     def placed(images: NDArray[np.uint8], labels: NDArray[Any]) -> Examples:
-        return Examples(np.ascontiguousarray(np.moveaxis(images, -1, 1)), labels)
+        return Examples(torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1))), torch.from_numpy(labels))
 
-    held = (placed(known.test[part], known.test_labels[part]) for part in (validation, test))
-    return Known(placed(known.train[rows], known.train_labels[rows]), *held)
+    held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
+    return Known(placed(known.train[rows], known.train_labels[rows]), held[0], held[1])
 
 
 def network(task: Task, known: Known) -> nn.Module:
@@ -146,7 +146,7 @@ def network(task: Task, known: Known) -> nn.Module:
     from attsvm.models import TextClassifier, VisionTransformer
     from attsvm.training import Pixels
 
-    sizes = {"width": task.width, "depth": task.depth, "heads": task.heads, "hidden": task.hidden, "dropout": task.dropout}
+    sizes: dict[str, Any] = {name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")}
     if known.vocabulary:
         return TextClassifier(known.vocabulary, task.length, **sizes)
     images = known.train.inputs.numpy() / 255

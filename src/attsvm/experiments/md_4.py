@@ -248,9 +248,9 @@ EXPERIMENT = Experiment(
     title="Accuracy of networks trained by mirror descent",
     reference="Optimizing Attention with Mirror Descent, table of IMDb accuracies (notebook outputs seen); specification E4",
     protocol="Transformers are trained from scratch on movie reviews and on MNIST by un-normalised mirror descent with p = 1.1, 2 and 3 on "
-    "all parameters, by Adam, and by spectral descent on the matrices of the blocks with Adam on the rest. Constant learning rates, stop "
-    "at a training accuracy of 99.5%. Test accuracy is reported at the epoch that is best on validation examples, at the last epoch, and at "
-    "the epoch that is best on the test set itself, as published.",
+    "all parameters, by Adam, and by spectral descent on the matrices of the blocks with Adam on the rest. Constant learning rates, "
+    "stop at a training accuracy of 99.5%. Test accuracy is reported at the epoch that is best on validation examples, at the last epoch, "
+    "and at the epoch that is best on the test set itself, as published.",
     parameters=SMALL,
     quick=QUICK,
     cells=cells,

@@ -37,27 +37,25 @@ def _published(evidence: Evidence) -> bool:
     return bool((evidence["published"] == 1).all())
 
 
-def _claims(name: str, column: str, statement: str, expect: Any, explanation: str = "") -> Iterator[Claim]:
-    """The published claim, and the same one of the small networks."""
+def _claims(names: str, column: str, statement: str, expect: Any, explanation: str = "") -> Iterator[Claim]:
+    """The published claim, and the same one of the small networks; ``names`` are the letters of both."""
     reference = "P3, figure of weight histograms (one run of the published network of six blocks)"
     full = {"the published networks on all reviews": _published}
-    yield Claim(name, statement, "seen", _measure_ratio(column), expect, full, reference)
+    yield Claim(f"E5{names[0]}", f"Published networks: {statement}", "seen", _measure_ratio(column), expect, full, reference)
     small = {"small networks trained on reviews": lambda e: not _published(e) and bool((e["data"] == 1).all())}
-    yield Claim(
-        f"E5{chr(ord(name[2]) + 2)}", f"Small networks: {statement}", "ours", _measure_ratio(column), expect, small, "", explanation
-    )
+    yield Claim(f"E5{names[1]}", f"Small networks: {statement}", "ours", _measure_ratio(column), expect, small, "", explanation)
 
 
 CLAIMS = (
     *_claims(
-        "E5a",
+        "ac",
         "large",
         "fewer query, key and value weights are large under p = 1.1 than under gradient descent.",
         at_most(1.0, "ratio of the shares above .06 at width 384, 1.18 initial bounds at any; the published counts give .67, .95 and .75"),
         "Where large weights are rarer than the spread of the initial ones, their number depends on how far training went.",
     ),
     *_claims(
-        "E5b",
+        "bd",
         "largest",
         "the largest query, key and value weight under p = 1.1 is at least 1.5 times that under gradient descent.",
         at_least(1.5, "specification E5; the published figure gives 1.8, 2.6 and 4.0"),
@@ -76,8 +74,8 @@ EXPERIMENT = Experiment(
     id="md-5",
     title="Sparser weights with a heavier tail",
     reference="Optimizing Attention with Mirror Descent, figure of weight histograms (notebook outputs seen); specification E5",
-    protocol="Moduli of the query, key and value weights of all blocks at the end of the trainings on texts of md-4. At the published width "
-    "of 384 weights above .06 are called large; at other widths the threshold keeps its ratio to the bound of the initial weights.",
+    protocol="Moduli of the query, key and value weights of all blocks at the end of the trainings on texts of md-4. At the published "
+    "width of 384 weights above .06 are called large; at other widths the threshold keeps its ratio to the bound of the initial weights.",
     parameters=TEXTS[1],
     quick=TEXTS[0],
     cells=cells,

@@ -116,9 +116,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "attention",
             "How much attention the word of opinion gets",
-            f"Attention of [CLS] in the last block, mean over heads, scaled to run from 0 to 1 within a sentence; {count} sentences whose word "
-            "is one token. Left: the designated word, and below it in grey the mean over all tokens of its sentence, with 95% bootstrap "
-            "intervals over runs and sentences; the numbers say in how many sentences the word comes first. Right: sentence by sentence.",
+            f"Attention of [CLS] in the last block, mean over heads, scaled to run from 0 to 1 within a sentence; {count} sentences whose "
+            "word is one token. Left: the designated word, and below it in grey the mean over all tokens of its sentence, with 95% "
+            "bootstrap intervals over runs and sentences; the numbers say in how many sentences the word "
+            "comes first. Right: sentence by sentence.",
             "Mean attention at the designated word by optimiser with intervals, and a scatter of sentences for p = 1.1 against p = 2.",
         )
 
@@ -127,9 +128,9 @@ EXPERIMENT = Experiment(
     id="md-6",
     title="Attention at the word of opinion",
     reference="Optimizing Attention with Mirror Descent, tables of attention maps (notebook outputs seen); specification E6",
-    protocol="68 sentences of our own with one designated word of opinion each are given to the networks that md-4 has trained on texts. The "
-    "attention of [CLS] in the last block, the mean over heads before dropout, is scaled to run from 0 to 1 over the sentence, [CLS] and "
-    "[SEP] included; the score is its value at the designated word. Sentences whose word is not a single token are left out.",
+    protocol="68 sentences of our own with one designated word of opinion each are given to the networks that md-4 has trained on texts. "
+    "The attention of [CLS] in the last block, the mean over heads before dropout, is scaled to run from 0 to 1 over the sentence, [CLS] "
+    "and [SEP] included; the score is its value at the designated word. Sentences whose word is not a single token are left out.",
     parameters=md_5.TEXTS[1],
     quick=md_5.TEXTS[0],
     cells=md_5.cells,

@@ -72,9 +72,9 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             figure,
             "accuracy",
             "Test accuracy by optimiser",
-            "Circles and first column: the epoch that is best on validation examples. Squares and second column: the last epoch. Bars and third "
-            "column: the epoch that is best on the test set, the published protocol, which flatters. Mean ± deviation over seeds; faint marks are "
-            "single runs. Epochs are those until the stopping rule; a star marks trainings that ended without reaching it.",
+            "Circles and first column: the epoch that is best on validation examples. Squares and second column: the last epoch. Bars and "
+            "third column: the epoch that is best on the test set, the published protocol, which flatters. Mean ± deviation over seeds; "
+            "faint marks are single runs. Epochs are those until the stopping rule; a star marks trainings that ended without reaching it.",
             "Test accuracies of each optimiser in three protocols, one panel per data set, with the numbers beside them.",
         )
 
@@ -101,8 +101,8 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             figure,
             "differences",
             "Is p = 1.1 more accurate?",
-            "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with the paired 95% bootstrap interval over seeds and "
-            "test examples. An interval that contains 0 shows no difference.",
+            "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with the paired 95% bootstrap interval over "
+            "seeds and test examples. An interval that contains 0 shows no difference.",
             "Intervals of accuracy differences between p = 1.1 and the other optimisers, one panel per data set.",
         )
 

@@ -213,13 +213,15 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
 
     logits = predict(model, known.test).cpu()
     right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels
-    network = getattr(model, "network", model)
+    network: Any = getattr(model, "network", model)
     columns = {f"right_{task.data}": right.double().numpy(), **weight_sizes(attention_weights(network), task.width)}
     if known.sentences:
         model.eval()
         place = next(model.parameters()).device
         with torch.no_grad():
-            rows = [model.cls_rows(torch.tensor([ids], device=place))[0, -1].mean(dim=0).double().cpu().numpy() for ids in known.sentences]
+            rows = [
+                network.cls_rows(torch.tensor([ids], device=place))[0, -1].mean(dim=0).double().cpu().numpy() for ids in known.sentences
+            ]
         columns |= opinion_scores(rows, known.places)
     return columns
 
