@@ -5,7 +5,18 @@ from attsvm.training.evaluation import predict
 from attsvm.training.examples import Examples
 from attsvm.training.history import History
 from attsvm.training.images import Pixels
+from attsvm.training.many import train_many
 from attsvm.training.optimizers import build_optimizer, frozen_tensors
 from attsvm.training.plan import TrainingPlan
 
-__all__ = ["Examples", "History", "Pixels", "TrainingPlan", "build_optimizer", "frozen_tensors", "predict", "train_classifier"]
+__all__ = [
+    "Examples",
+    "History",
+    "Pixels",
+    "TrainingPlan",
+    "build_optimizer",
+    "frozen_tensors",
+    "predict",
+    "train_classifier",
+    "train_many",
+]
