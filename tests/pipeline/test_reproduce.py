@@ -147,6 +147,23 @@ def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
     assert first["seconds"] == second["seconds"]
 
 
+def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
+    def largest(parameters, evidence):
+        yield {"first": 10 + int(evidence["value"].max()), "count": 1, "power": 1}
+
+    find = {"mmts-99": replace(TOY, then=largest)}.__getitem__
+    monkeypatch.setattr(module, "experiment", find)
+    monkeypatch.setattr(cells_module, "experiment", find)
+    told = []
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1, progress=lambda *words: told.append(words))
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["value"].tolist() == [0, 1, 4, 9, 19]
+    assert run["trials"] == 5
+    assert told[-1] == ("mmts-99 (2)", 1, 1)
+    state.calls.clear()
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert state.calls == []
+
+
 def interrupted(first, count, power, folder=None):
     state.calls.append((folder / "half").exists())
     folder.mkdir(exist_ok=True)

@@ -18,6 +18,7 @@ Cell = Mapping[str, Any]
 """The keyword arguments of ``run`` for one piece of work: JSON values only, because they name the cached result."""
 
 Plot = Callable[[Evidence], "Iterable[Picture]"]
+Then = Callable[[Any, Evidence], "Iterable[Cell]"]
 
 SCALES = ("smoke", "small", "paper")
 """Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes, whatever they need."""
@@ -42,6 +43,7 @@ class Experiment:
         claims: what the evidence is held against.
         plot: the figures.
         notes: what a reader should know: what was recalled, where the published figure has an artefact.
+        then: from parameters and the evidence of ``cells`` to further cells, for what can only be asked when those are known.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the small one.
     """
 
@@ -56,6 +58,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     plot: Plot
     notes: str = ""
+    then: Then | None = None
     published: Any = None
 
     @property

@@ -9,25 +9,23 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
 from attsvm.experiments import md_4
-from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.trained_networks import METHODS, run, trainings
+from attsvm.experiments.accuracy_table import compared
+from attsvm.experiments.experiment import Experiment
+from attsvm.experiments.trained_networks import METHODS, run
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
-TEXTS = tuple(md_4.Parameters(scale.studies[:1], scale.seeds, tuning=False) for scale in (md_4.QUICK, md_4.SMALL, md_4.PAPER))
+TEXTS = tuple(md_4.Parameters(scale.studies[:1], scale.seeds) for scale in (md_4.QUICK, md_4.SMALL, md_4.PAPER))
 """The trainings on texts of md-4 at its three scales."""
-
-
-def cells(parameters: md_4.Parameters) -> Iterator[Cell]:
-    return trainings(parameters.studies, parameters.seeds)
 
 
 def _measure_ratio(column: str) -> Any:
     """P = 1.1 over p = 2, for Q, K and V: means over runs."""
 
     def measure(evidence: Evidence) -> Any:
-        first, second = (np.nanmean(evidence.where(method=METHODS.index(name))[column], axis=0) for name in ("l1.1", "l2"))
+        rows = compared(evidence)
+        first, second = (np.nanmean(rows.where(method=METHODS.index(name))[column], axis=0) for name in ("l1.1", "l2"))
         return first / np.maximum(second, 1e-9)
 
     return measure
@@ -66,8 +64,9 @@ CLAIMS = (
 def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.experiments.network_pictures import plot_histograms
 
-    names = [METHODS[int(method)] for method in evidence.levels("method")]
-    yield plot_histograms(evidence, [name for name in names if name != "spectral"], "texts")
+    rows = compared(evidence)
+    names = [METHODS[int(method)] for method in rows.levels("method")]
+    yield plot_histograms(rows, [name for name in names if name != "spectral"], "texts")
 
 
 EXPERIMENT = Experiment(
@@ -78,8 +77,9 @@ EXPERIMENT = Experiment(
     "width of 384 weights above .06 are called large; at other widths the threshold keeps its ratio to the bound of the initial weights.",
     parameters=TEXTS[1],
     quick=TEXTS[0],
-    cells=cells,
+    cells=md_4.cells,
     run=run,
+    then=md_4.then,
     claims=CLAIMS,
     plot=plot,
     notes="Nothing is trained that md-4 has trained. The published figure shows one run of the network of six blocks.",

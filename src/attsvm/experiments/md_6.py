@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least
-from attsvm.experiments import md_5
+from attsvm.experiments import md_4, md_5
+from attsvm.experiments.accuracy_table import compared
 from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.trained_networks import METHODS, run
 
@@ -22,7 +23,7 @@ def _measure_difference(evidence: Evidence, first: str, second: str) -> Interval
     """Score under one optimiser minus the score under another, with its interval over runs of the same seed and sentences."""
     from attsvm.experiments.intervals import paired_interval
 
-    one, other = (evidence.where(method=METHODS.index(name)) for name in (first, second))
+    one, other = (compared(evidence).where(method=METHODS.index(name)) for name in (first, second))
     seeds = np.intersect1d(one["seed"], other["seed"])
     scores = [np.stack([each.where(seed=seed)["score"][0] for seed in seeds]) for each in (one, other)]
     return paired_interval(scores[0] - scores[1])
@@ -32,7 +33,8 @@ def _measure_above_chance(evidence: Evidence) -> NDArray[np.float64]:
     """Score of the designated word minus the mean over the tokens of its sentence: lower end of its interval, for every optimiser."""
     from attsvm.experiments.intervals import paired_interval
 
-    rows = [evidence.where(method=method) for method in evidence.levels("method")]
+    table = compared(evidence)
+    rows = [table.where(method=method) for method in table.levels("method")]
     return np.array([paired_interval(row["score"] - row["mean_score"]).low for row in rows])
 
 
@@ -41,7 +43,7 @@ def _published(evidence: Evidence) -> bool:
 
 
 def _pairs(evidence: Evidence) -> bool:
-    return all(int(np.sum(evidence["method"] == METHODS.index(name))) >= 3 for name in ("l1.1", "l2"))
+    return all(int(np.sum(compared(evidence)["method"] == METHODS.index(name))) >= 3 for name in ("l1.1", "l2"))
 
 
 _REVIEWS = {"small networks trained on reviews": lambda e: not _published(e) and bool((e["data"] == 1).all())}
@@ -90,6 +92,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.experiments.network_pictures import NAMES, colours
     from attsvm.report.style import FAINT, RULE, canvas, render
 
+    evidence = compared(evidence)
     names = [METHODS[int(method)] for method in evidence.levels("method")]
     with canvas(3.1, 1, 2, width=6.6, width_ratios=(1.25, 1)) as (figure, axes):
         left, right = axes
@@ -133,8 +136,9 @@ EXPERIMENT = Experiment(
     "and [SEP] included; the score is its value at the designated word. Sentences whose word is not a single token are left out.",
     parameters=md_5.TEXTS[1],
     quick=md_5.TEXTS[0],
-    cells=md_5.cells,
+    cells=md_4.cells,
     run=run,
+    then=md_4.then,
     claims=CLAIMS,
     plot=plot,
     notes="Nothing is trained that md-4 has trained. The published comparison is one pair of runs of the network of six blocks on 44 "

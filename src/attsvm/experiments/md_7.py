@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.claims import Claim, Evidence, at_least
 from attsvm.experiments.accuracy_table import accuracies, compared, difference
 from attsvm.experiments.experiment import Experiment
-from attsvm.experiments.md_4 import TITLES, Parameters, cells
+from attsvm.experiments.md_4 import TITLES, Parameters, cells, then
 from attsvm.experiments.trained_networks import METHODS, Method, Study, Task, run
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ SMALL = Parameters(
         Study(
             Task("cifar10", 0, 500, 0, 48, 2, 3, 96, 0.0, 50, 20, patch=8, stop_accuracy=0.0, augment=True, tuning_epochs=4),
             (
-                Method("l1.1", 3e-3, grid=(1e-3, 3e-3, 1e-2)),
-                Method("adam", 2e-3, grid=(1e-3, 2e-3, 5e-3)),
+                Method("l1.1", (1e-3, 2e-3, 4e-3)),
+                Method("adam", (1e-3, 2e-3, 4e-3)),
             ),
         ),
     ),
@@ -32,11 +32,10 @@ QUICK = Parameters(
     (
         Study(
             Task("digits", 300, 100, 200, 16, 2, 2, 32, 0.0, 10, 4, patch=4, stop_accuracy=0.0),
-            (Method("l1.1", 3e-3), Method("adam", 5e-3)),
+            (Method("l1.1", (3e-3,)), Method("adam", (5e-3,))),
         ),
     ),
     seeds=2,
-    tuning=False,
 )
 PAPER = Parameters(
     (
@@ -59,11 +58,10 @@ PAPER = Parameters(
                 augment=True,
                 accelerator=True,
             ),
-            (Method("l1.1", 5e-4), Method("adam", 1e-4)),
+            (Method("l1.1", (5e-4,)), Method("adam", (1e-4,))),
         ),
     ),
     seeds=1,
-    tuning=False,
 )
 
 
@@ -158,6 +156,7 @@ EXPERIMENT = Experiment(
     quick=QUICK,
     cells=cells,
     run=run,
+    then=then,
     claims=CLAIMS,
     plot=plot,
     notes="Small: two blocks of width 48 on patches of 8 pixels, 20 epochs. Paper: six blocks of width 512 on images of 48 pixels, 200 "

@@ -28,7 +28,7 @@ _PRAISE = """
     Her voice in the last scene is *beautiful*.
     This is the *best* map of the harbour that I know.
     The music in the kitchen scene is *perfect*.
-    They gave an *amazing* concert in an empty hall.
+    They gave an *amazing* concert in a cold hall.
     He plays the old captain in a *superb* way.
     A *fantastic* view opens behind the station.
     The plot is simple and the dialogue is *good*.

@@ -21,6 +21,7 @@ from attsvm.experiments.experiment import Cell
 if TYPE_CHECKING:
     from torch import nn
 
+    from attsvm.claims import Evidence
     from attsvm.experiments.examples import Known
     from attsvm.training import History
 
@@ -86,19 +87,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Method:
-    """An optimiser with its learning rate for the sum of the losses of a batch (for Adam and the spectral steps a factor does not matter).
+    """An optimiser and the learning rates from which one is chosen, for the sum of the losses of a batch.
 
     Attributes:
         name: one of :data:`METHODS`.
-        lr: learning rate.
+        lr: learning rates; a single one is used as it is. (For Adam and for spectral steps, sum or mean does not matter.)
         rest_lr: of Adam beside spectral steps.
-        grid: the learning rates among which ``lr`` was chosen; empty where it is published.
     """
 
     name: str
-    lr: float
+    lr: tuple[float, ...]
     rest_lr: float | None = None
-    grid: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,14 +108,46 @@ class Study:
     methods: tuple[Method, ...]
 
 
-def trainings(studies: Sequence[Study], seeds: int, *, tuning: bool = False) -> Iterator[Cell]:
-    """The cells of ``run``: every method with seeds from 0 on, and where asked one training for each learning rate of its grid.
+def trainings(studies: Sequence[Study], seeds: int) -> Iterator[Cell]:
+    """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds from 0 on, and for the other methods
+    one short training for each rate.
 
     Tasks whose files are not here are left out.
 
     Raises:
         UnavailableError: no task's files are here, or an accelerator is needed and there is none.
     """
+    for study, digest in _available(studies):
+        for method in study.methods:
+            for seed in range(seeds) if len(method.lr) == 1 else (TUNING_SEED,):
+                for lr in method.lr:
+                    yield _cell(study.task, digest, method, lr, seed)
+
+
+def chosen_trainings(studies: Sequence[Study], seeds: int, evidence: Evidence) -> Iterator[Cell]:
+    """The cells of the methods with several learning rates: the rate with the highest validation accuracy at the end of its short
+    training, the first of several, with seeds from 0 on.
+    """
+    for study, digest in _available(studies):
+        for method in study.methods:
+            if len(method.lr) > 1:
+                lr = chosen_rate(evidence, study.task.data, method.name)
+                for seed in range(seeds):
+                    yield _cell(study.task, digest, method, lr, seed)
+
+
+def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
+    """The learning rate whose short training ended with the highest validation accuracy.
+
+    Raises:
+        InputError: there is no such training.
+    """
+    tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
+    ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
+    return float(tried["lr"][int(np.argmax(ends))])
+
+
+def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
     here, missing = [], []
     for study in studies:
         try:
@@ -130,18 +161,12 @@ def trainings(studies: Sequence[Study], seeds: int, *, tuning: bool = False) -> 
 
         if not torch.cuda.is_available():
             raise UnavailableError("the published networks need a GPU that torch can use, and there is none; use --scale small")
-    for study, digest in here:
-        shared = {"task": asdict(study.task), "digest": digest}
-        for seed in range(seeds):
-            for method in study.methods:
-                yield {**shared, "method": _plain(method, method.lr), "seed": seed}
-        for method in study.methods if tuning else ():
-            for lr in method.grid:
-                yield {**shared, "method": _plain(method, lr), "seed": TUNING_SEED}
+    return here
 
 
-def _plain(method: Method, lr: float) -> dict[str, Any]:
-    return {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
+def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> Cell:
+    plain = {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
+    return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
 
 
 def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None) -> dict[str, Any]:

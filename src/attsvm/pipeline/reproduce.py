@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError, UnavailableError
-from attsvm.experiments import PAPERS, experiment
+from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import compute
 from attsvm.report import gallery
@@ -84,12 +84,17 @@ def reproduce(
     try:
         runs = []
         for each, setting, cells in work:
+            results: list[Mapping[str, Any]] = []
+            seconds = 0.0
+            for name, stage in _stages(each, setting, cells, results):
 
-            def step(done: int, total: int, name: str = each.id) -> None:
-                if progress is not None:
-                    progress(name, done, total)
+                def step(done: int, total: int, name: str = name) -> None:
+                    if progress is not None:
+                        progress(name, done, total)
 
-            results, seconds = compute(each, cells, folder / "cells", jobs, step)
+                found, spent = compute(each, stage, folder / "cells", jobs, step)
+                results += found
+                seconds += spent
             evidence = Evidence.concatenate(results)
             claims = [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims]
             run = {
@@ -120,6 +125,13 @@ def reproduce(
     finally:
         lock.release()
     return runs
+
+
+def _stages(chosen: Experiment, setting: Any, cells: list[Cell], results: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Cell]]]:
+    """The name and the cells of each stage; ``results`` holds what the stages before have found."""
+    yield chosen.id, cells
+    if chosen.then is not None and (further := list(chosen.then(setting, Evidence.concatenate(results)))):
+        yield f"{chosen.id} (2)", further
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
