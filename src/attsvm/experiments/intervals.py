@@ -44,11 +44,13 @@ def paired_interval(differences: ArrayLike, confidence: float = 0.95, resamples:
     runs, items = table.shape
     if not table.size:
         raise InputError("no item has a difference in every run; there is nothing to resample")
+    # Items with equal differences are drawn as one, as often as all of them: answers that are right or wrong have few patterns.
+    patterns, counts = np.unique(table, axis=1, return_counts=True)
     rng = np.random.default_rng(seed)
     means = []
-    for part in np.array_split(np.arange(resamples), max(1, resamples * items // 4_000_000)):  # 32 MB of counts at a time
-        of_items = rng.multinomial(items, np.full(items, 1 / items), size=len(part)) / items
+    for part in np.array_split(np.arange(resamples), max(1, resamples * len(counts) // 4_000_000)):  # 32 MB of counts at a time
+        of_items = rng.multinomial(items, counts / items, size=len(part)) / items
         of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(part)) / runs
-        means.append(np.sum((of_items @ table.T) * of_runs, axis=1))
+        means.append(np.sum((of_items @ patterns.T) * of_runs, axis=1))
     low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(table.mean()), float(low), float(high))
