@@ -40,6 +40,22 @@ def test_the_optimisers_page_runs(capsys):
     assert all(group["lr"] < 1e-9 for group in groups)  # the schedule has ended for both members
 
 
+def test_the_training_page_runs(capsys):
+    """The first block as it stands; the others need data that nobody has to have, so their names and arguments are looked up."""
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    scope: dict[str, object] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "docs/training.md", "exec"), scope)
+    assert capsys.readouterr().out.startswith("10 epochs; stopped because all epochs were done")
+    assert scope["history"]["train_loss"][-1] < 0.7 * scope["history"]["train_loss"][0]  # type: ignore[index]
+    from attsvm.training import TrainingPlan
+
+    for others in re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL):
+        compile(others, "docs/training.md", "exec")
+        for line in re.findall(r"^(?:from attsvm|plan = ).*$", others, flags=re.MULTILINE):
+            exec(line, {"TrainingPlan": TrainingPlan})
+
+
 def test_the_models_page_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     for block in blocks:

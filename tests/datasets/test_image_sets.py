@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from attsvm.datasets import image_set
+from attsvm.datasets import image_set, image_sets
 from attsvm.datasets.image_sets import VARIABLE, image_digest, image_files
 from attsvm.errors import InputError
 
@@ -191,3 +191,17 @@ def test_unknown_names_and_folders(tmp_path):
         image_set("imagenet")
     with pytest.raises(InputError, match="is not a folder; set ATTSVM_DATA"):
         image_set("mnist", tmp_path / "nowhere")
+
+
+def test_an_image_set_is_known_by_its_content_and_not_by_its_files(mnist, monkeypatch):
+    packed = image_set("mnist", mnist)
+    for path in (mnist / "mnist").iterdir():
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    plain = image_set("mnist", mnist)
+    assert plain.sha256() == packed.sha256()
+    assert plain.published() is None
+    monkeypatch.setitem(image_sets.PUBLISHED, packed.sha256(), "twelve images")
+    assert plain.published() == "twelve images"
+    plain.train_labels[0] += 1
+    assert plain.published() is None

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import training_problem as problem
 from torch import nn
 
 from attsvm.errors import InputError
@@ -12,19 +13,18 @@ from attsvm.models import VisionTransformer
 from attsvm.optim import MirrorDescent
 from attsvm.training import Examples, Pixels, predict, train_classifier
 from attsvm.training.examples import shuffled
-import training_problem as problem
 
 HELD = {"test": problem.examples(64, 1)}
 
 
-class Cut(Exception):
+class CutError(Exception):
     """Ends a run as a kill does, at a step of the test's choice."""
 
 
 def cut_at(step):
     def progress(_, done, __):
         if done == step:
-            raise Cut
+            raise CutError
 
     return progress
 
@@ -110,7 +110,7 @@ def test_a_run_that_was_cut_ends_with_the_same_bits(tmp_path, optimizer, p):
     whole = problem.classifier()
     expected = train_classifier(whole, problem.examples(), HELD, problem.plan(**settings))
     for step in (13, 20):
-        with pytest.raises(Cut):
+        with pytest.raises(CutError):
             train_classifier(
                 problem.classifier(),
                 problem.examples(),
@@ -188,12 +188,13 @@ def test_frozen_tensors_are_reported():
         assert moved[name].abs().max() < 1e-12  # eight steps of 3e-3: |dual| < 0.1, so weights below 1e-10
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler about itself
 def test_compiled_steps_end_where_plain_ones_do():
     plain, compiled = problem.classifier(dropout=0.0), problem.classifier(dropout=0.0)
     train_classifier(plain, problem.examples(48), {}, problem.plan(epochs=1, p=1.5))
     torch.compiler.reset()
-    with torch._dynamo.config.patch(suppress_errors=False):
-        train_classifier(compiled, problem.examples(48), {}, problem.plan(epochs=1, p=1.5, compile=True))
+    train_classifier(compiled, problem.examples(48), {}, problem.plan(epochs=1, p=1.5, compile=True))
     # three steps; fused kernels round otherwise
     torch.testing.assert_close(problem.weights(compiled), problem.weights(plain), rtol=1e-4, atol=1e-5)
 

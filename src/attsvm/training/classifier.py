@@ -20,7 +20,7 @@ from attsvm.training.history import Curves, History
 from attsvm.training.images import cropped_and_flipped, draw_shifts
 from attsvm.training.optimizers import build_optimizer, frozen_tensors
 from attsvm.training.plan import TrainingPlan
-from attsvm.training.processes import Processes, processes
+from attsvm.training.processes import Processes, local_device, processes
 from attsvm.training.state import State
 
 Progress = Callable[[str, int, int], None]
@@ -57,8 +57,8 @@ def train_classifier(
             go. Called again with the same start, data and plan, an interrupted run goes on and a finished one is read back, weights
             included. None keeps nothing.
         progress: called after every step.
-        device: where to train; where the model is when left out.
-        checkpoint_seconds: within an epoch, save the state when this many seconds have passed since the last time.
+        device: where to train; where the model is when left out. ``cuda`` is the device of this process under torchrun.
+        checkpoint_seconds: within an epoch, save the state when this many seconds have passed since the last time; of one process alone.
         tensorboard: write TensorBoard's files too.
 
     Returns:
@@ -71,7 +71,7 @@ def train_classifier(
     for name in held:
         if not name.isidentifier() or name == "train":
             raise InputError(f"a held-out set is called {name!r}; use a word other than train, such as test or validation")
-    place = next(model.parameters()).device if device is None else torch.device(device)
+    place = local_device(next(model.parameters()).device if device is None else device)
     model.to(place)
     with processes(place) as group, matrix_products(plan.precision), torch.random.fork_rng([place] if place.type == "cuda" else []):
         group.share([tensor.detach() for tensor in (*model.parameters(), *model.buffers())])

@@ -103,7 +103,8 @@ class Curves:
                 partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         if self._board is not None:
             for name, values in columns.items():
-                self._board.add_scalar(name.replace("_", "/", 1), values[-1], count)
+                tag = "/".join(name.rsplit("_", 1)) if name.endswith(("_loss", "_accuracy")) else name
+                self._board.add_scalar(tag, values[-1], count)
             self._board.flush()
 
     def close(self) -> None:

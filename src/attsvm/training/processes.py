@@ -49,6 +49,15 @@ class Processes:
             dist.barrier()
 
 
+def local_device(device: str | torch.device) -> torch.device:
+    """The device, with the accelerator that torchrun gives to this process where none is numbered."""
+    place = torch.device(device)
+    if str(place) == "cuda":  # without a number
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
+    return place
+
+
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
     """The processes of torchrun (or of a group that the caller has set up); this one alone without them."""
