@@ -269,8 +269,9 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     plot=plot,
     notes="Small: 3000 reviews of 64 word pieces, 2000 images, two blocks of width 32, minutes on two cores. Paper: the published "
-    "network of three blocks, which needs a GPU. At the small scale each optimiser's learning rate is chosen by the run itself, on "
-    "validation examples with a seed of its own, from a grid of three; the grids of mirror descent are lr_from_sgd of a common one. The "
-    "published runs share one initialisation; here every seed draws its own. The rows for Adam and spectral descent have no published counterpart.",
+    "network of three blocks, which needs a GPU; its word pieces are learned from the training texts. At the small scale each optimiser's "
+    "learning rate is chosen by the run itself, on validation examples with a seed of its own, from a grid of three; the grids of mirror "
+    "descent are lr_from_sgd of a common one. The published runs share one initialisation; here every seed draws its own. The rows for "
+    "Adam and spectral descent have no published counterpart.",
     published=PAPER,
 )
