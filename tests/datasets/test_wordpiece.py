@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,6 +69,20 @@ def test_a_trained_vocabulary_is_kept_and_covers_its_texts(folder):
     files = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert WordPiece.train(TEXTS * 5, 60).sha256 == trained.sha256
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == files
+
+
+def test_training_gives_the_same_vocabulary_in_every_process(tmp_path):
+    """The library's trainer alone does not: its order of letters, and with it ties, come from a hash table of the process."""
+    script = (
+        "import random; from attsvm.datasets import WordPiece; letters = random.Random(0);"
+        "texts = [' '.join(''.join(letters.choices('abcdefghijkl', k=6)) for _ in range(30)) for _ in range(30)];"
+        "print(WordPiece.train(texts, 150).sha256)"
+    )
+    found = set()
+    for name in "abc":
+        environment = {**os.environ, cache.VARIABLE: str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
+        found.add(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True).stdout)
+    assert len(found) == 1
 
 
 def test_ids_are_computed_once(vocabulary, folder, monkeypatch):

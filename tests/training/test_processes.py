@@ -31,7 +31,7 @@ def finished(folder):
 @pytest.mark.parametrize("waits", [(0.17,), pytest.param((0.03, 0.11, 0.23, 0.31, 0.41), marks=pytest.mark.slow)])
 def test_sigkill_and_the_same_numbers(tmp_path, waits):
     """Killed at moments that nobody chose, then let through: the bits of a run that nobody touched."""
-    epochs = 12 + 12 * len(waits)
+    epochs = 20 + 20 * len(waits)
     model = problem.classifier()
     whole = train_classifier(model, problem.examples(), HELD, problem.plan(epochs=epochs))
     command = [sys.executable, SCRIPT, str(tmp_path), str(epochs)]

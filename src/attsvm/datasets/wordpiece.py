@@ -110,13 +110,14 @@ class WordPiece:
         library = _library()
 
         def make() -> str:
-            tokenizer = _plain(library, {name: k for k, name in enumerate(SPECIAL)})
-            trainer = library.trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
-            tokenizer.train_from_iterator(texts, trainer, length=len(texts))
-            definition: str = tokenizer.to_str()
+            # The trainer numbers the letters inside words as a hash table of its process gives them, and breaks ties between merges by
+            # those numbers. A first pass without merges finds the letters; told them in order, the second one is the same everywhere.
+            letters = sorted(set(_trained(library, texts, 1, SPECIAL)) - set(SPECIAL))
+            pieces = _trained(library, texts, vocabulary, (*SPECIAL, *letters))
+            definition: str = _plain(library, pieces).to_str()
             return definition
 
-        key = {"kind": "wordpiece/1", "library": library.__version__, "texts": texts_digest(texts), "vocabulary": vocabulary}
+        key = {"kind": "wordpiece/2", "library": library.__version__, "texts": texts_digest(texts), "vocabulary": vocabulary}
         return cls(cached_text(key, make), f"the vocabulary of {vocabulary} pieces trained on {len(texts)} texts")
 
     @property
@@ -183,6 +184,15 @@ def _plain(library: Any, vocabulary: dict[str, int]) -> Any:
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = library.decoders.WordPiece()
     return tokenizer
+
+
+def _trained(library: Any, texts: Sequence[str], size: int, given: Sequence[str]) -> dict[str, int]:
+    """Pieces and their numbers, learned from texts: the given ones first, then letters, then merges up to ``size`` pieces."""
+    tokenizer = _plain(library, {})
+    trainer = library.trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(given), show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    found: dict[str, int] = tokenizer.get_vocab()
+    return found
 
 
 def _of_words(words: list[str], source: str) -> str:
