@@ -68,7 +68,7 @@ def test_three_experiments_read_the_same_trainings() -> None:
         assert experiment.EXPERIMENT.run is md_4.EXPERIMENT.run
         own = [json.dumps(cell) for cell in experiment.EXPERIMENT.cells(experiment.EXPERIMENT.quick)]
         assert set(own) < set(all_cells)
-        assert len(own) == len(METHODS) * md_4.QUICK.seeds
+        assert len(own) == len(METHODS) * experiment.EXPERIMENT.quick.seeds
 
 
 @pytest.mark.parametrize("study", [*md_4.SMALL.studies, *md_7.SMALL.studies], ids=lambda study: study.task.data)
