@@ -19,6 +19,10 @@ class InputError(AttsvmError, ValueError):
     exit_code = 2
 
 
+class UnavailableError(InputError):
+    """What was asked for needs data or a device that is not here; other work can go on without it."""
+
+
 class InaccurateError(AttsvmError, ArithmeticError):
     """A computation ended without reaching the accuracy that was asked for."""
 

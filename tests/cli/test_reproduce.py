@@ -14,6 +14,15 @@ def test_quick_reproduction_prints_verdicts_as_json(tmp_path, capsys):
     assert {claim["verdict"] for claim in entry["claims"]} <= {"holds", "fails", "not applicable"}
 
 
+def test_a_scale_is_named_and_quick_is_short_for_the_smallest(tmp_path, capsys):
+    assert main(["reproduce", "tfsvm-4", "--scale", "smoke", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "o"), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert entry["scale"] == "smoke, 2 seeds"
+    assert "--scale smoke" in (tmp_path / "o" / "tfsvm-4" / "report.html").read_text()
+    with pytest.raises(SystemExit):
+        main(["reproduce", "tfsvm-4", "--quick", "--scale", "smoke"])
+
+
 def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
     runs = []
     for jobs in ("1", "2"):

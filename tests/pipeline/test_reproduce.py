@@ -1,14 +1,14 @@
 """Reproduction: cells are computed once, verdicts and pages are written, nothing is lost when it is cut off."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from attsvm.claims import Claim, at_most
-from attsvm.errors import InputError
+from attsvm.errors import InputError, UnavailableError
 from attsvm.experiments import Experiment, blocks
 from attsvm.files import load_arrays
 from attsvm.pipeline import cells as cells_module
@@ -108,6 +108,82 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path):
 def test_the_quick_scale(tmp_path):
     (run,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
     assert (run["scale"], run["trials"]) == ("quick", 2)
+
+
+def test_scales_of_an_experiment_that_needs_minutes_and_of_one_that_needs_an_accelerator(tmp_path):
+    assert [TOY.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [4, 2, 4, 4]
+    assert [TOY.scale(scale) for scale in (None, "smoke", "small", "paper")] == ["paper", "smoke", "paper", "paper"]
+    large = replace(TOY, published=Parameters(seeds=90))
+    assert [large.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [4, 2, 4, 90]
+    assert [large.scale(scale) for scale in (None, "smoke", "small", "paper")] == ["small", "smoke", "small", "paper"]
+    with pytest.raises(InputError, match="no scale 'huge'; choose from: smoke, small, paper"):
+        large.at(scale="huge")
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", scale="small", jobs=1)
+    assert (run["scale"], run["trials"]) == ("paper", 4)
+
+
+def lacking(_):
+    raise UnavailableError("mmts-98 needs the moon; wait for the night")
+
+
+def test_an_experiment_that_cannot_run_here_leaves_the_others_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "experiment", {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", cells=lacking)}.__getitem__)
+    told = []
+    runs = reproduce(["mmts-98", "mmts-99"], tmp_path / "out", jobs=1, skipped=lambda *words: told.append(words))
+    assert [run["id"] for run in runs] == ["mmts-99"]
+    assert told == [("mmts-98", "mmts-98 needs the moon; wait for the night")]
+    assert reproduce(["mmts-98"], tmp_path / "none", jobs=1, skipped=lambda *words: None) == []
+    with pytest.raises(UnavailableError, match="the moon"):
+        reproduce(["mmts-98"], tmp_path / "none", jobs=1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
+    find = {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", claims=())}.__getitem__
+    monkeypatch.setattr(module, "experiment", find)
+    monkeypatch.setattr(cells_module, "experiment", find)
+    first, second = reproduce(["mmts-99", "mmts-98"], tmp_path / "out", jobs=1)
+    assert state.calls == [0, 2]
+    assert first["seconds"] == second["seconds"]
+
+
+def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
+    def largest(parameters, evidence):
+        yield {"first": 10 + int(evidence["value"].max()), "count": 1, "power": 1}
+
+    find = {"mmts-99": replace(TOY, then=largest)}.__getitem__
+    monkeypatch.setattr(module, "experiment", find)
+    monkeypatch.setattr(cells_module, "experiment", find)
+    told = []
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1, progress=lambda *words: told.append(words))
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["value"].tolist() == [0, 1, 4, 9, 19]
+    assert run["trials"] == 5
+    assert told[-1] == ("mmts-99 (2)", 1, 1)
+    state.calls.clear()
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert state.calls == []
+
+
+def interrupted(first, count, power, folder=None):
+    state.calls.append((folder / "half").exists())
+    folder.mkdir(exist_ok=True)
+    (folder / "half").write_text("so far")
+    if state.broken:
+        raise RuntimeError("the power went out")
+    return {"seed": np.arange(count), "value": np.arange(count)}
+
+
+def test_a_cell_finds_its_checkpoints_again_and_leaves_none(tmp_path, monkeypatch):
+    find = {"mmts-99": replace(TOY, run=interrupted)}.__getitem__
+    monkeypatch.setattr(module, "experiment", find)
+    monkeypatch.setattr(cells_module, "experiment", find)
+    state.broken = True
+    with pytest.raises(RuntimeError):
+        reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
+    state.broken = False
+    reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
+    assert state.calls == [False, True]
+    assert not list(tmp_path.rglob("half"))
 
 
 def test_other_files_are_left_alone(tmp_path):

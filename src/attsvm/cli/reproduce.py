@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="experiments such as tfsvm-3; `attsvm list` names them")
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument("--paper", metavar="KEY", action="append", help="every experiment of one paper, such as mmts (may be repeated)")
-    parser.add_argument("--quick", action="store_true", help="a small scale of each experiment, seconds instead of minutes")
+    scale = parser.add_mutually_exclusive_group()
+    scale.add_argument("--quick", action="store_true", help="the smallest scale of each experiment, seconds (short for --scale smoke)")
+    scale.add_argument(
+        "--scale",
+        choices=("smoke", "small", "paper"),
+        help="smoke: seconds; small: minutes on two cores; paper: the published sizes, which need a GPU for trained networks "
+        "(default: paper where a CPU does, else small)",
+    )
     parser.add_argument("--seeds", type=positive_int, metavar="N", help="number of random trials instead of the experiment's own")
     parser.add_argument("--jobs", type=positive_int, metavar="J", help="processes (default: one per core)")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/reproduce"), help="folder (default runs/reproduce)")
@@ -31,8 +39,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compute, judge and print the verdicts."""
-    from attsvm.errors import InputError
+    """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here is an error in the end."""
+    from attsvm.errors import InputError, UnavailableError
     from attsvm.experiments import identifiers
     from attsvm.pipeline.reproduce import reproduce, summary
 
@@ -47,27 +55,34 @@ def run(options: argparse.Namespace) -> int:
     if not wanted:
         raise InputError("nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all")
     progress = Progress(quiet=options.json)
+    missing: list[tuple[str, str]] = []
     try:
         runs = reproduce(
             wanted,
             options.out,
             quick=options.quick,
+            scale=options.scale,
             seeds=options.seeds,
             jobs=options.jobs,
             progress=progress,
+            skipped=lambda name, why: missing.append((name, why)),
             command_line=options.command_line,
         )
     finally:
         progress.close()
+    for name, why in missing:
+        print(f"attsvm: {name} is left out: {why}", file=sys.stderr)
+    code = UnavailableError.exit_code if missing and not options.all and not options.paper else 0
     if options.json:
         print(json.dumps({"experiments": [summary(each) for each in runs]}, indent=1, ensure_ascii=False))
-        return 0
+        return code
     for each in runs:
         print(f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials, {each['seconds']:.3g} s)")
         for claim in each["claims"]:
             print(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
-    print(f"{options.out / 'index.html'}")
-    return 0
+    if runs:
+        print(f"{options.out / 'index.html'}")
+    return code
 
 
 _MARKS = {"holds": "holds         ", "fails": "FAILS         ", "not applicable": "not applicable"}

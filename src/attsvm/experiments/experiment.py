@@ -18,6 +18,10 @@ Cell = Mapping[str, Any]
 """The keyword arguments of ``run`` for one piece of work: JSON values only, because they name the cached result."""
 
 Plot = Callable[[Evidence], "Iterable[Picture]"]
+Then = Callable[[Any, Evidence], "Iterable[Cell]"]
+
+SCALES = ("smoke", "small", "paper")
+"""Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes, whatever they need."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,18 @@ class Experiment:
         title: what is shown, a few words.
         reference: paper and figure, such as ``P2, Figure 3 (number recalled)``, and the specification's name.
         protocol: what is done, as a caption would say it; a few sentences.
-        parameters: the frozen dataclass of everything that decides the result, at the paper's scale. A field ``seeds`` is the
-            number of trials.
+        parameters: the frozen dataclass of everything that decides the result, at the scale that runs when none is asked for: the
+            paper's where that takes minutes on two CPU cores. A field ``seeds`` is the number of trials.
         quick: the same for a run of seconds, small enough for continuous integration.
-        cells: from parameters to cells, each a dict of keyword arguments of ``run``.
-        run: one cell's measurements: named arrays with one row per trial.
+        cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
+            :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
+        run: one cell's measurements: named arrays with one row per trial. A parameter ``folder``, None by default, is given a folder for
+            checkpoints that lasts until the cell is finished. Experiments that share a ``run`` share its results.
         claims: what the evidence is held against.
         plot: the figures.
         notes: what a reader should know: what was recalled, where the published figure has an artefact.
+        then: from parameters and the evidence of ``cells`` to further cells, for what can only be asked when those are known.
+        published: the paper's scale where that needs an accelerator; ``parameters`` are then the small one.
     """
 
     id: str
@@ -50,19 +58,36 @@ class Experiment:
     claims: tuple[Claim, ...]
     plot: Plot
     notes: str = ""
+    then: Then | None = None
+    published: Any = None
 
     @property
     def paper(self) -> str:
         """Key of the paper, ``tfsvm`` of ``tfsvm-3``."""
         return self.id.rsplit("-", 1)[0]
 
-    def at(self, *, quick: bool = False, seeds: int | None = None) -> Any:
-        """The parameters at a scale, with another number of trials where one is asked for.
+    def scale(self, name: str | None = None) -> str:
+        """The scale that runs when ``name`` is asked for: the largest one that the experiment has up to it; its own for None.
 
         Raises:
-            InputError: the experiment has no seeds to choose.
+            InputError: there is no such scale.
         """
-        chosen = self.quick if quick else self.parameters
+        if name is None:
+            return "paper" if self.published is None else "small"
+        if name not in SCALES:
+            raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
+        return "paper" if name == "small" and self.published is None else name
+
+    def at(self, *, quick: bool = False, scale: str | None = None, seeds: int | None = None) -> Any:
+        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of trials where one is asked for.
+
+        Where the published sizes take minutes, ``small`` is ``paper``.
+
+        Raises:
+            InputError: there is no such scale, or the experiment has no seeds to choose.
+        """
+        known = {"smoke": self.quick, "small": self.parameters, "paper": self.parameters if self.published is None else self.published}
+        chosen = known[self.scale("smoke" if quick else scale)]
         if seeds is None:
             return chosen
         if not hasattr(chosen, "seeds"):

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,15 +37,18 @@ def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, 
     """The arrays of all cells, in order, and the seconds that computing them took (now or when they were first computed).
 
     Cells that lie in ``folder`` are read; the others are computed by up to ``jobs`` processes and written as they finish, so
-    that a killed run loses at most the cells in flight.
+    that a killed run loses at most the cells in flight, and of those that keep checkpoints what came after the last one.
 
     Args:
         chosen: the experiment.
         cells: what to compute.
-        folder: where cells are kept.
+        folder: where cells are kept, in a folder named after the module of the experiment's ``run``: whatever shares it shares them.
         jobs: processes; a single one computes in this process, with all threads.
         step: called with the number of finished cells and of all cells.
     """
+    module = inspect.getmodule(chosen.run)
+    assert module is not None
+    folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
     folder.mkdir(parents=True, exist_ok=True)
     code = code_fingerprint(chosen)
     paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
@@ -107,13 +111,15 @@ def _library() -> str:
 
 
 def _work(identifier: str, cell: dict[str, Any], path: Path) -> None:
-    started = time.perf_counter()
+    started, run, checkpoints = time.perf_counter(), experiment(identifier).run, path.with_suffix("")
+    own: dict[str, Any] = {"folder": checkpoints} if "folder" in inspect.signature(run).parameters else {}
     try:
-        arrays = {name: np.asarray(value) for name, value in experiment(identifier).run(**cell).items()}
+        arrays = {name: np.asarray(value) for name, value in run(**cell, **own).items()}
     except Exception as error:
         error.add_note(f"while computing {identifier}, cell {cell}")
         raise
     save_arrays({**arrays, _SECONDS: np.array(time.perf_counter() - started)}, path)
+    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _alone(work: Sequence[tuple[str, dict[str, Any], Path]]) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 
 import attsvm
 from attsvm.claims import Evidence
-from attsvm.errors import InputError
-from attsvm.experiments import PAPERS, experiment
+from attsvm.errors import InputError, UnavailableError
+from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import compute
 from attsvm.report import gallery
@@ -21,6 +21,7 @@ from attsvm.runs import environment, read_json, write_json
 
 FORMAT = "attsvm-experiment/1"
 Progress = Callable[[str, int, int], None]
+Skipped = Callable[[str, str], None]
 
 
 def reproduce(
@@ -28,9 +29,11 @@ def reproduce(
     folder: Path,
     *,
     quick: bool = False,
+    scale: str | None = None,
     seeds: int | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    skipped: Skipped | None = None,
     command_line: str | None = None,
 ) -> list[dict[str, Any]]:
     """Reproduce experiments into ``folder`` and return the content of each one's ``run.json``.
@@ -42,17 +45,31 @@ def reproduce(
     Args:
         identifiers: names such as ``tfsvm-3``.
         folder: where everything goes.
-        quick: the small scale of every experiment.
+        quick: short for ``scale="smoke"``.
+        scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
         jobs: processes; the number of cores when left out.
         progress: called with the experiment's name, cells done, cells in all.
+        skipped: called with the name of an experiment that needs data or a device that is not here, and the sentence that says so; it
+            is left out. Without it the error is raised.
         command_line: how the user asked for it, for the report.
 
     Raises:
         InputError: an unknown name, ``seeds`` for an experiment without trials, a folder that another process writes to.
+        UnavailableError: data or a device is missing.
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
-    parameters = [each.at(quick=quick, seeds=seeds) for each in chosen]
+    asked = "smoke" if quick else scale
+    work = []
+    for each, setting in [(each, each.at(scale=asked, seeds=seeds)) for each in chosen]:
+        try:
+            work.append((each, setting, list(each.cells(setting))))
+        except UnavailableError as error:
+            if skipped is None:
+                raise
+            skipped(each.id, str(error))
+    if not work:
+        return []
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
@@ -66,13 +83,18 @@ def reproduce(
         raise InputError(f"another attsvm process is writing to {folder}; wait for it or choose another folder") from None
     try:
         runs = []
-        for each, setting in zip(chosen, parameters, strict=True):
+        for each, setting, cells in work:
+            results: list[Mapping[str, Any]] = []
+            seconds = 0.0
+            for name, stage in _stages(each, setting, cells, results):
 
-            def step(done: int, total: int, name: str = each.id) -> None:
-                if progress is not None:
-                    progress(name, done, total)
+                def step(done: int, total: int, name: str = name) -> None:
+                    if progress is not None:
+                        progress(name, done, total)
 
-            results, seconds = compute(each, list(each.cells(setting)), folder / "cells" / each.id, jobs, step)
+                found, spent = compute(each, stage, folder / "cells", jobs, step)
+                results += found
+                seconds += spent
             evidence = Evidence.concatenate(results)
             claims = [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims]
             run = {
@@ -84,7 +106,7 @@ def reproduce(
                 "reference": each.reference,
                 "protocol": each.protocol,
                 "notes": each.notes,
-                "scale": _scale(quick, seeds),
+                "scale": _scale("quick" if quick else each.scale(scale), seeds),
                 "seconds": round(seconds, 3),
                 "trials": evidence.rows,
                 "parameters": asdict(setting),
@@ -105,14 +127,20 @@ def reproduce(
     return runs
 
 
+def _stages(chosen: Experiment, setting: Any, cells: list[Cell], results: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Cell]]]:
+    """The name and the cells of each stage; ``results`` holds what the stages before have found."""
+    yield chosen.id, cells
+    if chosen.then is not None and (further := list(chosen.then(setting, Evidence.concatenate(results)))):
+        yield f"{chosen.id} (2)", further
+
+
 def summary(run: dict[str, Any]) -> dict[str, Any]:
     """The entry of ``attsvm reproduce --json``."""
     return {key: run[key] for key in ("id", "paper", "title", "scale", "seconds", "claims")}
 
 
-def _scale(quick: bool, seeds: int | None) -> str:
-    scale = "quick" if quick else "paper"
-    return scale if seeds is None else f"{scale}, {seeds} seeds"
+def _scale(name: str, seeds: int | None) -> str:
+    return name if seeds is None else f"{name}, {seeds} seeds"
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
