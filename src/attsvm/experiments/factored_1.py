@@ -173,7 +173,7 @@ CLAIMS = (
         "The flow conserves K'K - Q'Q, and steps of size h miss that by O(h): drift at half the step over drift, at equal length of path.",
         "ours",
         lambda e: _of(e, HALF)["drift"] / _of(e, SMALL)["drift"],
-        at_most(0.6, "one half, derived, and less where drifts of both signs cancel"),
+        at_most(0.6, "one half, derived; one-sided because drifts of both signs cancelled on two seeds (.03 and .05)"),
     ),
     Claim(
         "C6.1g",

@@ -172,7 +172,11 @@ CLAIMS = (
         "Where all tokens are support tokens, minus the gradient points towards the max-margin weights at every W.",
         "recalled",
         lambda e: _measure_random(e)["ascent"],
-        at_least(1e-14, f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b finds"),
+        at_least(
+            1e-14,
+            f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b finds; 1e-12 was asked before and met"
+            " by 2205 of 2206",
+        ),
         {"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
         "P2, global convergence under Assumption B (number recalled)",
     ),
