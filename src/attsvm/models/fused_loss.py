@@ -13,7 +13,10 @@ from attsvm.models import kernels
 
 Instances = tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]
 """Keys, tokens, mask, labels and weights of the rows, as :attr:`attsvm.models.sequences.Sequences.arrays` holds them."""
-Scratch = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+Scratch = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
+
+_RELATIVE, _BELOW, _S, _Q, _G = range(5)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.kernels`
+_WINNER, _TOP, _BEST, _GAP, _Z, _RATIO, _MILD, _SIGN, _FACTOR, _OWN = range(10)  # of every row
 
 
 @kernel
@@ -33,197 +36,202 @@ def _loss_and_slope(u: float, code: int) -> tuple[float, float, float]:
 
 @kernel
 def _scratch(N: int, tokens: FloatArray) -> Scratch:
-    """Room for all logits, all rows, all scores and all outputs of a run."""
+    """Room for a run: all tokens of all rows, what exponentials are taken of and where they go, all rows, scores, outputs."""
     n, T, d_x = tokens.shape[1:]
-    return np.empty((5, N, T)), np.empty((10, N)), np.empty((n, T)), np.empty((N, d_x))
+    every = np.empty((5, N, T))
+    return every, every[_RELATIVE : _BELOW + 1].reshape(-1), every[_S : _Q + 1].reshape(-1), np.empty((10, N)), np.empty((1, n, T)), np.empty((N, d_x))
 
 
 @summing_kernel
-def _logits(keys: FloatArray, moved: FloatArray, mask: BoolArray, a: FloatArray) -> None:
+def _logits(r: int, keys: FloatArray, moved: FloatArray, at: int, mask: BoolArray, every: FloatArray) -> None:
     """Logits of all rows, one after the other; hidden tokens hold -inf."""
-    n, q, T = mask.shape
+    n, q, T = mask.shape[1:]
+    k, m = _own(keys.shape[0], r), _own(mask.shape[0], r)
     for i in range(n):
         for j in range(q):
             row = i * q + j
             for t in range(T):
                 total = 0.0
-                for k in range(keys.shape[2]):
-                    total += keys[i, t, k] * moved[row, k]
-                a[row, t] = total if mask[i, j, t] else -np.inf
+                for c in range(keys.shape[3]):
+                    total += keys[k, i, t, c] * moved[at, row, c]
+                every[_S, row, t] = total if mask[m, i, j, t] else -np.inf
 
 
 @summing_kernel
-def _scores(tokens: FloatArray, v: FloatArray, score: FloatArray) -> None:
-    """Values of all tokens under ``v``; equal tokens have equal bits, for a tie is a score difference of exactly zero."""
-    n, T, d = tokens.shape
+def _scores(tokens: FloatArray, x: int, readout: FloatArray, v: int, scores: FloatArray, to: int) -> None:
+    """Values of all tokens under a readout; equal tokens have equal bits, for a tie is a score difference of exactly zero."""
+    n, T, d = tokens.shape[1:]
     for i in range(n):
         for t in range(T):
             total = 0.0
-            for k in range(d):
-                total += tokens[i, t, k] * v[k]
-            score[i, t] = total
+            for c in range(d):
+                total += tokens[x, i, t, c] * readout[v, c]
+            scores[to, i, t] = total
 
 
 @kernel
 def token_scores(tokens: FloatArray, readout: FloatArray, scores: FloatArray) -> None:
     """Scores ``(k, n, T)`` of every instance under its own readout, or under the only one."""
     for r in range(scores.shape[0]):
-        _scores(tokens[_own(tokens.shape[0], r)], readout[_own(readout.shape[0], r)], scores[r])
+        _scores(tokens, _own(tokens.shape[0], r), readout, _own(readout.shape[0], r), scores, r)
 
 
 @kernel
-def _compare(a: FloatArray, score: FloatArray, q: int, e: FloatArray, shifted: FloatArray, g: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.compare` for all rows: ``e``, ``e - L``, ``g``, and in ``rows`` winner, ``L``, best score and gap.
+def _compare(scores: FloatArray, own: int, q: int, every: FloatArray, rows: FloatArray) -> None:
+    """:func:`attsvm.models.kernels.compare` for all rows, whose logits lie in the place of ``S``.
 
     The gap is the relative logit of the winner: 0, or NaN where a logit is not finite.
     """
-    N, T = a.shape
+    N, T = every.shape[1:]
     for row in range(N):
-        own = score[row // q]
-        highest, winner = a[row, 0], 0
+        i = row // q
+        highest, winner = every[_S, row, 0], 0
         for t in range(1, T):
-            higher = a[row, t] > highest
-            highest = a[row, t] if higher else highest
+            higher = every[_S, row, t] > highest
+            highest = every[_S, row, t] if higher else highest
             winner = t if higher else winner
-        best, top = own[winner], -np.inf
+        best, top = scores[own, i, winner], -np.inf
         for t in range(T):
-            relative, difference = a[row, t] - highest, best - own[t]
-            e[row, t], g[row, t] = relative, difference
+            relative, difference = every[_S, row, t] - highest, best - scores[own, i, t]
+            every[_RELATIVE, row, t], every[_G, row, t] = relative, difference
             rival = relative if difference != 0.0 else -np.inf
             top = rival if rival > top else top
         base = top if top > -np.inf else 0.0
         for t in range(T):
-            below = e[row, t] - base
-            shifted[row, t] = below if below < 0.0 else 0.0
-        rows[0, row], rows[1, row], rows[2, row], rows[3, row] = winner, top, best, e[row, winner]
+            below = every[_RELATIVE, row, t] - base
+            every[_BELOW, row, t] = below if below < 0.0 else 0.0
+        rows[_WINNER, row], rows[_TOP, row], rows[_BEST, row], rows[_GAP, row] = winner, top, best, every[_RELATIVE, row, winner]
 
 
 @summing_kernel
-def _weigh(S: FloatArray, Q: FloatArray, g: FloatArray, Z: FloatArray, ratio: FloatArray) -> None:
+def _weigh(every: FloatArray, rows: FloatArray) -> None:
     """:func:`attsvm.models.kernels.weigh` for all rows."""
-    for row in range(S.shape[0]):
+    for row in range(every.shape[1]):
         mass, total = 0.0, 0.0
-        for t in range(S.shape[1]):
-            product = Q[row, t] * g[row, t]
-            Q[row, t] = product
+        for t in range(every.shape[2]):
+            product = every[_Q, row, t] * every[_G, row, t]
+            every[_Q, row, t] = product
             total += product
-            mass += S[row, t]
-        Z[row], ratio[row] = mass, total / mass
+            mass += every[_S, row, t]
+        rows[_Z, row], rows[_RATIO, row] = mass, total / mass
 
 
 @summing_kernel
-def _coefficients(S: FloatArray, Q: FloatArray, winners: FloatArray, ratio: FloatArray, factor: FloatArray) -> None:
+def _coefficients(every: FloatArray, rows: FloatArray) -> None:
     """:func:`attsvm.models.kernels.coefficients` for all rows, in the place of ``Q``: the winner's takes what rounding left of their sum."""
-    for row in range(S.shape[0]):
-        total = 0.0
-        for t in range(S.shape[1]):
-            value = factor[row] * (S[row, t] * ratio[row] - Q[row, t])
-            Q[row, t] = value
+    for row in range(every.shape[1]):
+        total, factor, ratio = 0.0, rows[_FACTOR, row], rows[_RATIO, row]
+        for t in range(every.shape[2]):
+            value = factor * (every[_S, row, t] * ratio - every[_Q, row, t])
+            every[_Q, row, t] = value
             total += value
-        Q[row, int(winners[row])] -= total
+        every[_Q, row, int(rows[_WINNER, row])] -= total
 
 
 @summing_kernel
-def _pull(b: FloatArray, factors: FloatArray, keys: FloatArray, q: int, pulled: FloatArray) -> None:
+def _pull(r: int, every: FloatArray, rows: FloatArray, keys: FloatArray, q: int, pulled: FloatArray, to: int) -> None:
     """``pulled = sum_t b_t key_t`` for every row; one whose coefficients had the factor 0 pulls nothing."""
-    n, T, d = keys.shape
+    n, T, d = keys.shape[1:]
+    x = _own(keys.shape[0], r)
     for i in range(n):
         for j in range(q):
             row = i * q + j
-            for k in range(d):
-                pulled[row, k] = 0.0
-            if factors[row] == 0.0:
+            for c in range(d):
+                pulled[to, row, c] = 0.0
+            if rows[_FACTOR, row] == 0.0:
                 continue
             for four in range(T // 4):
                 t = 4 * four
-                w0, w1, w2, w3 = b[row, t], b[row, t + 1], b[row, t + 2], b[row, t + 3]
-                for k in range(d):
-                    pulled[row, k] += (w0 * keys[i, t, k] + w1 * keys[i, t + 1, k]) + (w2 * keys[i, t + 2, k] + w3 * keys[i, t + 3, k])
+                w0, w1, w2, w3 = every[_Q, row, t], every[_Q, row, t + 1], every[_Q, row, t + 2], every[_Q, row, t + 3]
+                for c in range(d):
+                    pulled[to, row, c] += (w0 * keys[x, i, t, c] + w1 * keys[x, i, t + 1, c]) + (
+                        w2 * keys[x, i, t + 2, c] + w3 * keys[x, i, t + 3, c]
+                    )
             for t in range(T - T % 4, T):
-                w0 = b[row, t]
-                for k in range(d):
-                    pulled[row, k] += w0 * keys[i, t, k]
+                w0 = every[_Q, row, t]
+                for c in range(d):
+                    pulled[to, row, c] += w0 * keys[x, i, t, c]
 
 
 @kernel
-def _loss_run(
-    moved: FloatArray, keys: FloatArray, tokens: FloatArray, mask: BoolArray, labels: FloatArray, weights: FloatArray,
-    score: FloatArray, has_intercept: bool, b: float, code: int, rescale: bool, pulled: FloatArray, column: FloatArray,
-    scratch: Scratch,
-) -> tuple[float, float, float, float]:  # fmt: skip
-    """Loss of one run, logarithms of the largest slope (within a factor of two), of the weights' factor and of the head's.
-
-    Writes both gradients. Every stage goes through all rows, so that its loop is long enough for vector instructions.
-    """
-    q = mask.shape[1]
-    N, d_x = labels.shape[0], tokens.shape[2]
-    every, rows, _, outputs = scratch
-    e, shifted, g, S, Q = every[0], every[1], every[2], every[3], every[4]
-    wins, tops, best, gaps, Z, ratio, mild, signs, factors, own_logs = (
-        rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7], rows[8], rows[9],
-    )  # fmt: skip
-    _logits(keys, moved, mask, S)
-    _compare(S, score, q, e, shifted, g, rows)
-    kernels.exp_into(e.reshape(e.size), S.reshape(e.size), 0, e.size)
-    kernels.exp_into(shifted.reshape(e.size), Q.reshape(e.size), 0, e.size)
-    _weigh(S, Q, g, Z, ratio)
+def _slopes(
+    r: int, labels: FloatArray, weights: FloatArray, b: float, code: int, rescale: bool, rows: FloatArray
+) -> tuple[float, float, float]:  # fmt: skip
+    """The loss, logarithms of the largest slope and of the weights' factor; writes the factors of all coefficients."""
+    N, y, w = labels.shape[1], _own(labels.shape[0], r), _own(weights.shape[0], r)
     total, steepest, largest = 0.0, -np.inf, -np.inf
     for row in range(N):
-        share = weights[row] if weights.shape[0] > 0 else 1.0 / N
-        mild[row], signs[row] = -np.inf, 0.0
+        share = weights[w, row] if weights.shape[0] > 0 else 1.0 / N
+        rows[_MILD, row], rows[_SIGN, row] = -np.inf, 0.0
         if share == 0.0:
             continue
-        u = labels[row] * (best[row] + b - math.exp(tops[row]) * ratio[row]) + gaps[row]
-        value, mild[row], slope = _loss_and_slope(u, code)
+        top, label = rows[_TOP, row], labels[y, row]
+        u = label * (rows[_BEST, row] + b - math.exp(top) * rows[_RATIO, row]) + rows[_GAP, row]
+        value, mild, slope = _loss_and_slope(u, code)
         total += share * value
-        steepest = max(steepest, mild[row])
-        largest = max(largest, mild[row] + tops[row])
-        signs[row] = -share * slope * labels[row]
+        steepest = max(steepest, mild)
+        largest = max(largest, mild + top)
+        rows[_MILD, row], rows[_SIGN, row] = mild, -share * slope * label
     base = largest if rescale and largest > -np.inf else 0.0
     for row in range(N):
-        factors[row] = signs[row] * math.exp(mild[row] + tops[row] - base) / Z[row]
-    _coefficients(S, Q, wins, ratio, factors)
-    _pull(Q, factors, keys, q, pulled)
-    if column.shape[0] == 0:
-        return total, steepest, largest, steepest
-    largest_own = -np.inf
+        rows[_FACTOR, row] = rows[_SIGN, row] * math.exp(rows[_MILD, row] + rows[_TOP, row] - base) / rows[_Z, row]
+    return total, steepest, largest
+
+
+@kernel
+def _head(
+    r: int, tokens: FloatArray, q: int, has_intercept: bool, rescale: bool, every: FloatArray, rows: FloatArray, outputs: FloatArray,
+    column: FloatArray,
+) -> float:  # fmt: skip
+    """Writes the gradient of the head; returns the logarithm of its factor."""
+    N, d_x = outputs.shape
+    x, largest = tokens[_own(tokens.shape[0], r)], -np.inf
     for row in range(N):
-        own_logs[row] = -np.inf
-        if signs[row] != 0.0:
-            near = 0.0 if has_intercept else kernels.nearest(e[row], tokens[row // q], int(wins[row]))
-            own_logs[row] = mild[row] + near
-            largest_own = max(largest_own, own_logs[row])
-            kernels.probabilities(e[row], near, Z[row], S[row])
-            kernels.combine(S[row], tokens[row // q], outputs[row])
-    base = largest_own if rescale and largest_own > -np.inf else 0.0
-    column[:] = 0.0
+        rows[_OWN, row] = -np.inf
+        if rows[_SIGN, row] != 0.0:
+            e, S = every[_RELATIVE, row], every[_S, row]
+            near = 0.0 if has_intercept else kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
+            rows[_OWN, row] = rows[_MILD, row] + near
+            largest = max(largest, rows[_OWN, row])
+            kernels.probabilities(e, near, rows[_Z, row], S)
+            kernels.combine(S, x[row // q], outputs[row])
+    base = largest if rescale and largest > -np.inf else 0.0
+    for c in range(column.shape[1]):
+        column[r, c] = 0.0
     for row in range(N):
-        if own_logs[row] > -np.inf:
-            size = signs[row] * math.exp(own_logs[row] - base)
-            kernels.add_one(column[:d_x], size, outputs[row])
+        if rows[_OWN, row] > -np.inf:
+            size = rows[_SIGN, row] * math.exp(rows[_OWN, row] - base)
+            for c in range(d_x):
+                column[r, c] += size * outputs[row, c]
             if has_intercept:
-                column[d_x] += size
-    return total, steepest, largest, largest_own
+                column[r, d_x] += size
+    return largest
 
 
 @kernel
 def _run(
-    r: int, moved: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray, has_intercept: bool, codes: IntArray,
-    rescale: bool, pulled: FloatArray, column: FloatArray, found: FloatArray, scratch: Scratch,
+    r: int, moved: FloatArray, at: int, keys: FloatArray, tokens: FloatArray, mask: BoolArray, labels: FloatArray, weights: FloatArray,
+    readout: FloatArray, scores: FloatArray, has_intercept: bool, codes: IntArray, rescale: bool, pulled: FloatArray, to: int,
+    column: FloatArray, found: FloatArray,
+    every: FloatArray, powers: FloatArray, raised: FloatArray, rows: FloatArray, fresh: FloatArray, outputs: FloatArray,
 ) -> None:  # fmt: skip
-    keys, tokens, mask, labels, weights = instances
-    mine, x = readout[_own(readout.shape[0], r)], tokens[_own(tokens.shape[0], r)]
-    score = scratch[2]
+    """One run. Every stage goes through all rows, and takes whole arrays and an index: a view would cost as much as its arithmetic."""
+    q, v = mask.shape[2], _own(readout.shape[0], r)
+    _logits(r, keys, moved, at, mask, every)
     if scores.shape[0] > 0:
-        score = scores[_own(scores.shape[0], r)]
+        _compare(scores, _own(scores.shape[0], r), q, every, rows)
     else:
-        _scores(x, mine, score)
-    found[0, r], loss, weights_too, found[3, r] = _loss_run(
-        moved, keys[_own(keys.shape[0], r)], x, mask[_own(mask.shape[0], r)], labels[_own(labels.shape[0], r)],
-        weights[_own(weights.shape[0], r) : _own(weights.shape[0], r) + 1].reshape(-1), score, has_intercept,
-        mine[x.shape[2]] if has_intercept else 0.0, codes[_own(codes.shape[0], r)], rescale, pulled, column, scratch,
-    )  # fmt: skip
-    found[1, r], found[2, r] = loss, weights_too - loss
+        _scores(tokens, _own(tokens.shape[0], r), readout, v, fresh, 0)
+        _compare(fresh, 0, q, every, rows)
+    kernels.exp_into(powers, raised, 0, powers.size)
+    _weigh(every, rows)
+    b = readout[v, tokens.shape[3]] if has_intercept else 0.0
+    found[0, r], steepest, largest = _slopes(r, labels, weights, b, codes[_own(codes.shape[0], r)], rescale, rows)
+    found[1, r], found[2, r], found[3, r] = steepest, largest - steepest, steepest
+    _coefficients(every, rows)
+    _pull(r, every, rows, keys, q, pulled, to)
+    if column.shape[1] > 0:
+        found[3, r] = _head(r, tokens, q, has_intercept, rescale, every, rows, outputs, column)
 
 
 @kernel
@@ -237,9 +245,13 @@ def loss(
     ``rescale`` nothing is taken out and they say what would have been. ``scores`` are those of :func:`token_scores`; empty, they are
     computed on the way.
     """
-    scratch = _scratch(moved.shape[1], instances[1])
+    keys, tokens, mask, labels, weights = instances
+    every, powers, raised, rows, fresh, outputs = _scratch(moved.shape[1], tokens)
     for r in range(moved.shape[0]):
-        _run(r, moved[r], instances, readout, scores, has_intercept, codes, rescale, pulled[r], column[r], found, scratch)
+        _run(
+            r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
+            every, powers, raised, rows, fresh, outputs,
+        )  # fmt: skip
 
 
 @parallel_kernel
@@ -248,53 +260,47 @@ def loss_shared(
     has_intercept: bool, codes: IntArray, rescale: bool, pulled: FloatArray, column: FloatArray, found: FloatArray,
 ) -> None:  # fmt: skip
     """:func:`loss` on all cores."""
-    for r in numba.prange(moved.shape[0]):
-        run = int(np.int64(r))  # prange counts in unsigned integers
-        scratch = _scratch(moved.shape[1], instances[1])
-        _run(run, moved[run], instances, readout, scores, has_intercept, codes, rescale, pulled[run], column[run], found, scratch)
+    keys, tokens, mask, labels, weights = instances
+    for run in numba.prange(moved.shape[0]):
+        r = int(np.int64(run))  # prange counts in unsigned integers
+        every, powers, raised, rows, fresh, outputs = _scratch(moved.shape[1], tokens)
+        _run(
+            r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
+            every, powers, raised, rows, fresh, outputs,
+        )  # fmt: skip
 
 
 @summing_kernel
-def _move(M: FloatArray, queries: FloatArray, moved: FloatArray) -> None:
+def _move(r: int, M: FloatArray, queries: FloatArray, moved: FloatArray, to: int) -> None:
     """``moved = queries M^T``."""
-    for row in range(queries.shape[0]):
-        for k in range(M.shape[0]):
+    z = _own(queries.shape[0], r)
+    for row in range(queries.shape[1]):
+        for k in range(M.shape[1]):
             total = 0.0
-            for j in range(M.shape[1]):
-                total += M[k, j] * queries[row, j]
-            moved[row, k] = total
+            for j in range(M.shape[2]):
+                total += M[r, k, j] * queries[z, row, j]
+            moved[to, row, k] = total
 
 
 @summing_kernel
-def _outer(pulled: FloatArray, queries: FloatArray, G: FloatArray) -> None:
+def _outer(r: int, pulled: FloatArray, at: int, queries: FloatArray, G: FloatArray) -> None:
     """``G = pulled^T queries``, four queries at a time."""
-    N, d_k, d_z = queries.shape[0], G.shape[0], G.shape[1]
+    z, N = _own(queries.shape[0], r), queries.shape[1]
+    d_k, d_z = G.shape[1:]
     for k in range(d_k):
         for j in range(d_z):
-            G[k, j] = 0.0
+            G[r, k, j] = 0.0
     for four in range(N // 4):
-        row = 4 * four
+        i = 4 * four
         for k in range(d_k):
-            w0, w1, w2, w3 = pulled[row, k], pulled[row + 1, k], pulled[row + 2, k], pulled[row + 3, k]
+            w0, w1, w2, w3 = pulled[at, i, k], pulled[at, i + 1, k], pulled[at, i + 2, k], pulled[at, i + 3, k]
             for j in range(d_z):
-                G[k, j] += (w0 * queries[row, j] + w1 * queries[row + 1, j]) + (w2 * queries[row + 2, j] + w3 * queries[row + 3, j])
-    for row in range(N - N % 4, N):
+                G[r, k, j] += (w0 * queries[z, i, j] + w1 * queries[z, i + 1, j]) + (w2 * queries[z, i + 2, j] + w3 * queries[z, i + 3, j])
+    for i in range(N - N % 4, N):
         for k in range(d_k):
-            w0 = pulled[row, k]
+            w0 = pulled[at, i, k]
             for j in range(d_z):
-                G[k, j] += w0 * queries[row, j]
-
-
-@kernel
-def _matrix_run(
-    r: int, M: FloatArray, queries: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray,
-    has_intercept: bool, codes: IntArray, rescale: bool, G: FloatArray, column: FloatArray, found: FloatArray, rows: FloatArray,
-    scratch: Scratch,
-) -> None:  # fmt: skip
-    z, moved, pulled = queries[_own(queries.shape[0], r)], rows[0], rows[1]
-    _move(M, z, moved)
-    _run(r, moved, instances, readout, scores, has_intercept, codes, rescale, pulled, column, found, scratch)
-    _outer(pulled, z, G)
+                G[r, k, j] += w0 * queries[z, i, j]
 
 
 @kernel
@@ -303,10 +309,16 @@ def matrix_loss(
     has_intercept: bool, codes: IntArray, rescale: bool, G: FloatArray, column: FloatArray, found: FloatArray,
 ) -> None:  # fmt: skip
     """:func:`loss` of the matrix that moves the queries: reads ``M`` in the place of ``moved`` and writes its gradient ``G``."""
-    N = queries.shape[1]
-    rows, scratch = np.empty((2, N, M.shape[1])), _scratch(N, instances[1])
+    keys, tokens, mask, labels, weights = instances
+    every, powers, raised, rows, fresh, outputs = _scratch(queries.shape[1], tokens)
+    pair = np.empty((2, queries.shape[1], M.shape[1]))  # moved and pulled
     for r in range(M.shape[0]):
-        _matrix_run(r, M[r], queries, instances, readout, scores, has_intercept, codes, rescale, G[r], column[r], found, rows, scratch)
+        _move(r, M, queries, pair, 0)
+        _run(
+            r, pair, 0, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pair, 1, column, found,
+            every, powers, raised, rows, fresh, outputs,
+        )  # fmt: skip
+        _outer(r, pair, 1, queries, G)
 
 
 @parallel_kernel
@@ -315,7 +327,14 @@ def matrix_loss_shared(
     has_intercept: bool, codes: IntArray, rescale: bool, G: FloatArray, column: FloatArray, found: FloatArray,
 ) -> None:  # fmt: skip
     """:func:`matrix_loss` on all cores."""
-    for r in numba.prange(M.shape[0]):
-        run, N = int(np.int64(r)), queries.shape[1]
-        rows, scratch = np.empty((2, N, M.shape[1])), _scratch(N, instances[1])
-        _matrix_run(run, M[run], queries, instances, readout, scores, has_intercept, codes, rescale, G[run], column[run], found, rows, scratch)
+    keys, tokens, mask, labels, weights = instances
+    for run in numba.prange(M.shape[0]):
+        r = int(np.int64(run))  # prange counts in unsigned integers
+        every, powers, raised, rows, fresh, outputs = _scratch(queries.shape[1], tokens)
+        pair = np.empty((2, queries.shape[1], M.shape[1]))
+        _move(r, M, queries, pair, 0)
+        _run(
+            r, pair, 0, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pair, 1, column, found,
+            every, powers, raised, rows, fresh, outputs,
+        )  # fmt: skip
+        _outer(r, pair, 1, queries, G)

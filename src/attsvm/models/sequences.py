@@ -52,12 +52,13 @@ class Sequences:
         Args:
             readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no part.
         """
-        known: tuple[FloatArray, FloatArray] | None = self.__dict__.get("_scored")
-        if known is None or not np.array_equal(known[0], readout):  # values, for memory may be written without torch's knowledge
+        known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
+        asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
+        if known is None or known[0] != asked:
             from attsvm.models.fused_loss import token_scores
 
             tokens = self.arrays[1]
-            known = readout.copy(), np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))
+            known = asked, np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))
             token_scores(tokens, readout, known[1])
             self.__dict__["_scored"] = known  # where cached_property keeps its values too
         return known[1]
