@@ -2,210 +2,22 @@
 
 from __future__ import annotations
 
-import math
-
 import numba
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import kernel, parallel_kernel, summing_kernel
-from attsvm.models import kernels
+from attsvm.models import kernels, loss_stages
 
 Instances = tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]
 """Keys, tokens, mask, labels and weights of the rows, as :attr:`attsvm.models.sequences.Sequences.arrays` holds them."""
-Scratch = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
-
-_RELATIVE, _BELOW, _S, _Q, _G = range(5)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.kernels`
-_WINNER, _TOP, _BEST, _GAP, _Z, _RATIO, _MILD, _SIGN, _FACTOR, _OWN = range(10)  # of every row
-
-
-@kernel
-def _own(count: int, run: int) -> int:
-    """Which of ``count`` entries belongs to a run: its own, or the only one."""
-    return run if count > 1 else 0
-
-
-@kernel
-def _loss_and_slope(u: float, code: int) -> tuple[float, float, float]:
-    """The loss, and its slope as in :func:`attsvm.models.kernels.log_slope_parts`; one exponential serves both."""
-    if code == 0:
-        small = math.exp(-abs(u))
-        return max(-u, 0.0) + math.log1p(small), -max(u, 0.0), 1.0 / (1.0 + small)
-    return kernels.loss_value(u, code), kernels.log_slope_top(u, code), 1.0
-
-
-@kernel
-def _scratch(N: int, tokens: FloatArray) -> Scratch:
-    """Room for a run: all tokens of all rows, what exponentials are taken of and where they go, all rows, scores, outputs."""
-    n, T, d_x = tokens.shape[1:]
-    every = np.empty((5, N, T))
-    return every, every[_RELATIVE : _BELOW + 1].reshape(-1), every[_S : _Q + 1].reshape(-1), np.empty((10, N)), np.empty((1, n, T)), np.empty((N, d_x))
-
-
-@summing_kernel
-def _logits(r: int, keys: FloatArray, moved: FloatArray, at: int, mask: BoolArray, every: FloatArray) -> None:
-    """Logits of all rows, one after the other; hidden tokens hold -inf."""
-    n, q, T = mask.shape[1:]
-    k, m = _own(keys.shape[0], r), _own(mask.shape[0], r)
-    for i in range(n):
-        for j in range(q):
-            row = i * q + j
-            for t in range(T):
-                total = 0.0
-                for c in range(keys.shape[3]):
-                    total += keys[k, i, t, c] * moved[at, row, c]
-                every[_S, row, t] = total if mask[m, i, j, t] else -np.inf
-
-
-@summing_kernel
-def _scores(tokens: FloatArray, x: int, readout: FloatArray, v: int, scores: FloatArray, to: int) -> None:
-    """Values of all tokens under a readout; equal tokens have equal bits, for a tie is a score difference of exactly zero."""
-    n, T, d = tokens.shape[1:]
-    for i in range(n):
-        for t in range(T):
-            total = 0.0
-            for c in range(d):
-                total += tokens[x, i, t, c] * readout[v, c]
-            scores[to, i, t] = total
 
 
 @kernel
 def token_scores(tokens: FloatArray, readout: FloatArray, scores: FloatArray) -> None:
     """Scores ``(k, n, T)`` of every instance under its own readout, or under the only one."""
     for r in range(scores.shape[0]):
-        _scores(tokens, _own(tokens.shape[0], r), readout, _own(readout.shape[0], r), scores, r)
-
-
-@kernel
-def _compare(scores: FloatArray, own: int, q: int, every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.compare` for all rows, whose logits lie in the place of ``S``.
-
-    The gap is the relative logit of the winner: 0, or NaN where a logit is not finite.
-    """
-    N, T = every.shape[1:]
-    for row in range(N):
-        i = row // q
-        highest, winner = every[_S, row, 0], 0
-        for t in range(1, T):
-            higher = every[_S, row, t] > highest
-            highest = every[_S, row, t] if higher else highest
-            winner = t if higher else winner
-        best, top = scores[own, i, winner], -np.inf
-        for t in range(T):
-            relative, difference = every[_S, row, t] - highest, best - scores[own, i, t]
-            every[_RELATIVE, row, t], every[_G, row, t] = relative, difference
-            rival = relative if difference != 0.0 else -np.inf
-            top = rival if rival > top else top
-        base = top if top > -np.inf else 0.0
-        for t in range(T):
-            below = every[_RELATIVE, row, t] - base
-            every[_BELOW, row, t] = below if below < 0.0 else 0.0
-        rows[_WINNER, row], rows[_TOP, row], rows[_BEST, row], rows[_GAP, row] = winner, top, best, every[_RELATIVE, row, winner]
-
-
-@summing_kernel
-def _weigh(every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.weigh` for all rows."""
-    for row in range(every.shape[1]):
-        mass, total = 0.0, 0.0
-        for t in range(every.shape[2]):
-            product = every[_Q, row, t] * every[_G, row, t]
-            every[_Q, row, t] = product
-            total += product
-            mass += every[_S, row, t]
-        rows[_Z, row], rows[_RATIO, row] = mass, total / mass
-
-
-@summing_kernel
-def _coefficients(every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.coefficients` for all rows, in the place of ``Q``: the winner's takes what rounding left of their sum."""
-    for row in range(every.shape[1]):
-        total, factor, ratio = 0.0, rows[_FACTOR, row], rows[_RATIO, row]
-        for t in range(every.shape[2]):
-            value = factor * (every[_S, row, t] * ratio - every[_Q, row, t])
-            every[_Q, row, t] = value
-            total += value
-        every[_Q, row, int(rows[_WINNER, row])] -= total
-
-
-@summing_kernel
-def _pull(r: int, every: FloatArray, rows: FloatArray, keys: FloatArray, q: int, pulled: FloatArray, to: int) -> None:
-    """``pulled = sum_t b_t key_t`` for every row; one whose coefficients had the factor 0 pulls nothing."""
-    n, T, d = keys.shape[1:]
-    x = _own(keys.shape[0], r)
-    for i in range(n):
-        for j in range(q):
-            row = i * q + j
-            for c in range(d):
-                pulled[to, row, c] = 0.0
-            if rows[_FACTOR, row] == 0.0:
-                continue
-            for four in range(T // 4):
-                t = 4 * four
-                w0, w1, w2, w3 = every[_Q, row, t], every[_Q, row, t + 1], every[_Q, row, t + 2], every[_Q, row, t + 3]
-                for c in range(d):
-                    pulled[to, row, c] += (w0 * keys[x, i, t, c] + w1 * keys[x, i, t + 1, c]) + (
-                        w2 * keys[x, i, t + 2, c] + w3 * keys[x, i, t + 3, c]
-                    )
-            for t in range(T - T % 4, T):
-                w0 = every[_Q, row, t]
-                for c in range(d):
-                    pulled[to, row, c] += w0 * keys[x, i, t, c]
-
-
-@kernel
-def _slopes(
-    r: int, labels: FloatArray, weights: FloatArray, b: float, code: int, rescale: bool, rows: FloatArray
-) -> tuple[float, float, float]:  # fmt: skip
-    """The loss, logarithms of the largest slope and of the weights' factor; writes the factors of all coefficients."""
-    N, y, w = labels.shape[1], _own(labels.shape[0], r), _own(weights.shape[0], r)
-    total, steepest, largest = 0.0, -np.inf, -np.inf
-    for row in range(N):
-        share = weights[w, row] if weights.shape[0] > 0 else 1.0 / N
-        rows[_MILD, row], rows[_SIGN, row] = -np.inf, 0.0
-        if share == 0.0:
-            continue
-        top, label = rows[_TOP, row], labels[y, row]
-        u = label * (rows[_BEST, row] + b - math.exp(top) * rows[_RATIO, row]) + rows[_GAP, row]
-        value, mild, slope = _loss_and_slope(u, code)
-        total += share * value
-        steepest = max(steepest, mild)
-        largest = max(largest, mild + top)
-        rows[_MILD, row], rows[_SIGN, row] = mild, -share * slope * label
-    base = largest if rescale and largest > -np.inf else 0.0
-    for row in range(N):
-        rows[_FACTOR, row] = rows[_SIGN, row] * math.exp(rows[_MILD, row] + rows[_TOP, row] - base) / rows[_Z, row]
-    return total, steepest, largest
-
-
-@kernel
-def _head(
-    r: int, tokens: FloatArray, q: int, has_intercept: bool, rescale: bool, every: FloatArray, rows: FloatArray, outputs: FloatArray,
-    column: FloatArray,
-) -> float:  # fmt: skip
-    """Writes the gradient of the head; returns the logarithm of its factor."""
-    N, d_x = outputs.shape
-    x, largest = tokens[_own(tokens.shape[0], r)], -np.inf
-    for row in range(N):
-        rows[_OWN, row] = -np.inf
-        if rows[_SIGN, row] != 0.0:
-            e, S = every[_RELATIVE, row], every[_S, row]
-            near = 0.0 if has_intercept else kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
-            rows[_OWN, row] = rows[_MILD, row] + near
-            largest = max(largest, rows[_OWN, row])
-            kernels.probabilities(e, near, rows[_Z, row], S)
-            kernels.combine(S, x[row // q], outputs[row])
-    base = largest if rescale and largest > -np.inf else 0.0
-    for c in range(column.shape[1]):
-        column[r, c] = 0.0
-    for row in range(N):
-        if rows[_OWN, row] > -np.inf:
-            size = rows[_SIGN, row] * math.exp(rows[_OWN, row] - base)
-            for c in range(d_x):
-                column[r, c] += size * outputs[row, c]
-            if has_intercept:
-                column[r, d_x] += size
-    return largest
+        loss_stages.scores(tokens, loss_stages.own(tokens.shape[0], r), readout, loss_stages.own(readout.shape[0], r), scores, r)
 
 
 @kernel
@@ -215,23 +27,23 @@ def _run(
     column: FloatArray, found: FloatArray,
     every: FloatArray, powers: FloatArray, raised: FloatArray, rows: FloatArray, fresh: FloatArray, outputs: FloatArray,
 ) -> None:  # fmt: skip
-    """One run. Every stage goes through all rows, and takes whole arrays and an index: a view would cost as much as its arithmetic."""
-    q, v = mask.shape[2], _own(readout.shape[0], r)
-    _logits(r, keys, moved, at, mask, every)
+    """One run: the stages of :mod:`attsvm.models.loss_stages`, one after the other."""
+    q, v = mask.shape[2], loss_stages.own(readout.shape[0], r)
+    loss_stages.logits(r, keys, moved, at, mask, every)
     if scores.shape[0] > 0:
-        _compare(scores, _own(scores.shape[0], r), q, every, rows)
+        loss_stages.compare(scores, loss_stages.own(scores.shape[0], r), q, every, rows)
     else:
-        _scores(tokens, _own(tokens.shape[0], r), readout, v, fresh, 0)
-        _compare(fresh, 0, q, every, rows)
+        loss_stages.scores(tokens, loss_stages.own(tokens.shape[0], r), readout, v, fresh, 0)
+        loss_stages.compare(fresh, 0, q, every, rows)
     kernels.exp_into(powers, raised, 0, powers.size)
-    _weigh(every, rows)
+    loss_stages.weigh(every, rows)
     b = readout[v, tokens.shape[3]] if has_intercept else 0.0
-    found[0, r], steepest, largest = _slopes(r, labels, weights, b, codes[_own(codes.shape[0], r)], rescale, rows)
+    found[0, r], steepest, largest = loss_stages.slopes(r, labels, weights, b, codes[loss_stages.own(codes.shape[0], r)], rescale, rows)
     found[1, r], found[2, r], found[3, r] = steepest, largest - steepest, steepest
-    _coefficients(every, rows)
-    _pull(r, every, rows, keys, q, pulled, to)
+    loss_stages.coefficients(every, rows)
+    loss_stages.pull(r, every, rows, keys, q, pulled, to)
     if column.shape[1] > 0:
-        found[3, r] = _head(r, tokens, q, has_intercept, rescale, every, rows, outputs, column)
+        found[3, r] = loss_stages.head(r, tokens, q, has_intercept, rescale, every, rows, outputs, column)
 
 
 @kernel
@@ -246,7 +58,7 @@ def loss(
     computed on the way.
     """
     keys, tokens, mask, labels, weights = instances
-    every, powers, raised, rows, fresh, outputs = _scratch(moved.shape[1], tokens)
+    every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
     for r in range(moved.shape[0]):
         _run(
             r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
@@ -263,7 +75,7 @@ def loss_shared(
     keys, tokens, mask, labels, weights = instances
     for run in numba.prange(moved.shape[0]):
         r = int(np.int64(run))  # prange counts in unsigned integers
-        every, powers, raised, rows, fresh, outputs = _scratch(moved.shape[1], tokens)
+        every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
         _run(
             r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
             every, powers, raised, rows, fresh, outputs,
@@ -273,7 +85,7 @@ def loss_shared(
 @summing_kernel
 def _move(r: int, M: FloatArray, queries: FloatArray, moved: FloatArray, to: int) -> None:
     """``moved = queries M^T``."""
-    z = _own(queries.shape[0], r)
+    z = loss_stages.own(queries.shape[0], r)
     for row in range(queries.shape[1]):
         for k in range(M.shape[1]):
             total = 0.0
@@ -285,7 +97,7 @@ def _move(r: int, M: FloatArray, queries: FloatArray, moved: FloatArray, to: int
 @summing_kernel
 def _outer(r: int, pulled: FloatArray, at: int, queries: FloatArray, G: FloatArray) -> None:
     """``G = pulled^T queries``, four queries at a time."""
-    z, N = _own(queries.shape[0], r), queries.shape[1]
+    z, N = loss_stages.own(queries.shape[0], r), queries.shape[1]
     d_k, d_z = G.shape[1:]
     for k in range(d_k):
         for j in range(d_z):
@@ -310,7 +122,7 @@ def matrix_loss(
 ) -> None:  # fmt: skip
     """:func:`loss` of the matrix that moves the queries: reads ``M`` in the place of ``moved`` and writes its gradient ``G``."""
     keys, tokens, mask, labels, weights = instances
-    every, powers, raised, rows, fresh, outputs = _scratch(queries.shape[1], tokens)
+    every, powers, raised, rows, fresh, outputs = loss_stages.scratch(queries.shape[1], tokens)
     pair = np.empty((2, queries.shape[1], M.shape[1]))  # moved and pulled
     for r in range(M.shape[0]):
         _move(r, M, queries, pair, 0)
@@ -330,7 +142,7 @@ def matrix_loss_shared(
     keys, tokens, mask, labels, weights = instances
     for run in numba.prange(M.shape[0]):
         r = int(np.int64(run))  # prange counts in unsigned integers
-        every, powers, raised, rows, fresh, outputs = _scratch(queries.shape[1], tokens)
+        every, powers, raised, rows, fresh, outputs = loss_stages.scratch(queries.shape[1], tokens)
         pair = np.empty((2, queries.shape[1], M.shape[1]))
         _move(r, M, queries, pair, 0)
         _run(

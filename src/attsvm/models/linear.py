@@ -129,9 +129,7 @@ def _compiled(
     columns = readout.numpy().reshape(-1, length)
     scores = _NO_SCORES if joint else sequences.scores(columns)
     with threads_when(shared):
-        passes[shared](
-            *moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found
-        )
+        passes[shared](*moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found)
     losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
     gradient = torch.from_numpy(pulled if front else pulled[0])
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim

@@ -195,9 +195,7 @@ class SteepestDescent(DescentOptimizer):
             self._move(group, lr, *(list(column) for column in zip(*part, strict=True)))
         return None
 
-    def _move(
-        self, group: dict[str, Any], lr: float | Tensor, parameters: TensorList, gradients: TensorList, buffers: StateList
-    ) -> None:
+    def _move(self, group: dict[str, Any], lr: float | Tensor, parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
         placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
         gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
         vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
