@@ -25,6 +25,7 @@ from attsvm.optim.sharded import sharded_directions
 torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
 
 
+_FROBENIUS = Frobenius()  # asked for at every step
 _LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
@@ -200,7 +201,7 @@ class SteepestDescent(DescentOptimizer):
         gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
         vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
         steps: Tensor | None = None
-        if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != Frobenius():
+        if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
                 vectors, steps = sharded_directions(group, vectors, placed, self._directions)
             else:
@@ -244,7 +245,7 @@ class SteepestDescent(DescentOptimizer):
             raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
         if polar not in ("exact", "newton-schulz", "polar-express"):
             raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
-        if group["normalize"] or norm != Frobenius():
+        if group["normalize"] or norm != _FROBENIUS:
             refuse_flat(group["params"], f"the direction of {norm!r}")
         for parameter in group["params"]:
             if parameter.ndim < 2 and takes_singular_values(norm):
@@ -285,7 +286,7 @@ def _takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
 
 def _unfused(group: dict[str, Any]) -> str | None:
     """The setting that the compiled step does not know, or None."""
-    if group["norm"] != Frobenius():
+    if group["norm"] != _FROBENIUS:
         return f"norm={group['norm']!r}"
     if not group["normalize"]:
         return "normalize=False"
