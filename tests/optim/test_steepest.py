@@ -331,7 +331,8 @@ def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
         ({"blocks": 0}, "blocks is 0"),
         ({"blocks_axis": 0}, "blocks_axis is 0"),
         ({"differentiable": True}, "differentiable is True"),
-        ({"fused": True}, "fused is True"),
+        ({"fused": True, "normalize": False}, "fused is True with normalize=False"),
+        ({"fused": True, "foreach": True}, "foreach and fused are both True"),
     ],
 )
 def test_refusals_name_the_value(settings: dict[str, Any], sentence: str) -> None:

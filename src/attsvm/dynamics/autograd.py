@@ -60,6 +60,7 @@ class AutogradEngine:
         ]
         self._parameters = list(model.parameters())
         self._trained = [parameter for group in groups for parameter in group["params"]]
+        self._on_cpu = like.device.type == "cpu"
         self._ones = like.new_ones(() if model.runs is None else (model.runs,))
         self._stopped = torch.full((model.runs or 1,), -1, device=like.device)
 
@@ -109,11 +110,11 @@ class AutogradEngine:
 
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
-        runs = len(self._stopped)
-        gradients = [parameter.grad.reshape(runs, -1) for parameter in self._trained if parameter.grad is not None]
+        runs, first = len(self._stopped), self._trained[0].grad
         # One entry of each run most often tells, and looking at it costs nothing where the host need not wait for it.
-        if gradients and gradients[0].device.type == "cpu" and gradients[0][:, 0].numpy().all():
+        if first is not None and self._on_cpu and first.numpy().reshape(runs, -1)[:, 0].all():
             return
+        gradients = [parameter.grad.reshape(runs, -1) for parameter in self._trained if parameter.grad is not None]
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
         for gradient in gradients:
             moving |= gradient.count_nonzero(dim=1) > 0

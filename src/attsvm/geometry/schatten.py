@@ -14,6 +14,9 @@ from attsvm.geometry.norm import Norm, conjugate_exponent, exponent_text, floati
 Array = Any
 
 
+_NAMES = {1.0: "nuc", 2.0: "fro", float("inf"): "spec"}
+
+
 class Schatten(Norm):
     r"""The Schatten norm :math:`\|W\|_{S_p}=(\sum_i\sigma_i(W)^p)^{1/p}`, largest singular value for :math:`p=\infty`; dual: :math:`S_q`.
 
@@ -38,7 +41,7 @@ class Schatten(Norm):
     @property
     def name(self) -> str:
         """``schatten:P``, and ``nuc``, ``fro`` and ``spec`` for ``P`` = 1, 2 and infinity."""
-        return {1.0: "nuc", 2.0: "fro", float("inf"): "spec"}.get(self.p, f"schatten:{exponent_text(self.p)}")
+        return _NAMES.get(self.p) or f"schatten:{exponent_text(self.p)}"
 
     @property
     def dual(self) -> Norm:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attsvm.data import FloatArray, IntArray
 
 _SMALL = 20_000  # products of one run
+_NO_SCORES = np.empty((0, 0, 0))
 
 
 def linear_loss(
@@ -125,10 +126,10 @@ def _compiled(
     pulled, column = np.empty(moving[0].shape), np.empty((runs, length if joint else 0))
     found = np.empty((4, runs))
     shared = worth_sharing(runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1])
+    columns = readout.numpy().reshape(-1, length)
+    scores = _NO_SCORES if joint else sequences.scores(columns)
     with threads_when(shared):
-        passes[shared](
-            *moving, sequences.arrays, readout.numpy().reshape(-1, length), has_intercept, codes, scale is not None, pulled, column, found
-        )
+        passes[shared](*moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found)
     losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
     gradient = torch.from_numpy(pulled if front else pulled[0])
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim

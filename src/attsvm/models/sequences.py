@@ -46,6 +46,23 @@ class Sequences:
             self.mask.reshape(-1, n, q, T).numpy(), self.labels.reshape(-1, n * q).numpy(), weights.numpy(),
         )  # fmt: skip
 
+    def scores(self, readout: FloatArray) -> FloatArray:
+        r"""``(k, n, T)``: values :math:`v^\top x_{it}` of all tokens; kept while the readout stays the same, as a fixed head does.
+
+        Args:
+            readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no part.
+        """
+        known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
+        asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
+        if known is None or known[0] != asked:
+            from attsvm.models.fused_loss import token_scores
+
+            tokens = self.arrays[1]
+            known = asked, np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))
+            token_scores(tokens, readout, known[1])
+            self.__dict__["_scored"] = known  # where cached_property keeps its values too
+        return known[1]
+
 
 @dataclass(frozen=True)
 class Reading:

@@ -82,6 +82,8 @@ def portions(rows: list[tuple[Tensor, Tensor, Tensor | None]]) -> list[list[tupl
 
 def together(batches: list[Tensor], function: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """``function`` of every ``(k, m, n)``, called once for all of equal shape, dtype and device."""
+    if len(batches) == 1:
+        return [function(batches[0])]
     results: list[Tensor | None] = [None] * len(batches)
     kinds: dict[tuple[int, int, torch.dtype, torch.device], list[int]] = {}
     for index, batch in enumerate(batches):

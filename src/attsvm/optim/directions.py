@@ -12,6 +12,7 @@ from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
 from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
 
 INFINITY = float("inf")
+_FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # compared with at every step
 
 
 def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5, capturable: bool = False) -> Tensor:
@@ -30,9 +31,9 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
     Returns:
         ``(k, m, n)``. An approximate polar factor has the spectral norm that :func:`attsvm.optim.polar.landing_range` states.
     """
-    if norm == Spectral():
+    if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps, capturable)
-    if isinstance(norm, Lp) or norm == Frobenius():
+    if isinstance(norm, Lp) or norm == _FROBENIUS:
         return _entrywise(G, norm.p, capturable)
     if isinstance(norm, Schatten):
         U, sigma, Vh, finite = decomposed(G)
@@ -52,7 +53,7 @@ def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
 
 def takes_singular_values(norm: Norm) -> bool:
     """Whether the direction needs the matrix as a matrix, and not only its entries."""
-    return isinstance(norm, Schatten) and norm != Frobenius()
+    return isinstance(norm, Schatten) and norm != _FROBENIUS
 
 
 def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:

@@ -55,7 +55,8 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5, capturable:
     if G.numel() == 0:
         return torch.zeros_like(G)
     m, n = G.shape[-2:]
-    wide = G.reshape(-1, m, n)
+    alone = method != "exact" and G.numel() == m * n  # the products of a single matrix are faster than those of a batch of one
+    wide = G.reshape((m, n) if alone else (-1, m, n))
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
@@ -145,7 +146,7 @@ def _unit(X: Tensor, dtype: torch.dtype, capturable: bool) -> Tensor:
     """``X / ||X||_F`` per matrix in ``dtype``; zero stays zero. Squares of any size are safe once brought near one, at many small steps."""
     if X.device.type == "cpu" and not capturable and not torch.compiler.is_compiling():
         cast = X.to(dtype)
-        norm = torch.linalg.vector_norm(cast, dim=(-2, -1), keepdim=True)
+        norm = torch.linalg.vector_norm(cast, dim=None if X.ndim == 2 else (-2, -1), keepdim=X.ndim != 2)
         if squares_are_safe(norm):
             return cast.div_(norm) if cast is not X else cast.div(norm)
     near = _near_one(X, dtype)
@@ -158,15 +159,17 @@ def squares_are_safe(norm: Tensor) -> bool:
     if norm.numel() == 0:
         return False
     info = torch.finfo(norm.dtype)
-    bounds = torch.aminmax(norm)
-    smallest, largest = float(bounds.min), float(bounds.max)
+    if norm.numel() == 1:
+        smallest = largest = norm.item()
+    else:
+        smallest, largest = (bound.item() for bound in torch.aminmax(norm))
     return bool(smallest > info.tiny**0.5 / info.eps and largest < info.max**0.5)
 
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...], gram: Tensor | None = None) -> Tensor:
-    """Apply odd polynomials to the singular values of ``X``, ``(k, m, n)`` with ``m <= n``; ``gram`` is ``X X^T`` where it is known."""
-    if len(X) == 1 and gram is None:  # the products of a single matrix are faster than those of a batch of one
-        return _compose_one(X[0], quintics)[None]
+    """Apply odd polynomials to the singular values of ``X``, ``([k,] m, n)`` with ``m <= n``; ``gram`` is ``X X^T`` where it is known."""
+    if gram is None and (X.ndim == 2 or len(X) == 1):
+        return _compose_one(X, quintics) if X.ndim == 2 else _compose_one(X[0], quintics)[None]
     for a, b, c in quintics:
         gram = torch.bmm(X, X.mT) if gram is None else gram
         inner = torch.baddbmm(gram, gram, gram, beta=b, alpha=c) if c else b * gram

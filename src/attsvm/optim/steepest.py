@@ -15,6 +15,7 @@ from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
 from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, portions, together
 from attsvm.optim.directions import aligned_length, steepest_direction, takes_singular_values
+from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.polar import Polar
 from attsvm.optim.polyak import polyak_step
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
@@ -22,6 +23,10 @@ from attsvm.optim.sharded import sharded_directions
 
 # a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default, read it
 torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
+
+
+_FROBENIUS = Frobenius()  # asked for at every step
+_LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
 class SteepestDescent(DescentOptimizer):
@@ -79,7 +84,8 @@ class SteepestDescent(DescentOptimizer):
         blocks_axis: -2 for blocks of rows, -1 for blocks of columns.
         maximize: ascend instead.
         foreach: update all parameters in one call and gather equal shapes into one batch; False goes one by one. None is True.
-        fused: there is no fused kernel: None or False.
+        fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of contiguous float32 or float64
+            parameters on the CPU, on one core. By default it is taken where it applies and the list is short.
         capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are,
             and the exact polar factor and other singular value decompositions are refused.
         differentiable: not supported: steepest directions have no derivative where they matter.
@@ -174,6 +180,11 @@ class SteepestDescent(DescentOptimizer):
         return {"momentum_buffer": torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)}
 
     def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
+        lr = scalar(group, "lr")
+        if not isinstance(lr, Tensor) and _takes_kernel(group, parameters):
+            from attsvm.optim.normalized import normalized_step  # and with it numba
+
+            return normalized_step(parameters, _averaged(group, gradients, states[0]), 1 - lr * group["weight_decay"], lr)
         rows = [row for row in zip(parameters, gradients, states[0], strict=True) if row[0].numel()]
         if group["step_size"] == "polyak":  # one step for all
             parts = [rows]
@@ -182,15 +193,15 @@ class SteepestDescent(DescentOptimizer):
         else:
             parts = portions(rows)
         for part in parts:
-            self._move(group, *(list(column) for column in zip(*part, strict=True)))
+            self._move(group, lr, *(list(column) for column in zip(*part, strict=True)))
+        return None
 
-    def _move(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
-        lr = scalar(group, "lr")
+    def _move(self, group: dict[str, Any], lr: float | Tensor, parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
         placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
         gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
         vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
         steps: Tensor | None = None
-        if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != Frobenius():
+        if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
                 vectors, steps = sharded_directions(group, vectors, placed, self._directions)
             else:
@@ -234,7 +245,7 @@ class SteepestDescent(DescentOptimizer):
             raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
         if polar not in ("exact", "newton-schulz", "polar-express"):
             raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
-        if group["normalize"] or norm != Frobenius():
+        if group["normalize"] or norm != _FROBENIUS:
             refuse_flat(group["params"], f"the direction of {norm!r}")
         for parameter in group["params"]:
             if parameter.ndim < 2 and takes_singular_values(norm):
@@ -255,13 +266,47 @@ class SteepestDescent(DescentOptimizer):
                     "two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group"
                 )
         if group["fused"]:
-            raise InputError("fused is True, but SteepestDescent has no fused kernel; leave fused=None and use foreach")
+            _check_fused(group)
         decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
         if group["capturable"] and decomposes:
             raise InputError(
                 f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on the host; "
                 "use Spectral() with polar='polar-express'"
             )
+
+
+def _takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
+    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work for all cores."""
+    if torch.compiler.is_compiling() or _unfused(group) is not None:
+        return False
+    if group["fused"] is None and (group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG):
+        return False
+    return group["fused"] is not False and all(fused_obstacle(parameter) is None for parameter in parameters)
+
+
+def _unfused(group: dict[str, Any]) -> str | None:
+    """The setting that the compiled step does not know, or None."""
+    if group["norm"] != _FROBENIUS:
+        return f"norm={group['norm']!r}"
+    if not group["normalize"]:
+        return "normalize=False"
+    if group["step_size"] != "fixed":
+        return f"step_size={group['step_size']!r}"
+    if group["blocks"] is not None:
+        return f"blocks={group['blocks']!r}"
+    return "capturable=True" if group["capturable"] else None
+
+
+def _check_fused(group: dict[str, Any]) -> None:
+    if group["foreach"]:
+        raise InputError("foreach and fused are both True; choose one")
+    setting = _unfused(group)
+    if setting is not None:
+        raise InputError(f"fused is True with {setting}; the compiled kernel takes normalised steps in the Frobenius norm: leave fused out")
+    for parameter in group["params"]:
+        obstacle = fused_obstacle(parameter)
+        if obstacle is not None:
+            raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
