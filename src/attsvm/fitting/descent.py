@@ -66,8 +66,8 @@ def descent_kind(norm: Norm) -> Kind:
 def step_length(norm: Norm, data: AttentionData) -> float:
     r"""The default length of a step in ``norm``: 16, and where long steps change the limit what moves every logit by a fraction of one.
 
-    A step of length :math:`\eta` moves a logit by at most :math:`\eta\,\|x\,z^\top\|_*`. Too long a step keeps training away from the best
-    margin for good, too short a one takes long to get there; the fractions are those that came closest on the digits in 20 000 steps.
+    A step of length :math:`\eta` moves a logit by at most :math:`\eta\,\|x\,z^\top\|_*`. Too long a step ends farther from the best margin,
+    too short a one takes long to get there; the fractions are those that came closest on the digits in 20 000 steps.
     """
     if descent_kind(norm) != "steepest":
         return LENGTH

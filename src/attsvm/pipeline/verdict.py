@@ -165,7 +165,7 @@ def _direction_sentence(margin: dict[str, Any], direction: dict[str, Any], holds
             f"The directional Bregman divergence, zero only in the direction of the solution, is {distance:.2g}, {trend}; "
             f"the cosine between trained and max-margin weights is {cosine:.6f}."
         )
-    said = f"The trained margin falls short of the best by {_percent(distance)}, {trend}"
+    said = f"The trained margin falls short of the best by {_percent(distance)}, and this shortfall is {trend}"
     if margin["unique"]:
         return f"{said}; the solution was found to be the only one, and the cosine between it and the trained weights is {cosine:.6f}."
     others = (

@@ -53,8 +53,13 @@ def margins(run: Run) -> Picture | None:
         panels[1].set_xlabel("smallest margin of a sequence" + (", best margin = 1" if run.margin else ""))
         figure.supylabel("training sequences", color=FAINT, fontsize=9.5)
         hard = run.at("results.margin.hard") is not False
+        elsewhere = (
+            "no direction has it farther"
+            if run.at("results.direction.measure") == "margin"
+            else "at any other direction the smallest lies below"
+        )
         caption = (
-            "The best direction pushes the smallest margin as far right as it can go; at any other direction the smallest lies below."
+            f"The best direction pushes the smallest margin as far right as it can go; {elsewhere}."
             if run.margin and hard
             else f"Margins at weights of {run.norm_title} one."
         )
