@@ -144,7 +144,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 descent.
         """
         data = self._labelled(X, y)
-        given = self.norm if isinstance(self.norm, Norm) else parse_norm(self.norm)
+        given = self.norm if isinstance(self.norm, Norm) else parse_norm(str(self.norm))
         self.norm_ = parse_norm(given.name)  # one class for one norm
         descent_kind(self.norm_)
         self._check_parameters(data)

@@ -67,7 +67,7 @@ def step_length(norm: Norm, data: AttentionData) -> float:
     r"""The default length of a step in ``norm``: 16, and where long steps change the limit what moves every logit by a fraction of one.
 
     A step of length :math:`\eta` moves a logit by at most :math:`\eta\,\|x\,z^\top\|_*`. Too long a step ends farther from the best margin,
-    too short a one takes long to get there; the fractions are those that came closest on the digits in 20 000 steps.
+    too short a one takes long to get there; of those tried, the fractions came closest on the digits in 20 000 steps.
     """
     if descent_kind(norm) != "steepest":
         return LENGTH
@@ -94,7 +94,7 @@ def selection_descent(norm: Norm, data: AttentionData, start: Weights, lr: float
 
     ``lr`` is a length in ``norm``, whatever the parameters: after N = ``steps`` steps the weights have grown to at most :math:`N\,lr`.
     Steps in the dual of a mirror map have the length :math:`(N\,lr)^{p-1}/N`, because :math:`\|\nabla\psi(W)\|_q=\|W\|^{p-1}`; steps of
-    a pair have :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|\le\|K\|_F^2+\|Q\|_F^2`.
+    a pair have :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|_*\le\|K\|_F^2+\|Q\|_F^2`.
     """
     kind = descent_kind(norm)
     if kind == "factored":
