@@ -11,6 +11,7 @@ from sklearn.utils import estimator_checks
 
 from attsvm import AttentionData
 from attsvm.errors import InputError
+from attsvm.geometry import Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC
 
 FAST = {"joint_steps": 60, "steps": 2000, "records": 20}
@@ -69,7 +70,7 @@ def test_fitted_attributes_describe_the_data_given(fitted):
 def test_the_margin_is_certified_and_the_direction_approaches_it(fitted):
     model, bags, _ = fitted
     assert model.status_ == "optimal"
-    assert model.solution_.gap <= model.tol
+    assert model.solution_.gap <= model.solution_.tol == 1e-9
     W = model.solution_.W
     smallest = np.inf
     for i in model.train_indices_:
@@ -163,6 +164,8 @@ def _bags(change):
         (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, r"bags\[11\] has no tokens"),
         (*_bags(lambda b, y: (b, y)), {"lr": -1.0}, r"lr is -1\.0; it must be a finite number above 0"),
         (*_bags(lambda b, y: (b, y)), {"steps": 0}, "steps is 0; it must be a whole number"),
+        (*_bags(lambda b, y: (b, y)), {"norm": "euclid"}, "unknown norm 'euclid'"),
+        (*_bags(lambda b, y: (b, y)), {"norm": "lp:1.001"}, r"fit trains for lp:1\.001 by mirror descent"),
         (*_bags(lambda b, y: (b, y)), {"query": "magic"}, "query is 'magic'"),
         (*_bags(lambda b, y: (b, y)), {"prediction": "both"}, "prediction is 'both'"),
         (*_bags(lambda b, y: (b, y)), {"validation_size": 1.0}, r"validation_size is 1\.0; it must lie between 0 and 1"),
@@ -171,6 +174,24 @@ def _bags(change):
 def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
     with pytest.raises(InputError, match=sentence):
         AttentionSVC(**{**FAST, **parameters}).fit(bags, labels)
+
+
+@pytest.mark.parametrize("norm", ["nuc", "spec", "lp:1.75", Schatten(3)])
+def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
+    bags, labels = make_bags(n=24)
+    few = {"joint_steps": 30, "steps": 150, "records": 8, "norm": norm}
+    model, other = AttentionSVC(**few).fit(bags, labels), AttentionSVC(**few).fit([1024.0 * bag for bag in bags], labels)
+    assert model.norm_ == model.solution_.geometry == (norm if isinstance(norm, Schatten) else parse_norm(norm))
+    np.testing.assert_allclose(other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0)
+    assert other.margin_ == pytest.approx(1024.0 * model.margin_, rel=1e-6)
+
+
+def test_names_of_one_norm_are_one_norm(tmp_path):
+    bags, labels = make_bags(n=12)
+    few = {"joint_steps": 20, "steps": 30, "records": 4}
+    models = [AttentionSVC(**few, norm=norm, checkpoint=tmp_path).fit(bags, labels) for norm in ("fro", "lp:2", Schatten(2))]
+    assert len({model.selection_weights_.W.tobytes() for model in models}) == 1
+    assert len({type(model.norm_) for model in models}) == 1
 
 
 def test_merging_duplicates_masks_the_copies():

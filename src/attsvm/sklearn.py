@@ -17,10 +17,12 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
 from attsvm.fitting import attend
+from attsvm.fitting.descent import descent_kind, joint_descent, selection_descent, step_length
 from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
 from attsvm.fitting.preparation import check_selectable, root_mean_square, selection_steps
 from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, run_stage
+from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import bag_queries
 from attsvm.runs import Stages, fingerprint
@@ -37,24 +39,27 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     1. *pooling*: with :math:`W=0` attention is the mean of the tokens, so the head starts as mean-pooling logistic regression;
     2. *joint training* of :math:`W` and head by normalised gradient descent, the step chosen by validation loss;
        :meth:`predict` uses these weights;
-    3. *selection*: the head stays (scaled to unit norm, which changes no selection), :math:`W` goes on. Its softmax
-       probabilities go to 0 and 1: each sequence selects one token;
-    4. *margin*: the max-margin programme of these tokens is solved, with a certificate, and the direction of :math:`W` is compared to it.
+    3. *selection*: the head stays (scaled to unit norm, which changes no selection), :math:`W` goes on, by the descent that belongs to
+       ``norm`` (:mod:`attsvm.fitting.descent`). Its softmax probabilities go to 0 and 1: each sequence selects one token;
+    4. *margin*: the max-margin programme of these tokens is solved in that norm, with a certificate, and :math:`W` is compared to it.
 
     Tokens and queries are divided by their root-mean-square norms inside, so step lengths do not depend on units; all fitted
     weights are in the units of the data.
 
     Args:
+        norm: the geometry of selection and margin, a :class:`~attsvm.geometry.Norm` or its name on the command line (``lp:1.75``).
         query: how to make the query of a bag: ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean token ``m``, ``constant`` is ``[1]``,
             ``first`` is the first token. Not used for :class:`~attsvm.AttentionData`, which has its own.
         joint_steps: steps of joint training.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
         steps: steps of the selection stage; ``None`` for 2000 to 20000, fewer the larger the data.
-        lr: length of a step of the selection stage.
+        lr: length of a step of the selection stage, in the norm: after N steps the weights (for normalised tokens and queries) have
+            grown to at most N times that. ``None`` for :func:`attsvm.fitting.descent.step_length`.
         validation_size: share of the sequences kept aside to choose the step of joint training.
-        slack: penalty C of the soft margin, used only when the hard margin is infeasible.
-        tol: relative duality gap asked of the max-margin solution.
+        slack: penalty C of the soft margin, used only when the hard margin is infeasible. Norms of singular values have no soft margin
+            here, and are then ``infeasible``.
+        tol: relative duality gap asked of the max-margin solution; ``None`` for the default of :func:`~attsvm.max_margin`.
         solve_seconds: time after which the solver hands over the best certified weights it has, as ``inaccurate`` (the one place where
             a result may depend on the clock).
         records: records of each training stage, log-spaced.
@@ -68,6 +73,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the two labels, negative first.
+        norm_: the :class:`~attsvm.geometry.Norm` of selection and margin.
+        lr_: length of a step of the selection stage.
         n_features_in_: features of a token.
         weights_: :class:`~attsvm.fitting.stage.Weights` after joint training.
         selection_weights_: the same after selection.
@@ -86,15 +93,16 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
+        norm: str | Norm = "fro",
         query: Literal["mean", "constant", "first"] = "mean",
         joint_steps: int = 300,
         joint_lr: float = 0.1,
         head_lr: float = 0.1,
         steps: int | None = None,
-        lr: float = 16.0,
+        lr: float | None = None,
         validation_size: float = 0.15,
         slack: float = 1.0,
-        tol: float = 1e-9,
+        tol: float | None = None,
         solve_seconds: float = 600.0,
         records: int = 60,
         merge_duplicates: bool = False,
@@ -104,6 +112,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint_seconds: float = 5.0,
         progress: Progress | None = None,
     ) -> None:
+        self.norm = norm
         self.query = query
         self.joint_steps = joint_steps
         self.joint_lr = joint_lr
@@ -131,9 +140,13 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: ``(n,)`` labels of two classes.
 
         Raises:
-            InputError: unusable tokens or labels, one class only, one token in every sequence, repeated tokens.
+            InputError: unusable tokens or labels, one class only, one token in every sequence, repeated tokens, a norm that has no
+                descent.
         """
         data = self._labelled(X, y)
+        given = self.norm if isinstance(self.norm, Norm) else parse_norm(str(self.norm))
+        self.norm_ = parse_norm(given.name)  # one class for one norm
+        descent_kind(self.norm_)
         self._check_parameters(data)
         if self.merge_duplicates:
             data = data.without_duplicates()
@@ -170,10 +183,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         joint = run_stage(
             "joint",
             train,
-            start,
+            *joint_descent(train, start, self.joint_lr, self.head_lr),
             steps=self.joint_steps,
-            lr=self.joint_lr,
-            head_lr=self.head_lr,
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -186,13 +197,13 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return joint
 
     def _select(self, train: AttentionData, soft: Weights, stages: Stages) -> Weights:
+        steps = selection_steps(train) if self.steps is None else self.steps
+        self.lr_ = step_length(self.norm_, train) if self.lr is None else self.lr
         self.trajectory_ = run_stage(
             "selection",
             train,
-            soft,
-            steps=selection_steps(train) if self.steps is None else self.steps,
-            lr=self.lr,
-            head_lr=None,
+            *selection_descent(self.norm_, train, soft, self.lr_, steps),
+            steps=steps,
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -207,9 +218,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.progress is not None:
             self.progress("margin", 0, 1)
         margins = selection_margins(train, self.selected_tokens_[self.train_indices_])
-        solution: MarginSolution = max_margin(margins, tol=self.tol, max_seconds=self.solve_seconds)
-        if solution.status == "infeasible":
-            solution = max_margin(margins, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds)
+        solution: MarginSolution = max_margin(margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds)
+        if solution.status == "infeasible" and isinstance(self.norm_, (Frobenius, Lp)):
+            solution = max_margin(margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds)
         if self.progress is not None:
             self.progress("margin", 1, 1)
         self.solution_ = solution
@@ -245,11 +256,11 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self, data: AttentionData) -> None:
         for name in ("joint_lr", "head_lr", "lr", "slack", "tol", "solve_seconds", "checkpoint_seconds"):
             value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
+            if not (name in _CHOSEN and value is None) and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}; it must be a finite number above 0")
         for name in ("joint_steps", "steps", "records"):
             value = getattr(self, name)
-            if not (name == "steps" and value is None) and not (isinstance(value, (int, np.integer)) and value >= 1):
+            if not (name in _CHOSEN and value is None) and not (isinstance(value, (int, np.integer)) and value >= 1):
                 raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
         if self.prediction not in ("soft", "hard", "margin"):
             raise InputError(f"prediction is {self.prediction!r}; choose 'soft', 'hard' or 'margin'")
@@ -291,7 +302,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for array in (data.tokens, data.labels, data.queries, data.mask):
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
-        parameters = {key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY}
+        parameters = {key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY} | {"norm": self.norm_.name}
         return fingerprint({"data": digest.hexdigest(), "parameters": parameters})
 
     def __sklearn_tags__(self) -> Any:
@@ -302,4 +313,5 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+_CHOSEN = ("steps", "lr", "tol")  # None: by norm and data
 _NOT_IN_KEY = ("checkpoint", "checkpoint_seconds", "progress", "prediction")  # what does not change the fitted numbers

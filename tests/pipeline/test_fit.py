@@ -138,3 +138,36 @@ def test_every_claim_has_a_verdict_and_the_numbers_behind_it(run):
     for claim in record["claims"]:
         assert claim["verdict"] in ("holds", "fails", "not applicable")
         assert np.isfinite([claim["measured"], claim["threshold"]]).all()
+
+
+def test_a_fit_in_another_norm_says_so_everywhere(tmp_path, capsys):
+    folder = tmp_path / "lp"
+    words = ["fit", "digits", "--norm", "lp:1.75", "--steps", "400", "--joint-steps", "40", "--records", "12", "--quiet"]
+    assert main([*words, "--out", str(folder)]) == 0
+    assert "ℓ1.75 norm" in capsys.readouterr().out.splitlines()[0]
+    record, arrays = json.loads((folder / "run.json").read_text(encoding="utf-8")), load_arrays(folder / "arrays.safetensors")
+    results = record["results"]
+    assert record["parameters"]["norm"] == results["margin"]["geometry"] == "lp:1.75"
+    assert results["training"]["descent"] == "mirror descent in the ℓ1.75 norm"
+    best, trained = arrays["W_margin"], arrays["W"]
+
+    def size(W):
+        return np.sum(np.abs(W) ** 1.75) ** (1 / 1.75)
+
+    pull = np.sign(trained) * np.abs(trained) ** 0.75 / size(trained) ** 0.75
+    assert results["direction"]["distance"] == pytest.approx(1 - np.sum(pull * best) / size(best), rel=1e-9)
+    assert results["margin"]["margin"] == pytest.approx(1 / size(best), rel=1e-12)
+    assert results["margin"]["trained_norm"] == pytest.approx(size(trained), rel=1e-12)
+    assert arrays["trajectory_norm"][-1] == pytest.approx(size(trained), rel=1e-12)
+    assert arrays["trajectory_distance"][-1] == pytest.approx(results["direction"]["distance"], rel=1e-9)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for phrase in ("weights of smallest ℓ1.75 norm", "subgradient of the ℓ1.75 norm", "Bregman divergence"):
+        assert phrase in page
+    assert "Frobenius norm of the weights" not in page
+
+
+@pytest.mark.parametrize("norm", ["lp:1.001", "euclid", "lp:", "schatten:0.5"])
+def test_a_norm_that_no_fit_has_is_refused_before_anything_is_written(norm, tmp_path, capsys):
+    assert main(["fit", "digits", "--norm", norm, "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -17,6 +17,9 @@ RESULTS = {
     "margin": {
         "status": "optimal",
         "hard": True,
+        "geometry": "fro",
+        "geometry_title": "Frobenius norm",
+        "unique": True,
         "gap": 1e-14,
         "violation": 0.0,
         "tol": 1e-9,
@@ -26,7 +29,15 @@ RESULTS = {
         "support_constraints": 70,
         "support_sequences": 40,
     },
-    "direction": {"gap": 1e-3, "cosine": 0.999, "angle_degrees": 2.56, "first_gap": 1e-2, "falling": True},
+    "direction": {
+        "measure": "cosine",
+        "distance": 1e-3,
+        "first_distance": 1e-2,
+        "gap": 1e-3,
+        "cosine": 0.999,
+        "angle_degrees": 2.56,
+        "falling": True,
+    },
     "accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.85, random_token=0.6),
 }
 
@@ -56,7 +67,7 @@ def test_all_claims_hold():
     ("change", "claim"),
     [
         ({"selection": {"saturated": 94}}, "selection"),
-        ({"direction": {"gap": 0.011}}, "direction"),
+        ({"direction": {"distance": 0.011}}, "direction"),
         ({"direction": {"falling": False}}, "approach"),
         ({"accuracy": accuracy(soft=0.88, mean_pooling=0.9, hard=0.85, random_token=0.6)}, "accuracy"),
         ({"accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.6, random_token=0.6)}, "control"),
@@ -85,11 +96,56 @@ def test_without_a_certificate_nothing_is_said_of_directions():
 
 
 def test_the_soft_margin_is_called_so():
-    results = changed(margin={"hard": False}, direction={"gap": 0.5, "angle_degrees": 60.0})
+    results = changed(margin={"hard": False}, direction={"distance": 0.5, "gap": 0.5, "angle_degrees": 60.0})
     said = verdict(results, claims(results, 100))
     assert said["headline"].startswith("Not yet: ")
     assert "soft-margin" in said["headline"]
     assert "hard margin infeasible" in said["sentences"][-1]
+
+
+LP = {"geometry": "lp:1.75", "geometry_title": "ℓ1.75 norm"}
+SPEC = {"geometry": "spec", "geometry_title": "spectral norm", "unique": None}
+
+
+def test_a_strictly_convex_norm_is_judged_by_its_divergence():
+    results = changed(margin=LP, direction={"measure": "divergence", "distance": 0.004, "gap": 0.02})
+    assert verdicts(results)["direction"] == "holds"
+    said = verdict(results, claims(results, 100))
+    assert said["holds"]
+    assert said["headline"].endswith(
+        "the trained direction is at a Bregman divergence of 0.004 from the certified max-margin solution in the ℓ1.75 norm."
+    )
+    assert "°" not in said["headline"]
+    assert verdicts(changed(margin=LP, direction={"measure": "divergence", "distance": 0.02, "gap": 1e-3}))["direction"] == "fails"
+
+
+@pytest.mark.parametrize(
+    ("unique", "sentence"),
+    [
+        (None, "Whether other weights do as well was not decided"),
+        (False, "Other weights have the same norm and margins"),
+        (True, "the solution was found to be the only one"),
+    ],
+)
+def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence):
+    results = changed(margin={**SPEC, "unique": unique}, direction={"measure": "margin", "distance": 0.05, "gap": 0.5, "cosine": 0.5})
+    found = verdicts(results)
+    assert "direction" not in found
+    assert found["margin"] == "holds"
+    said = verdict(results, claims(results, 100))
+    assert said["headline"].startswith("Yes: ")
+    assert said["headline"].endswith("the trained weights reach 95 % of the certified best margin in the spectral norm.")
+    assert sentence in said["sentences"][1]
+    worse = changed(margin=SPEC, direction={"measure": "margin", "distance": 0.11, "gap": 1e-6})
+    assert verdicts(worse)["margin"] == "fails"
+    assert verdict(worse, claims(worse, 100))["headline"].startswith("Not yet: ")
+
+
+def test_without_a_soft_margin_an_infeasible_selection_says_so():
+    results = changed(margin={**SPEC, "status": "infeasible", "margin": 0.0}, direction={"measure": "margin", "distance": 1.0})
+    said = verdict(results, claims(results, 100))
+    assert said["headline"].startswith("Undecided: ")
+    assert said["sentences"][0] == "No weights select all these tokens at once, and the spectral norm has no soft margin to solve instead."
 
 
 def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):

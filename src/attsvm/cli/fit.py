@@ -19,9 +19,9 @@ _NUMBERS = {
     "joint_lr": (positive_float, "length of a step of W in joint training"),
     "head_lr": (positive_float, "length of a step of the head in joint training"),
     "steps": (positive_int, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
-    "lr": (positive_float, "length of a step of the selection stage"),
+    "lr": (positive_float, "length of a step of the selection stage, in the norm; by default 16, less for spec, l1 and linf"),
     "records": (positive_int, "log-spaced records of each stage"),
-    "tol": (positive_float, "relative duality gap asked of the max-margin solution"),
+    "tol": (positive_float, "relative duality gap asked of the max-margin solution; by default 1e-9, for nuc and spec 1e-6"),
     "slack": (positive_float, "penalty C of the soft margin, used when the hard margin is infeasible"),
     "solve_seconds": (positive_float, "time after which the solver hands over what it has, uncertified"),
     "saturation": (share, "softmax probability from which a token counts as selected"),
@@ -42,7 +42,11 @@ def add_parser(commands: Any) -> None:
     for name, (kind, text) in _NUMBERS.items():
         default = getattr(defaults, name)
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="X", help=_help(text, default))
-    group.add_argument("--norm", default="fro", help="norm of the max-margin programme (see `attsvm list`)")
+    group.add_argument(
+        "--norm",
+        default=defaults.norm,
+        help="geometry of the selection stage and of the max-margin programme (see `attsvm list`; default fro)",
+    )
     group.add_argument("--merge-duplicates", action="store_true", help="mask repeated tokens of a sequence instead of refusing them")
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
@@ -63,17 +67,13 @@ def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
     from attsvm.cli.progress import Progress
     from attsvm.datasets import load
-    from attsvm.errors import InputError
-    from attsvm.geometry import Frobenius, parse_norm
+    from attsvm.geometry import parse_norm
     from attsvm.pipeline.fit import fit_dataset
 
-    if parse_norm(options.norm) != Frobenius():
-        raise InputError(
-            f"fit trains by descent in the Frobenius norm and cannot yet train for {options.norm}; use attsvm solve --norm for it"
-        )
+    norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
     folder: Path = options.out or default_folder(options.data)
     dataset = load(options.data, **data_options(options))
-    settings = FitSettings(merge_duplicates=options.merge_duplicates, **{name: getattr(options, name) for name in _NUMBERS})
+    settings = FitSettings(norm=norm, merge_duplicates=options.merge_duplicates, **{name: getattr(options, name) for name in _NUMBERS})
     progress = Progress(quiet=options.quiet)
     try:
         result = fit_dataset(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train
 from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
 from attsvm.runs import Stages
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the stage, the steps done and the steps in all."""
@@ -32,32 +34,27 @@ class Weights:
 def run_stage(
     name: str,
     data: AttentionData,
-    start: Weights,
+    model: Attention,
+    optimizer: Optimizer,
     *,
     steps: int,
-    lr: float,
-    head_lr: float | None,
     records: int,
     stages: Stages,
     checkpoint_seconds: float,
     progress: Progress | None = None,
     observe: Callable[[int, FloatArray, FloatArray, FloatArray], dict[str, Any]] | None = None,
 ) -> Trajectory:
-    """Normalised gradient descent on ``W``, and on the head when ``head_lr`` is given, with records and checkpoints.
+    """Train ``model`` with ``optimizer`` for ``steps`` steps, with records and checkpoints.
 
     A stage that is already done in ``stages`` is read back, one that was interrupted goes on.
     """
     kept, done = stages.load(name)
     if kept is not None and done:
         return Trajectory.from_arrays(kept)
-    model = Attention.cross(data, head=start.head, intercept=start.intercept, init=start.W, train_head=head_lr is not None)
-    groups: list[dict[str, Any]] = [{"params": [model.W], "lr": lr}]
-    if head_lr is not None:
-        groups.append({"params": [model.head.readout], "lr": head_lr})
     trajectory = train(
         model,
         data,
-        SteepestDescent(groups, lr=lr, normalize=True),
+        optimizer,
         steps,
         record=LogSpaced(records),
         observe=observe,

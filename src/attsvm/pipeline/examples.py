@@ -9,7 +9,6 @@ import numpy as np
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Encoded
 from attsvm.fitting import attend
-from attsvm.geometry import Frobenius
 from attsvm.sklearn import AttentionSVC
 
 PER_GROUP = 8
@@ -64,8 +63,8 @@ class _Shown:
         self.probability = attend.probabilities(part, model.weights_.W)
         self.scores = part.labels[:, None] * (part.tokens @ model.selection_weights_.head)
         W = model.solution_.W
-        norm = float(Frobenius().value(W)) or 1.0
-        logits = attend.logits(part, W / norm)
+        size = float(model.norm_.value(W)) or 1.0
+        logits = attend.logits(part, W / size)
         rows = np.arange(part.n)
         margins = logits[rows, self.tokens][:, None] - np.where(part.mask, logits, -np.inf)
         margins[rows, self.tokens] = np.inf

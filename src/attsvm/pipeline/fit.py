@@ -13,11 +13,14 @@ import attsvm
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded
 from attsvm.files import save_arrays
+from attsvm.fitting.descent import descent_kind
 from attsvm.fitting.preparation import check_selectable
 from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress
+from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.examples import choose_examples
+from attsvm.pipeline.geometry import descent_title
 from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
@@ -52,8 +55,9 @@ def fit_dataset(
         command_line: how the user asked for it, for the report.
 
     Raises:
-        InputError: unusable data, or a folder that holds something else.
+        InputError: unusable data, a norm without a descent, or a folder that holds something else.
     """
+    descent_kind(parse_norm(settings.norm))  # refuses before anything is read
     request = {"command": "fit", "attsvm": attsvm.__version__, "data": dataset.provenance, "parameters": asdict(settings)}
     finished = finished_run(folder, request)
     if finished is not None:
@@ -102,8 +106,8 @@ _OURS = ("seed", "test_size", "saturation", "merge_duplicates")  # settings that
 def _evaluate(folder: Path, encoded: Encoded, model: AttentionSVC, settings: FitSettings, parts: dict[str, IntArray]) -> dict[str, Any]:
     """Write arrays and examples into the folder; return ``results``."""
     train = encoded.data.take(parts["train"])
-    direction, gaps = direction_results(model)
-    save_arrays(run_arrays(model, train, parts, gaps, settings.saturation), folder / "arrays.safetensors")
+    direction, courses = direction_results(model)
+    save_arrays(run_arrays(model, train, parts, courses, settings.saturation), folder / "arrays.safetensors")
     write_json(folder / "examples.json", choose_examples(model, encoded, parts, settings.seed))
     return {
         "selection": selection_results(model, train, settings.saturation),
@@ -113,7 +117,9 @@ def _evaluate(folder: Path, encoded: Encoded, model: AttentionSVC, settings: Fit
         "training": {
             "joint_steps": settings.joint_steps,
             "best_joint_step": model.best_step_,
+            "descent": descent_title(model.norm_),
             "steps": int(model.trajectory_.steps[-1]),
+            "lr": model.lr_,
             "baseline_C": model.baseline_.C,
             "backend": model.trajectory_.backend,
         },

@@ -8,19 +8,20 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import direction_gap
-from attsvm.geometry import Frobenius
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
+from attsvm.pipeline.geometry import distances, measure_of, norm_title
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.sklearn import AttentionSVC
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def sequence_margins(margins: Margins, W: FloatArray) -> FloatArray:
-    r"""``(n,)``: the smallest margin of each sequence at ``W / |W|``; ``inf`` for sequences without constraints."""
-    norm = float(Frobenius().value(W))
+def sequence_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:
+    r"""``(n,)``: the smallest margin of each sequence at :math:`W/\|W\|`; ``inf`` for sequences without constraints."""
+    size = float(norm.value(W))
     smallest = np.full(margins.n, np.inf)
-    np.minimum.at(smallest, margins.sequence, margins(W / norm if norm > 0 else W))
+    np.minimum.at(smallest, margins.sequence, margins(W / size if size > 0 else W))
     return smallest
 
 
@@ -50,10 +51,13 @@ def selection_results(model: AttentionSVC, train: AttentionData, saturation: flo
 def margin_results(model: AttentionSVC) -> dict[str, Any]:
     """The certified programme, and how much of its margin the trained weights reach."""
     solution, W = model.solution_, model.selection_weights_.W
-    trained = sequence_margins(solution.margins, W)
-    norm, smallest = float(Frobenius().value(W)), float(trained.min())
+    trained = sequence_margins(solution.margins, W, model.norm_)
+    norm, smallest = float(model.norm_.value(W)), float(trained.min())
     return {
         "status": solution.status,
+        "geometry": model.norm_.name,
+        "geometry_title": norm_title(model.norm_),
+        "unique": True if model.status_ == "optimal" and measure_of(model.norm_) != "margin" else solution.unique,
         "hard": solution.slack is None,
         "slack": solution.slack,
         "norm": solution.norm,
@@ -74,29 +78,29 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
     }
 
 
-def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], FloatArray]:
-    """Angle between trained and max-margin weights, and the gap at every record ``(R,)``."""
-    gaps = _internal_gaps(model)
-    steps = model.trajectory_.steps
+def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
+    """How the trained weights compare with the max-margin weights, and the same at every record ``(R,)``."""
+    # The trajectory is in internal units, which differ from the data's by one positive factor: directions and ratios are the same.
+    W, solution, trajectory = model.selection_weights_.W, model.solution_, model.trajectory_
+    courses = {"trajectory_direction_gap": trajectory.direction_gap(solution.W), "trajectory_distance": distances(trajectory.W, solution)}
+    gaps, course, steps = *courses.values(), trajectory.steps
     tenth = int(np.searchsorted(steps, steps[-1] / 10))
-    last = float(direction_gap(model.selection_weights_.W, model.solution_.W))
-    bound = model.solution_.angle_bound() if model.status_ == "optimal" and model.solution_.slack is None else None
+    last = float(direction_gap(W, solution.W))
+    exact = model.status_ == "optimal" and solution.slack is None and model.norm_ == Frobenius()
     return {
         "cosine": 1.0 - last,
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
-        "certified_angle_degrees": None if bound is None else float(np.degrees(bound)),
+        "certified_angle_degrees": float(np.degrees(solution.angle_bound())) if exact else None,
         "first_gap": float(gaps[tenth]),
-        "falling": bool(gaps[-1] < 0.9 * gaps[tenth]),
-    }, gaps
+        "measure": measure_of(model.norm_),
+        "distance": float(distances(W, solution)),
+        "first_distance": float(course[tenth]),
+        "falling": bool(course[-1] < 0.9 * course[tenth]),
+    }, courses
 
 
-def _internal_gaps(model: AttentionSVC) -> FloatArray:
-    # The trajectory is in internal units, which differ from the data's by one positive factor: directions are the same.
-    return model.trajectory_.direction_gap(model.solution_.W)
-
-
-def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntArray], gaps: FloatArray, saturation: float) -> Arrays:
+def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntArray], courses: Arrays, saturation: float) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
     solution, soft, hard = model.solution_, model.weights_, model.selection_weights_
     trajectory, joint = model.trajectory_, model.joint_trajectory_
@@ -116,15 +120,15 @@ def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntAr
         "selected": solution.margins.selected,
         "optimal": optimal,
         "probability": trajectory.softmax_probability[-1],
-        "trained_margins": sequence_margins(solution.margins, hard.W),
-        "best_margins": sequence_margins(solution.margins, solution.W),
+        "trained_margins": sequence_margins(solution.margins, hard.W, model.norm_),
+        "best_margins": sequence_margins(solution.margins, solution.W, model.norm_),
         "support_tokens": solution.support_tokens(),
         "attention_mean": np.stack([(train.queries[train.labels == label] @ hard.W.T).mean(axis=0) for label in (-1.0, 1.0)]),
         **parts,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
-        "trajectory_norm": trajectory.norm / model.unit_,
-        "trajectory_direction_gap": gaps,
+        "trajectory_norm": (trajectory.norm if model.norm_ == Frobenius() else model.norm_.value(trajectory.W)) / model.unit_,
+        **courses,
         "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
         "trajectory_saturated": trajectory.saturated(saturation),
         "trajectory_optimal": (trajectory.selected == optimal).mean(axis=-1),

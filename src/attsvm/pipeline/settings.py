@@ -13,15 +13,16 @@ class FitSettings:
     """
 
     seed: int = 0
+    norm: str = "fro"
     test_size: float = 0.25
     validation_size: float = 0.15
     joint_steps: int = 300
     joint_lr: float = 0.1
     head_lr: float = 0.1
     steps: int | None = None
-    lr: float = 16.0
+    lr: float | None = None
     records: int = 60
-    tol: float = 1e-9
+    tol: float | None = None
     slack: float = 1.0
     solve_seconds: float = 600.0
     saturation: float = 0.99

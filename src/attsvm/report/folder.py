@@ -57,6 +57,16 @@ class Run:
         return "−1", "+1"
 
     @property
+    def norm_title(self) -> str:
+        """The norm of the fit in words."""
+        return str(self.at("results.margin.geometry_title") or "Frobenius norm")
+
+    @property
+    def frobenius(self) -> bool:
+        """Whether the norm of the fit is the Frobenius norm."""
+        return self.at("results.margin.geometry") in (None, "fro")
+
+    @property
     def margin(self) -> float | None:
         """The certified best margin, the unit in which the report shows margins; None when there is none."""
         value = self.at("results.margin.margin")

@@ -25,7 +25,10 @@ _NAMES = {
     "tokens": "tokens per sequence",
     "class_names": "classes (−1, +1)",
     "sha256": "SHA-256 of the data",
-    "lr": "learning rate",
+    "lr": "length of a step",
+    "geometry_title": "norm",
+    "geometry": "norm on the command line",
+    "unique": "only solution",
     "tol": "tolerance",
     "slack": "slack penalty C",
     "hard": "hard margin",
@@ -38,6 +41,14 @@ _NAMES = {
     "trained_margin": "the same at norm one",
     "trained_margin_ratio": "the same over the best margin",
     "saturation": "saturated from probability",
+}
+_PARAMETERS = {"norm": "norm"}  # the one name that means something else among the results
+_GAP_WORDS = {
+    "cosine": "One minus the cosine of the angle between two weight matrices.",
+    "divergence": "How far the tangent plane of the {norm} at the trained weights lies below one at the max-margin weights, both scaled to "
+    "norm one: the directional Bregman divergence of mirror descent. In the Frobenius norm it would be one minus the cosine.",
+    "margin": "In the {norm} several directions may have the best margin, so margins are compared. The shortfall of the trained weights is "
+    "one minus their share of the best margin.",
 }
 CURVES = ("joint", "loss", "selection", "norm")
 
@@ -74,6 +85,10 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
         curves=[name for name in CURVES if name in pictures],
         keys=summary.keys(run),
+        norm_title=run.norm_title,
+        frobenius=run.frobenius,
+        gap_words=_GAP_WORDS[run.at("results.direction.measure") or "cosine"].format(norm=run.norm_title),
+        first_distance=run.at("results.direction.first_gap" if run.frobenius else "results.direction.first_distance"),
         claims=_objects(run.at("claims")),
         tally=tally(_objects(run.at("claims"))),
         accuracy=accuracy_rows(run),
@@ -114,7 +129,10 @@ def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     training = run.at("results.training") or {}
     tables = [
         ("Data", [(_words(key), numbers.plain(value)) for key, value in dataset.items()]),
-        ("Parameters", [(_words(key), numbers.plain(value)) for key, value in (run.at("parameters") or {}).items()]),
+        (
+            "Parameters",
+            [(_PARAMETERS.get(key, _words(key)), numbers.plain(value)) for key, value in (run.at("parameters") or {}).items()],
+        ),
         (
             "Training",
             [(_words(key), numbers.plain(value)) for key, value in training.items() if "second" not in key],

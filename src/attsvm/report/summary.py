@@ -53,7 +53,8 @@ def _margin(run: Run) -> Key:
         else f"trained: {number(run.at('results.margin.trained_margin'))}"
     )
     what = (
-        "The largest value that the smallest margin of all constraints can take for weights of norm one: 1 / ‖W‖ of the max-margin weights."
+        f"The largest value that the smallest margin of all constraints can take for weights of {run.norm_title} one: "
+        "1 / ‖W‖ of the max-margin weights."
     )
     if soft:
         what = (
@@ -63,10 +64,28 @@ def _margin(run: Run) -> Key:
 
 
 def _direction(run: Run) -> Key:
+    angle = f"angle {degrees(run.at('results.direction.angle_degrees'))}"
+    measure, norm = run.at("results.direction.measure"), run.norm_title
+    if measure == "margin":
+        distance = finite(run.at("results.direction.distance"))
+        reached = None if distance is None else max(1.0 - distance, 0.0)
+        return Key(
+            "Margin reached",
+            percent(reached),
+            f"{angle} to one solution",
+            f"The smallest margin of the trained weights over the best possible, both at {norm} one. Several directions may be best.",
+        )
+    if measure == "divergence":
+        return Key(
+            "Direction gap",
+            number(run.at("results.direction.distance"), 2),
+            angle,
+            f"Bregman divergence of the {norm} between the directions of the max-margin and the trained weights. 0: same direction.",
+        )
     return Key(
         "Direction gap",
         number(run.at("results.direction.gap"), 2),
-        f"angle {degrees(run.at('results.direction.angle_degrees'))}",
+        angle,
         "One minus the cosine between the trained weights and the max-margin weights. 0: same direction; 1: perpendicular.",
     )
 

@@ -1,8 +1,9 @@
-"""Distance between the direction of the trained weights and the max-margin direction."""
+"""Distance between the trained weights and the max-margin weights, in the measure of the norm."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,9 +23,43 @@ def slope(steps: np.ndarray, gaps: np.ndarray) -> float | None:
     return float(x @ (y - y.mean())) / spread if spread > 0 else None
 
 
+@dataclass(frozen=True)
+class _Words:
+    """What a measure is called."""
+
+    heading: str
+    title: str
+    zero: str
+    name: str
+
+
+_WORDS = {
+    "cosine": _Words(
+        "Direction gap",
+        "direction gap, 1 − cosine to the max-margin weights",
+        "Zero would mean that training points exactly where the margin programme says.",
+        "direction gap",
+    ),
+    "divergence": _Words(
+        "Direction gap",
+        "Bregman divergence to the max-margin direction",
+        "Zero would mean that training points exactly where the margin programme says.",
+        "divergence",
+    ),
+    "margin": _Words(
+        "Margin short of the best",
+        "shortfall, 1 − margin over best margin",
+        "Zero would mean that no weights of the same norm have a larger margin; several directions may.",
+        "shortfall",
+    ),
+}
+
+
 def direction(run: Run) -> Picture | None:
-    """Direction gap against iterations, both logarithmic, with the angle to which the solver knows the target."""
-    columns = run.series("trajectory_step", "trajectory_direction_gap")
+    """Distance against iterations, both logarithmic; for angles with the one to which the solver knows the target."""
+    measure = run.at("results.direction.measure") or "cosine"
+    words = _WORDS[measure]
+    columns = run.series("trajectory_step", "trajectory_direction_gap" if measure == "cosine" else "trajectory_distance")
     if columns is None:
         return None
     shown = np.flatnonzero((columns[0] > 0) & np.isfinite(columns[1]) & (columns[1] > 0))
@@ -36,11 +71,11 @@ def direction(run: Run) -> Picture | None:
         axes.plot(steps, gaps, color=TRAINED, marker=markers(len(shown)))
         logarithmic(axes.xaxis, steps)
         logarithmic(axes.yaxis, gaps)
-        axes.set_title("direction gap, 1 − cosine to the max-margin weights")
+        axes.set_title(words.title)
         axes.set_xlabel("step of the selection stage")
         angle = math.degrees(math.acos(max(-1.0, min(1.0, 1.0 - float(gaps[-1])))))
-        label_ends(axes, [(gaps[-1], f"{number(gaps[-1], 2)}\n{degrees(angle)}", TRAINED)])
-        caption = "Zero would mean that training points exactly where the margin programme says."
+        label_ends(axes, [(gaps[-1], number(gaps[-1], 2) + (f"\n{degrees(angle)}" if measure == "cosine" else ""), TRAINED)])
+        caption = words.zero
         resolution = finite(run.at("results.direction.certified_angle_degrees"))
         if resolution:
             floor = 1.0 - math.cos(math.radians(resolution))
@@ -57,9 +92,8 @@ def direction(run: Run) -> Picture | None:
                 logarithmic(axes.yaxis, np.append(gaps, floor))
             caption += f" The certificate places the max-margin direction within {degrees(resolution)} of its true place."
         late = slope(steps, gaps)
-        alt = f"The direction gap goes from {number(gaps[0], 2)} to {number(gaps[-1], 2)} over {count(steps[-1])} steps."
+        alt = f"The {words.name} goes from {number(gaps[0], 2)} to {number(gaps[-1], 2)} over {count(steps[-1])} steps."
         if late is not None and abs(late) >= 0.005:
-            caption += (
-                f" Over the last factor of ten in steps the gap changes like steps to the power {MINUS if late < 0 else ''}{abs(late):.2f}."
-            )
-        return render(figure, "direction", "Direction gap", caption, alt)
+            power = f"{MINUS if late < 0 else ''}{abs(late):.2f}"
+            caption += f" Over the last factor of ten in steps the {words.name} changes like steps to the power {power}."
+        return render(figure, "direction", words.heading, caption, alt)

@@ -53,10 +53,15 @@ def margins(run: Run) -> Picture | None:
         panels[1].set_xlabel("smallest margin of a sequence" + (", best margin = 1" if run.margin else ""))
         figure.supylabel("training sequences", color=FAINT, fontsize=9.5)
         hard = run.at("results.margin.hard") is not False
+        elsewhere = (
+            "no direction has it farther"
+            if run.at("results.direction.measure") == "margin"
+            else "at any other direction the smallest lies below"
+        )
         caption = (
-            "The best direction pushes the smallest margin as far right as it can go; at any other direction the smallest lies below."
+            f"The best direction pushes the smallest margin as far right as it can go; {elsewhere}."
             if run.margin and hard
-            else "Margins at weights of norm one."
+            else f"Margins at weights of {run.norm_title} one."
         )
         below = int((trained < 0).sum())
         if below:
@@ -93,8 +98,9 @@ def concentration(run: Run) -> Picture | None:
         axes.plot([half, half, rank[0]], [0, 50, 50], color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)), zorder=0)
         axes.plot(half, 50, "o", color=BEST)
         axes.annotate(f"half on {count(half)}", (half, 50), xytext=(7, -9), textcoords="offset points", color=INK)
+        whole = "The max-margin weights are" if run.frobenius else f"A subgradient of the {run.norm_title} at the max-margin weights is"
         caption = (
-            f"The max-margin weights are a weighted sum of constraints. {count(len(dual))} of {count(len(columns[0]))} have a dual above "
+            f"{whole} a weighted sum of constraints. {count(len(dual))} of {count(len(columns[0]))} have a dual above "
             f"zero, and {count(half)} of them carry half of it."
         )
         alt = f"{count(half)} constraints carry half of the dual, all {count(len(dual))} carry {percent(1.0)}."

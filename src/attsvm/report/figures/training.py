@@ -115,7 +115,7 @@ def selection(run: Run) -> Picture | None:
 
 
 def norm(run: Run) -> Picture | None:
-    """Frobenius norm of the attention weights, which the theory says grows without bound."""
+    """Norm of the attention weights, which the theory says grows without bound."""
     columns = run.series("trajectory_step", "trajectory_norm")
     if columns is None:
         return None
@@ -128,7 +128,7 @@ def norm(run: Run) -> Picture | None:
         axes.plot(steps, values, color=INK, marker=markers(len(shown)))
         logarithmic(axes.xaxis, steps)
         logarithmic(axes.yaxis, values)
-        axes.set_title("Frobenius norm of the weights")
+        axes.set_title(f"{run.norm_title} of the weights")
         axes.set_xlabel("step of the selection stage")
         label_ends(axes, [(values[-1], number(values[-1]), INK)])
         alt = f"The norm goes from {number(values[0])} to {number(values[-1])}."

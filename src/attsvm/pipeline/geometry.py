@@ -1,0 +1,76 @@
+r"""What the norm of a fit changes about its comparison: how it is called, which descent goes to it, what is held against the solution.
+
+Where the norm is strictly convex the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
+others by the directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, which mirror descent minimises,
+
+.. math:: D_\psi\Big(\frac{W^\star}{\|W^\star\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac{W^\star}{\|W^\star\|}\Big\rangle ,
+
+at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and :math:`\ell_\infty` norms many directions may be best,
+and what the theory promises of every one of them is the margin: the comparison is :math:`1-\text{margin}/\text{best margin}`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.dynamics import direction_gap
+from attsvm.fitting.descent import descent_kind
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins
+from attsvm.solvers import MarginSolution
+
+Measure = Literal["cosine", "divergence", "margin"]
+
+_SINGLE = {"fro": "Frobenius norm", "nuc": "nuclear norm", "spec": "spectral norm", "lp:inf": "ℓ∞ norm"}
+_FAMILY = {"lp": "ℓ{} norm", "schatten": "Schatten-{} norm"}
+_STEEPEST = {"spec": "spectral descent", "lp:1": "coordinate descent", "lp:inf": "sign descent"}
+
+
+def norm_title(norm: Norm) -> str:
+    """The norm in words: ``Frobenius norm``, ``ℓ1.75 norm``."""
+    family, _, exponent = norm.name.partition(":")
+    return _SINGLE.get(norm.name) or _FAMILY[family].format(exponent)
+
+
+def descent_title(norm: Norm) -> str:
+    """The descent of the selection stage in words."""
+    kind = descent_kind(norm)
+    if kind == "mirror":
+        return f"mirror descent in the {norm_title(norm)}"
+    return {"gradient": "gradient descent on W", "factored": "gradient descent on the factors K and Q"}.get(kind) or _STEEPEST[norm.name]
+
+
+def measure_of(norm: Norm) -> Measure:
+    """What is compared with the solution."""
+    if norm == Frobenius():
+        return "cosine"
+    return "divergence" if 1.0 < norm.p < np.inf else "margin"
+
+
+def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
+    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or solution are zero and point nowhere.
+
+    Rounding adds some 1e-16 to divergences and shortfalls of margins, and nothing to the gap of the cosine.
+    """
+    norm = solution.geometry
+    measure = measure_of(norm)
+    if measure == "cosine":
+        return direction_gap(W, solution.W)
+    if not solution.margin > 0.0:
+        return np.ones(W.shape[:-2])
+    if measure == "divergence":
+        goal = solution.W / float(norm.value(solution.W))
+        divergence: FloatArray = np.maximum(1.0 - np.sum(norm.subgradient(W) * goal, axis=(-2, -1)), 0.0)
+        return divergence
+    looks = W.reshape(-1, *W.shape[-2:])
+    reached = np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+    return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
+
+
+def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
+    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without constraints."""
+    size = float(norm.value(W))
+    return float(margins(W / size if size > 0 else W).min(initial=np.inf))
