@@ -40,7 +40,8 @@ class WeightedGram:
             G: FloatArray = (self._written * weights.reshape(-1)) @ self._written.T
             return G.T
         k = len(self.rows)
-        out = np.empty((k, k))  # upper triangle by rows, which is the lower one of the transposed view
+        # Upper triangle by rows, the lower one of the transposed view. The rest is zero, not what memory held: callers add to it.
+        out = np.zeros((k, k))
         for i, (first, last) in enumerate(zip(self._first, self._last, strict=True)):
             mixed = self._Z[i:] @ (weights * self._Z[i]).T
             scaled = self._D[first:] * mixed[self._block[first:] - i]
