@@ -27,15 +27,6 @@ def test_attention_off_a_token_is_exact_at_any_saturation() -> None:
                 assert abs(found[k, run] - float(worst)) < 1e-13 * max(1.0, abs(W[k, run]).max() * 10)
 
 
-def test_slopes_are_numpys_and_ignore_what_is_outside() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, 4, 9))
-    inside = np.arange(9) >= np.array([[0], [2], [3], [5]])
-    y[~inside] = np.nan
-    expected = [np.polyfit(x[r, inside[r]], y[r, inside[r]], 1)[0] for r in range(4)]
-    np.testing.assert_allclose(adaptive.slopes(x, y, inside), expected, rtol=1e-12)
-
-
 def test_a_power_law_has_its_exponent() -> None:
     step = np.array([[0, 1, 10, 100, 1000, 10_000]] * 2)
     with np.errstate(divide="ignore"):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.experiments.slopes import slopes
+
 if TYPE_CHECKING:
     from attsvm.claims import Evidence
     from attsvm.data import AttentionData
@@ -75,18 +77,6 @@ def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -
     others = np.logaddexp.reduce(np.where(chosen, -np.inf, logits - own), axis=-1)
     missing: FloatArray = (others - np.logaddexp(0.0, others)).max(axis=-1)
     return missing
-
-
-def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
-    """Least-squares slopes ``(rows,)`` of ``y`` against ``x``, ``(rows, records)`` each, over the records that are ``inside``."""
-    kept = inside.astype(np.float64)
-    total = kept.sum(axis=-1, keepdims=True)
-    x = np.where(inside, x, 0.0)
-    y = np.where(inside, y, 0.0)
-    x_mean, y_mean = x.sum(axis=-1, keepdims=True) / total, y.sum(axis=-1, keepdims=True) / total
-    dx = kept * (x - x_mean)
-    found: FloatArray = np.sum(dx * (y - y_mean), axis=-1) / np.sum(dx**2, axis=-1)
-    return found
 
 
 def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArray:

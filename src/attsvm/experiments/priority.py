@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.experiments.slopes import slopes
+
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
     from attsvm.dynamics.next_token import AttentionCourse, Rule
@@ -83,9 +85,5 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:
     """``(runs,)``: least-squares slopes of log values against log steps, over the records from ``first`` to ``last``."""
     chosen = np.isin(steps, marks(int(steps[-1]))) & (steps >= first) & (steps <= last)
-    x = np.log(steps[chosen])
-    x = x - x.mean()
     with np.errstate(divide="ignore", invalid="ignore"):
-        y = np.log(values[:, chosen])
-        found: NDArray[Any] = (y - y.mean(axis=1, keepdims=True)) @ x / (x @ x)
-    return found
+        return slopes(np.log(steps), np.log(values), chosen)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_most, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, at, log_missing, slopes, trained
+from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, at, log_missing, trained
 from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.slopes import slopes
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

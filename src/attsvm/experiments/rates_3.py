@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, between, true
-from attsvm.experiments.adaptive import marks, slopes
+from attsvm.experiments.adaptive import marks
 from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.slopes import slopes
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

@@ -132,7 +132,7 @@ def _lead(norm: int, without: tuple[int, ...] = ()) -> Any:
 
 def _rates(optimiser: int) -> Any:
     def measure(evidence: Evidence) -> Any:
-        from attsvm.experiments.adaptive import slopes
+        from attsvm.experiments.slopes import slopes
 
         rows = _of(evidence, optimiser)
         step = rows["step"].astype(float)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm.experiments.slopes import slopes
+
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
     from attsvm.dynamics.next_token import Problem
@@ -50,13 +52,7 @@ def slope(x: ArrayLike, y: ArrayLike, low: float, high: float, log: bool = True)
     """Least-squares slope of ``y`` ``(R, runs)`` over the records with ``low <= x <= high``; over ``log x`` unless told otherwise."""
     at = np.asarray(x, dtype=np.float64)
     kept = (at >= low) & (at <= high)
-    if kept.sum() < 2:
-        return np.full(np.asarray(y).shape[1:], np.nan)
-    u = np.log(at[kept]) if log else at[kept]
-    v = np.asarray(y, dtype=np.float64)[kept]
-    u = u - u.mean()
-    found: FloatArray = np.tensordot(u, v, axes=1) / (u @ u)
-    return found
+    return slopes(np.log(at, where=kept, out=np.zeros_like(at)) if log else at, np.asarray(y, dtype=np.float64).T, kept)
 
 
 def accuracy(problem: Problem, W: ArrayLike) -> FloatArray:
