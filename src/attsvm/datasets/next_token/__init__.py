@@ -7,7 +7,7 @@ from attsvm.datasets.next_token.corpus import Corpus, corpus
 from attsvm.datasets.next_token.data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import bipartite, collocations, total
-from attsvm.datasets.next_token.orders import Arcs, arcs, components, cyclic_arcs, winners
+from attsvm.datasets.next_token.orders import Arcs, arcs, components, winners
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order, transitive
 from attsvm.datasets.next_token.planted import planted
 from attsvm.datasets.next_token.priority import priority_graph
@@ -46,7 +46,6 @@ __all__ = [
     "collocations",
     "components",
     "corpus",
-    "cyclic_arcs",
     "embed",
     "partial_order",
     "planted",

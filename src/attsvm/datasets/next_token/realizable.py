@@ -7,6 +7,7 @@ data is exactly the data whose two max-margin programmes, :func:`attsvm.margins.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -19,6 +20,8 @@ from attsvm.datasets.next_token.orders import winners
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
 from attsvm.errors import InputError
 
+_SHOWN = 8  # sentences or tokens that a message lists
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -26,42 +29,46 @@ class Finding:
 
     Attributes:
         blocks: whether it keeps the data from being realizable.
+        sentences: every sentence that has part in it; without them the finding is gone.
         names: the vocabulary of the data, for the sentence.
     """
 
     blocks: bool = field(default=True, kw_only=True)
+    sentences: tuple[int, ...] = field(default=(), kw_only=True)
     names: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def _name(self, token: int) -> str:
         return str(token) if self.names is None else f"{self.names[token]!r}"
 
+    def _where(self) -> str:
+        return ("sentence " if len(self.sentences) == 1 else "sentences ") + _listed(self.sentences)
+
 
 @dataclass(frozen=True)
 class NotAFunction(Finding):
-    """One-token sentences of ``token`` have different ``labels``."""
+    """One-token sentences of ``token`` have different ``labels``; ``sentences`` are those whose label is not ``data.following[token]``."""
 
     token: int
     labels: tuple[int, ...]
 
     def __str__(self) -> str:
-        labels = ", ".join(map(self._name, self.labels))
-        return f"the one-token sentences of token {self._name(self.token)} have the labels {labels}; keep one of them"
+        labels = _listed(map(self._name, self.labels))
+        several = f"the one-token sentences of token {self._name(self.token)} have the labels {labels}"
+        return f"{several}; keep one of them, for instance by dropping {self._where()}"
 
 
 @dataclass(frozen=True)
 class NotInjective(Finding):
-    """``first`` and ``second`` are both followed by ``following``; it blocks if some ``sentence`` holds both and has that label."""
+    """``tokens`` are all followed by ``following``; it blocks if some ``sentences`` hold two of them and have that label."""
 
-    first: int
-    second: int
+    tokens: tuple[int, ...]
     following: int
-    sentence: int | None = None
 
     def __str__(self) -> str:
-        both = f"tokens {self._name(self.first)} and {self._name(self.second)} are both followed by {self._name(self.following)}"
-        if self.sentence is None:
-            return f"{both}, but no sentence leaves open which of them its label means"
-        return f"{both}, and the label of sentence {self.sentence} may mean either; give them different following tokens"
+        all_of = f"tokens {_listed(map(self._name, self.tokens))} are all followed by {self._name(self.following)}"
+        if not self.sentences:
+            return f"{all_of}, but no sentence leaves open which of them its label means"
+        return f"{all_of}, and it is open which of them is meant in {self._where()}; give them different following tokens"
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,12 @@ class CollocationMissing(Finding):
 
 @dataclass(frozen=True)
 class LabelNotRealizable(Finding):
-    """No token of sentence ``index`` is followed by ``label`` (or, in token-priority data, is ``label``)."""
+    """No token of the ``sentences`` is followed by their ``label`` (or, in token-priority data, is ``label``)."""
 
-    index: int
     label: int
 
     def __str__(self) -> str:
-        return f"no token of sentence {self.index} explains its label {self._name(self.label)}; correct the label or drop the sentence"
+        return f"no token of {self._where()} explains the label {self._name(self.label)}; correct the label or drop what has it"
 
 
 @dataclass(frozen=True)
@@ -93,19 +99,20 @@ class CyclicOrder(Finding):
 
     Attributes:
         query: the last token of the sentences.
-        cycle: tokens.
-        sentences: one sentence per arc, in the order of ``cycle``.
+        cycle: tokens of a short cycle.
+        shown_by: one sentence per arc, in the order of ``cycle``.
+        sentences: all whose winner is in a cycle with one of their tokens, this cycle or another.
     """
 
     query: int
     cycle: tuple[int, ...]
-    sentences: tuple[int, ...]
+    shown_by: tuple[int, ...]
 
     def __str__(self) -> str:
         circle = " > ".join(map(self._name, [*self.cycle, self.cycle[0]]))
-        shown = ", ".join(map(str, self.sentences))
+        more = "" if set(self.sentences) == set(self.shown_by) else f"; cycles of this query run through {self._where()}"
         return (
-            f"under query {self._name(self.query)} the order {circle} is a cycle (sentences {shown}); "
+            f"under query {self._name(self.query)} the order {circle} is a cycle (sentences {_listed(self.shown_by)}{more}); "
             "correct them, or treat the data as priority graphs with graph_margins"
         )
 
@@ -125,6 +132,7 @@ class Realizability:
     Attributes:
         realizable: whether no finding blocks.
         findings: those that block first; within, by kind and number.
+        blameless: ``(N,)``, the sentences that no blocking finding names: ``data.select(blameless)`` is realizable.
         orders: the partial orders of the queries.
         roles: for every query with an arc, how many tokens of the vocabulary are optimal, non-optimal, confused and non-comparable,
             ``(Q, 4)`` in the order of ``ROLES``.
@@ -140,6 +148,7 @@ class Realizability:
 
     realizable: bool
     findings: tuple[Finding, ...]
+    blameless: BoolArray
     orders: PartialOrders
     roles: IntArray
     unseen: IntArray
@@ -180,7 +189,7 @@ class Realizability:
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
-    """Hold data against the definition of realizable, finding by finding.
+    """Hold data against the definition of realizable, finding by finding, each with all sentences that have part in it.
 
     Args:
         data: sentences with labels.
@@ -198,6 +207,9 @@ def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
         *_cycles(data, orders),
     ]:
         (blocking if finding.blocks else notes).append(finding)
+    blameless = np.ones(data.N, dtype=np.bool_)
+    for finding in blocking:
+        blameless[list(finding.sentences)] = False
     sentence = data.occurrences.sentence
     several = np.bincount(sentence, minlength=data.N) > 1
     if not several.any():
@@ -205,6 +217,7 @@ def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
     return Realizability(
         realizable=not blocking,
         findings=(*blocking, *notes),
+        blameless=blameless,
         orders=orders,
         roles=_counts(orders),
         unseen=np.setdiff1d(np.arange(data.K), data.queries[several]),
@@ -231,24 +244,23 @@ def _fitting(data: NextTokenData) -> tuple[IntArray, IntArray, BoolArray]:
 def _contradictions(data: NextTokenData, strict: bool) -> list[Finding]:
     x, y = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
-    return [NotAFunction(int(v), tuple(y[x == v].tolist()), blocks=strict, names=data.vocabulary) for v in tokens[counts > 1]]
+    other = (data.lengths == 1) & (data.labels != data.following[data.queries])
+    return [
+        NotAFunction(v, tuple(y[x == v].tolist()), blocks=strict, sentences=_numbers(other & (data.queries == v)), names=data.vocabulary)
+        for v in tokens[counts > 1].tolist()
+    ]
 
 
 def _collisions(data: NextTokenData, strict: bool) -> list[Finding]:
-    sentence, token, fits = _fitting(data)
-    sentence, token = sentence[fits], token[fits]
-    second = np.flatnonzero(sentence[1:] == sentence[:-1]) + 1
-    pairs, at = np.unique(token[second - 1] * data.K + token[second], return_index=True)
-    shown = {(int(pair // data.K), int(pair % data.K)): int(sentence[second[k]]) for pair, k in zip(pairs, at, strict=True)}
-    known = np.flatnonzero(data.following >= 0)
-    order = known[np.argsort(data.following[known], kind="stable")]
-    same = np.flatnonzero(data.following[order[1:]] == data.following[order[:-1]])
-    for k in same:
-        shown.setdefault((int(order[k]), int(order[k + 1])), -1)
-    return [
-        NotInjective(i, j, int(data.following[i]), n if n >= 0 else None, blocks=strict and n >= 0, names=data.vocabulary)
-        for (i, j), n in sorted(shown.items())
-    ]
+    sentence, _, fits = _fitting(data)
+    several = np.bincount(sentence[fits], minlength=data.N) > 1
+    labels, counts = np.unique(data.following[data.following >= 0], return_counts=True)
+    found: list[Finding] = []
+    for label in labels[counts > 1].tolist():
+        sentences = _numbers(several & (data.labels == label))
+        tokens = _numbers(data.following == label)
+        found.append(NotInjective(tokens, label, blocks=strict and bool(sentences), sentences=sentences, names=data.vocabulary))
+    return found
 
 
 def _missing(data: NextTokenData) -> list[Finding]:
@@ -263,11 +275,22 @@ def _unexplained(data: NextTokenData, strict: bool) -> list[Finding]:
     x, _ = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
     unexplained &= ~((data.lengths == 1) & np.isin(data.queries, tokens[counts > 1]))  # already told as NotAFunction
-    return [LabelNotRealizable(int(i), int(data.labels[i]), blocks=strict, names=data.vocabulary) for i in np.flatnonzero(unexplained)]
+    return [
+        LabelNotRealizable(label, blocks=strict, sentences=_numbers(unexplained & (data.labels == label)), names=data.vocabulary)
+        for label in np.unique(data.labels[unexplained]).tolist()
+    ]
 
 
 def _cycles(data: NextTokenData, orders: PartialOrders) -> list[Finding]:
-    return [CyclicOrder(int(q), *orders.cycle(int(q)), names=data.vocabulary) for q in orders.cyclic_queries]
+    K, (sentence, token, _) = data.K, data.occurrences
+    best = winners(data)[sentence]
+    keys = (orders.arcs[orders.cyclic] * [K * K, K, 1]).sum(axis=1)
+    part = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
+    tied = np.bincount(sentence[part], minlength=data.N) > 0
+    return [
+        CyclicOrder(q, *orders.cycle(q), sentences=_numbers(tied & (data.queries == q)), names=data.vocabulary)
+        for q in orders.cyclic_queries.tolist()
+    ]
 
 
 def _counts(orders: PartialOrders) -> IntArray:
@@ -296,3 +319,13 @@ def _entropy(data: NextTokenData) -> float:
     joint = np.bincount(at, data.weights[single]) / data.weights[single].sum()
     each = np.bincount(pairs // data.K, joint, minlength=data.K)[pairs // data.K]
     return float((joint * np.log(each / joint)).sum())
+
+
+def _numbers(where: BoolArray) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(where).tolist())
+
+
+def _listed(items: Iterable[object]) -> str:
+    """The items with commas; of many the first."""
+    words = [str(item) for item in items]
+    return ", ".join(words[:_SHOWN]) + (f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else "")
