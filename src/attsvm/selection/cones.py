@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from attsvm.data import AttentionData, BoolArray, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Lp, PowerPotential
+from attsvm.geometry import Lp
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
 from attsvm.solvers import max_margin
@@ -57,7 +57,7 @@ def in_bregman_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
     if not isinstance(norm, Lp):
         raise InputError(f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve with norm=Lp(p)")
     size = norm.value(weights)
-    divergence = PowerPotential(norm.p).direction_divergence(np.broadcast_to(solution.W, weights.shape), weights)
+    divergence = norm.direction_divergence(solution.W, weights)
     inside: BoolArray = (size >= radius) & (divergence <= mu)
     return inside
 
