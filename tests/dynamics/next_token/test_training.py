@@ -301,3 +301,15 @@ def test_bad_input_is_one_sentence(sets, call, words) -> None:
     with pytest.raises(InputError, match=words) as error:
         call(sets[0])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared", "squared_softmax"])
+def test_a_polyak_step_beyond_all_numbers_is_not_taken(loss) -> None:
+    """These losses are not convex in attention: where it saturates on a loser the gradient vanishes and the gap stays."""
+    problem = Problem.of([total(12, 3, seed) for seed in range(3)], loss)
+    course = attention_stage(problem, Rule(1.0, polyak=2.0), 100)
+    assert np.isfinite(course.W).all()
+    assert (course.stopped_at > 0).any()
+    G, top = problem.gradient(course.W[-1])
+    length = problem.gap(course.W[-1])[1] - np.log(2.0) - top - np.log(np.linalg.norm(G, axis=(-2, -1)))
+    assert (length[course.stopped_at >= 0] > np.log(1e300) - 1e-6).all()
