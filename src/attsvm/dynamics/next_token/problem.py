@@ -198,6 +198,11 @@ class Problem:
         others: FloatArray = np.logaddexp.reduceat(D, starts, axis=-1)
         return others - total
 
+    def log_mean(self, logs: ArrayLike) -> FloatArray:
+        r""":math:`\log\sum_n\pi_ne^{l_n}` over the sentences of every run, ``(..., runs)`` for ``(..., sentences)``."""
+        found: FloatArray = np.logaddexp.reduceat(np.asarray(logs) + np.log(self.weight), self.run_start[:-1], axis=-1)
+        return found
+
     def log_attention(self, W: ArrayLike) -> FloatArray:
         r""":math:`\log\varphi`, ``(..., tokens)``, of the distinct tokens of all sentences end to end (see ``token`` and ``start``)."""
         D = self._relative(W)
