@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, at, rate, trained
-from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, RULES, Parameters, at, cells, rate, trained
+from attsvm.experiments.experiment import Experiment
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that of the specification."""
-
-    steps: int = 10_000
-    seeds: int = 20
-
-
-RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
 WINDOW = (1000, 10_000)
-
-
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for rule in RULES:
-        for first, count in blocks(parameters.seeds, 20):
-            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 
 def run(rule: int, first: int, count: int, steps: int) -> dict[str, Any]:
