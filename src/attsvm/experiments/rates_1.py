@@ -210,9 +210,8 @@ EXPERIMENT = Experiment(
     title="Rates of normalised, Polyak and plain steps",
     reference="Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak (recalled); specification P5-E1",
     protocol="Gaussian tokens around two centres, n = 6, T = 5, d = 48, fixed head, logistic loss, zero start. Normalised steps of 0.05, "
-    "of "
-    "0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens as floor, and gradient descent with step 1. Slopes are least "
-    "squares on log-spaced records from step 1000 to 10 000.",
+    "of 0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens as floor, and gradient descent with step 1. Slopes are "
+    "least squares on log-spaced records from step 1000 to 10 000.",
     parameters=Parameters(),
     quick=Parameters(seeds=4),
     cells=cells,

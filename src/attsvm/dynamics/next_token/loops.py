@@ -27,14 +27,17 @@ _FARTHEST = 1e300  # scores after a longer step would not be numbers
 
 
 @kernel
-def _length(rule: int, rate: float, factor: float, top: float, size: float, log_gap: float, floor: float) -> float:
+def _length(rule: int, rate: float, factor: float, top: float, size: float, sign: float, log_gap: float, floor: float) -> float:
     """What the gradient's coefficients are multiplied by; ``size`` is their norm, ``exp(top)`` their factor."""
     if rule == NORMALIZED:
         return rate / size
     if rule == PLAIN:
         return rate * math.exp(top)
     if floor != 0.0:
-        log_gap = math.log(math.exp(log_gap) - floor) if math.exp(log_gap) > floor else -np.inf
+        gap = sign * math.exp(log_gap) - floor
+        log_gap = math.log(gap) if gap > 0.0 else -np.inf
+    elif sign < 0.0:
+        return 0.0
     return rate * math.exp(log_gap - top - 2.0 * math.log(size)) / factor
 
 
@@ -70,7 +73,7 @@ def _one_attention(
         mark = _record(A, looks, marks, mark, t)
         if mark == marks.shape[0]:
             break
-        log_gap = -np.inf
+        sign, log_gap = 1.0, -np.inf
         if watch or rule == POLYAK:
             sign, log_gap = excess(s, values, table, sentences, loss, work)
             if watch:
@@ -81,7 +84,7 @@ def _one_attention(
             end[0] = t
             break
         size = math.sqrt(square)
-        step = _length(rule, lr / math.pow(t + 1.0, decay) if decay > 0.0 else lr, factor, top, size, log_gap, floor)
+        step = _length(rule, lr / math.pow(t + 1.0, decay) if decay > 0.0 else lr, factor, top, size, sign, log_gap, floor)
         if not step * size < _FARTHEST:
             end[0] = t
             break
@@ -131,7 +134,7 @@ def _one_output(
         if not square > 0.0:
             end[0] = t
             break
-        step = _length(rule, lr / math.pow(t + 1.0, decay) if decay > 0.0 else lr, 1.0, top, math.sqrt(square), 0.0, 0.0)
+        step = _length(rule, lr / math.pow(t + 1.0, decay) if decay > 0.0 else lr, 1.0, top, math.sqrt(square), 1.0, 0.0, 0.0)
         for a in range(U.shape[0]):
             for v in range(U.shape[1]):
                 B[a, v] -= step * F[a, v]

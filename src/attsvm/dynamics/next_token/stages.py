@@ -31,7 +31,7 @@ class Rule:
     * normalised, the default: :math:`\eta_t\,g/\|g\|_F`,
     * plain (``normalize=False``): :math:`\eta_t\,g`,
     * Polyak (``polyak=c``): :math:`\eta_t\,\frac{L-L^\star}{c\|g\|_F^2}\,g`, with ``lr`` usually 1 and :math:`L^\star` the problem's floor
-      plus ``loss_floor``,
+      plus ``loss_floor``; no step where the loss is not above it,
 
     with :math:`\eta_t=\eta/(t+1)^{\text{decay}}`.
 
