@@ -95,6 +95,29 @@ def test_more_seeds_compute_only_the_new_ones(tmp_path):
     assert run["claims"][0]["verdict"] == "fails"
 
 
+def test_shifted_seeds_are_other_trials_of_the_same_work(tmp_path):
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    state.calls.clear()
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=3, shift=10, jobs=1)
+    assert state.calls == [10, 12]
+    assert run["scale"] == "paper, 3 seeds, seeds 10 later"
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["seed"].tolist() == [10, 11, 12]
+
+
+def test_seeds_are_shifted_wherever_a_cell_names_them():
+    cells = [{"kind": 1, "arguments": {"first": 5, "count": 2}}, {"seeds": [0, 1]}, {"seed": 7, "d": 3}, {"draws": 4}]
+    assert replace(TOY, cells=lambda p: cells).work(None, 100) == [
+        {"kind": 1, "arguments": {"first": 105, "count": 2}},
+        {"seeds": [100, 101]},
+        {"seed": 107, "d": 3},
+        {"draws": 4},
+    ]
+    for fixed in (replace(TOY, cells=lambda p: cells[3:]), replace(TOY, then=lambda p, e: [])):
+        assert fixed.work(TOY.parameters)
+        with pytest.raises(InputError, match="--shift-seeds does not apply"):
+            fixed.work(TOY.parameters, 1)
+
+
 def test_what_was_finished_before_a_crash_is_kept(tmp_path):
     state.broken = (2,)
     with pytest.raises(RuntimeError) as caught:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 import attsvm
 from attsvm.claims import Evidence
-from attsvm.errors import InputError, UnavailableError
+from attsvm.errors import InputError
 from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import compute
@@ -31,6 +31,7 @@ def reproduce(
     quick: bool = False,
     scale: str | None = None,
     seeds: int | None = None,
+    shift: int = 0,
     jobs: int | None = None,
     progress: Progress | None = None,
     skipped: Skipped | None = None,
@@ -48,23 +49,25 @@ def reproduce(
         quick: short for ``scale="smoke"``.
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
+        shift: added to every seed, so that the same claims meet trials that nobody has looked at.
         jobs: processes; the number of cores when left out.
         progress: called with the experiment's name, cells done, cells in all.
-        skipped: called with the name of an experiment that needs data or a device that is not here, and the sentence that says so; it
-            is left out. Without it the error is raised.
+        skipped: called with the name of an experiment that is left out, and why: it needs data or a device that is not here, or has no
+            trials to which ``seeds`` or ``shift`` could apply. Without it the error is raised.
         command_line: how the user asked for it, for the report.
 
     Raises:
-        InputError: an unknown name, ``seeds`` for an experiment without trials, a folder that another process writes to.
+        InputError: an unknown name, ``seeds`` or ``shift`` for an experiment without trials, a folder that another process writes to.
         UnavailableError: data or a device is missing.
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
     asked = "smoke" if quick else scale
     work = []
-    for each, setting in [(each, each.at(scale=asked, seeds=seeds)) for each in chosen]:
+    for each in chosen:
         try:
-            work.append((each, setting, list(each.cells(setting))))
-        except UnavailableError as error:
+            setting = each.at(scale=asked, seeds=seeds)
+            work.append((each, setting, each.work(setting, shift)))
+        except InputError as error:  # of this experiment alone
             if skipped is None:
                 raise
             skipped(each.id, str(error))
@@ -106,7 +109,7 @@ def reproduce(
                 "reference": each.reference,
                 "protocol": each.protocol,
                 "notes": each.notes,
-                "scale": _scale("quick" if quick else each.scale(scale), seeds),
+                "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
                 "seconds": round(seconds, 3),
                 "trials": evidence.rows,
                 "parameters": asdict(setting),
@@ -139,8 +142,8 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in ("id", "paper", "title", "scale", "seconds", "claims")}
 
 
-def _scale(name: str, seeds: int | None) -> str:
-    return name if seeds is None else f"{name}, {seeds} seeds"
+def _scale(name: str, seeds: int | None, shift: int) -> str:
+    return ", ".join([name, *([] if seeds is None else [f"{seeds} seeds"]), *([f"seeds {shift} later"] if shift else [])])
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
