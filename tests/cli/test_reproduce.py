@@ -23,6 +23,28 @@ def test_a_scale_is_named_and_quick_is_short_for_the_smallest(tmp_path, capsys):
         main(["reproduce", "tfsvm-4", "--quick", "--scale", "smoke"])
 
 
+def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_path, capsys):
+    words = [
+        "reproduce",
+        "tfsvm-1",
+        "tfsvm-4",
+        "--quick",
+        "--seeds",
+        "2",
+        "--shift-seeds",
+        "500",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    assert main([*words, "--json"]) == 2
+    told = capsys.readouterr()
+    assert "tfsvm-1 is left out: tfsvm-1 has no random trials, so --seeds does not apply" in told.err
+    (entry,) = json.loads(told.out)["experiments"]
+    assert (entry["id"], entry["scale"]) == ("tfsvm-4", "quick, 2 seeds, seeds 500 later")
+
+
 def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
     runs = []
     for jobs in ("1", "2"):

@@ -46,3 +46,12 @@ def test_its_claims_are_named_and_its_scales_differ_in_size_only(identifier):
     assert len(set(names)) == len(names)
     assert type(chosen.quick) is type(chosen.parameters)
     assert chosen.id == identifier
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_random_trials_can_be_drawn_anew(identifier):
+    chosen = experiment(identifier)
+    if not chosen.random or chosen.then is not None:  # what follows from the first cells is computed for their seeds
+        return
+    quick = chosen.at(quick=True)
+    assert len(chosen.work(quick, 1000)) == len(chosen.work(quick))

@@ -95,6 +95,29 @@ def test_more_seeds_compute_only_the_new_ones(tmp_path):
     assert run["claims"][0]["verdict"] == "fails"
 
 
+def test_shifted_seeds_are_other_trials_of_the_same_work(tmp_path):
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    state.calls.clear()
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=3, shift=10, jobs=1)
+    assert state.calls == [10, 12]
+    assert run["scale"] == "paper, 3 seeds, seeds 10 later"
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["seed"].tolist() == [10, 11, 12]
+
+
+def test_seeds_are_shifted_wherever_a_cell_names_them():
+    cells = [{"kind": 1, "arguments": {"first": 5, "count": 2}}, {"seeds": [0, 1]}, {"seed": 7, "d": 3}, {"draws": 4}]
+    assert replace(TOY, cells=lambda p: cells).work(None, 100) == [
+        {"kind": 1, "arguments": {"first": 105, "count": 2}},
+        {"seeds": [100, 101]},
+        {"seed": 107, "d": 3},
+        {"draws": 4},
+    ]
+    for fixed in (replace(TOY, cells=lambda p: cells[3:]), replace(TOY, then=lambda p, e: [])):
+        assert fixed.work(TOY.parameters)
+        with pytest.raises(InputError, match="--shift-seeds does not apply"):
+            fixed.work(TOY.parameters, 1)
+
+
 def test_what_was_finished_before_a_crash_is_kept(tmp_path):
     state.broken = (2,)
     with pytest.raises(RuntimeError) as caught:
@@ -145,6 +168,23 @@ def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
     first, second = reproduce(["mmts-99", "mmts-98"], tmp_path / "out", jobs=1)
     assert state.calls == [0, 2]
     assert first["seconds"] == second["seconds"]
+
+
+def test_experiments_before_and_after_one_with_further_cells_keep_their_order(tmp_path, monkeypatch):
+    def second(parameters, evidence):
+        yield {"first": 0, "count": 2, "power": 1}
+
+    find = {
+        "mmts-97": replace(TOY, id="mmts-97"),
+        "mmts-98": replace(TOY, id="mmts-98", then=second),
+        "mmts-99": replace(TOY, cells=lambda p: [{"first": 4, "count": 2, "power": 1}]),
+    }
+    for where in (module, cells_module):
+        monkeypatch.setattr(where, "experiment", find.__getitem__)
+    runs = reproduce(list(find), tmp_path / "out", jobs=1)
+    assert [run["id"] for run in runs] == list(find)
+    assert [run["trials"] for run in runs] == [4, 6, 2]
+    assert state.calls == [0, 2, 0, 4]
 
 
 def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):

@@ -66,6 +66,11 @@ class Experiment:
         """Key of the paper, ``tfsvm`` of ``tfsvm-3``."""
         return self.id.rsplit("-", 1)[0]
 
+    @property
+    def random(self) -> bool:
+        """Whether it has random trials, so that a number of seeds means something."""
+        return hasattr(self.parameters, "seeds")
+
     def scale(self, name: str | None = None) -> str:
         """The scale that runs when ``name`` is asked for: the largest one that the experiment has up to it; its own for None.
 
@@ -90,9 +95,37 @@ class Experiment:
         chosen = known[self.scale("smoke" if quick else scale)]
         if seeds is None:
             return chosen
-        if not hasattr(chosen, "seeds"):
+        if not self.random:
             raise InputError(f"{self.id} has no random trials, so --seeds does not apply to it; leave it out")
         return replace(chosen, seeds=seeds)
+
+    def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
+        """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and member of ``seeds`` in them.
+
+        What was settled after a look at some seeds, a threshold above all, is tested by others.
+
+        Raises:
+            InputError: there are no seeds to shift.
+            UnavailableError: this machine lacks what the cells need.
+        """
+        cells = list(self.cells(parameters))
+        if not shift:
+            return cells
+        found: list[Cell] = [_moved(cell, shift) for cell in cells]
+        if self.then is not None or found == cells:
+            raise InputError(f"{self.id} has no seeds that could be shifted, so --shift-seeds does not apply to it; leave it out")
+        return found
+
+
+def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
+    def moved(key: str, value: Any) -> Any:
+        if key in ("first", "seed"):
+            return value + by
+        if key == "seeds":
+            return [seed + by for seed in value]
+        return _moved(value, by) if isinstance(value, Mapping) else value
+
+    return {key: moved(key, value) for key, value in cell.items()}
 
 
 def blocks(count: int, size: int) -> list[tuple[int, int]]:

@@ -32,16 +32,16 @@ EMBEDDINGS = ("identity", "ortho")
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for embeddings in EMBEDDINGS:
-        yield {"K": parameters.K, "steps": parameters.steps, "seeds": parameters.seeds, "embeddings": embeddings}
+        yield {"K": parameters.K, "steps": parameters.steps, "first": 0, "count": parameters.seeds, "embeddings": embeddings}
 
 
-def run(K: int, steps: int, seeds: int, embeddings: str) -> dict[str, Any]:
+def run(K: int, steps: int, first: int, count: int, embeddings: str) -> dict[str, Any]:
     from attsvm.datasets.next_token import bipartite
     from attsvm.dynamics import LogSpaced
     from attsvm.dynamics.next_token import Rule, output_stage
 
     eta, _ = rates(K)
-    sets = [bipartite(K, 1, seed, embeddings) for seed in range(seeds)]  # type: ignore[arg-type]
+    sets = [bipartite(K, 1, seed, embeddings) for seed in range(first, first + count)]  # type: ignore[arg-type]
     course = output_stage(sets, Rule(eta), steps, records=LogSpaced(100), watch=True)
     assert course.rises is not None
     target = output_targets(sets)
@@ -53,11 +53,11 @@ def run(K: int, steps: int, seeds: int, embeddings: str) -> dict[str, Any]:
         "error": course.direction_error(target),
     }
     return {
-        "embedded": np.full(seeds, EMBEDDINGS.index(embeddings)),
-        "K": np.full(seeds, K),
-        "step": np.tile(course.steps, (seeds, 1)),
-        "eta": np.full(seeds, eta),
-        "closed": np.tile(closed, (seeds, 1)),
+        "embedded": np.full(count, EMBEDDINGS.index(embeddings)),
+        "K": np.full(count, K),
+        "step": np.tile(course.steps, (count, 1)),
+        "eta": np.full(count, eta),
+        "closed": np.tile(closed, (count, 1)),
         "rises": course.rises,
         **by_run(columns),
     }

@@ -34,17 +34,24 @@ FIT, LOSS_FIT = (2000, 20_000), (3000, 20_000)
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for case in CASES:
-        yield {"K": parameters.K, "steps": parameters.steps, "seeds": parameters.seeds, "case": case, "deviation": parameters.deviation}
+        yield {
+            "K": parameters.K,
+            "steps": parameters.steps,
+            "first": 0,
+            "count": parameters.seeds,
+            "case": case,
+            "deviation": parameters.deviation,
+        }
 
 
-def run(K: int, steps: int, seeds: int, case: str, deviation: float) -> dict[str, Any]:
+def run(K: int, steps: int, first: int, count: int, case: str, deviation: float) -> dict[str, Any]:
     from attsvm.datasets.next_token import NextTokenData
     from attsvm.dynamics import LogSpaced
     from attsvm.dynamics.next_token import Rule, output_stage
 
     eta, _ = rates(K)
     sets, starts = [], []
-    for seed in range(seeds):
+    for seed in range(first, first + count):
         rng = np.random.default_rng([2, seed])
         n = rng.permutation(K)
         weights = rng.dirichlet(np.ones(K)) if case == "weights" else None
@@ -54,8 +61,8 @@ def run(K: int, steps: int, seeds: int, case: str, deviation: float) -> dict[str
     assert course.rises is not None
     error = course.direction_error(output_targets(sets))
     return {
-        "case": np.full(seeds, CASES.index(case)),
-        "step": np.tile(course.steps, (seeds, 1)),
+        "case": np.full(count, CASES.index(case)),
+        "step": np.tile(course.steps, (count, 1)),
         "rises": course.rises,
         "growth": course.norm[-1] / (eta * course.steps[-1]),
         "error_slope": slope(course.steps, np.log(error), *FIT),

@@ -31,16 +31,16 @@ NORMS = ("block", "joint")
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    shape = {"K": parameters.K, "per_query": parameters.per_query, "steps": parameters.steps, "seeds": parameters.seeds}
+    shape = {"K": parameters.K, "per_query": parameters.per_query, "steps": parameters.steps, "first": 0, "count": parameters.seeds}
     yield from ({**shape, "norm": norm} for norm in NORMS)
 
 
-def run(K: int, per_query: int, steps: int, seeds: int, norm: str) -> dict[str, Any]:
+def run(K: int, per_query: int, steps: int, first: int, count: int, norm: str) -> dict[str, Any]:
     from attsvm.dynamics import LogSpaced
     from attsvm.dynamics.next_token import Problem, Rule, joint
 
     eta0, eta = rates(K)
-    sets = draw("bipartite", K, per_query, 0, seeds)
+    sets = draw("bipartite", K, per_query, first, count)
     course = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))  # type: ignore[arg-type]
     assert course.attention.values is not None
     final = Problem.of(sets, values=course.attention.values[-1])
@@ -53,9 +53,9 @@ def run(K: int, per_query: int, steps: int, seeds: int, norm: str) -> dict[str, 
         "loss": course.attention.loss,
     }
     return {
-        "norm": np.full(seeds, NORMS.index(norm)),
-        "seed": np.arange(seeds),
-        "step": np.tile(course.attention.steps, (seeds, 1)),
+        "norm": np.full(count, NORMS.index(norm)),
+        "seed": np.arange(first, first + count),
+        "step": np.tile(course.attention.steps, (count, 1)),
         "attention_cosine": course.attention.cosine(solutions)[-1],
         "output_cosine": course.output.cosine(target)[-1],
         "accuracy": accuracy(final, course.attention.W[-1]),

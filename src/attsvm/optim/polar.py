@@ -11,7 +11,8 @@ Three ways to it, on a batch of matrices at once:
     ``steps`` of the same polynomials, and nothing else: no decomposition, no look at the result. :func:`landing_range` states how far
     from one the singular values may end.
 ``newton-schulz``
-    ``steps`` of the fixed quintic of Muon, in bfloat16 as :class:`torch.optim.Muon` takes them. It never converges to one.
+    ``steps`` of the fixed quintic of Muon, in bfloat16 as :class:`torch.optim.Muon` takes them, or in float32 where that is faster: small
+    matrices on a CPU. It never converges to one.
 
 Sources: Björck and Bowie 1971 (Newton-Schulz); Jordan et al., *Muon*, 2024 (the quintic); Amsel, Persson, Musco and Gower, *The Polar
 Express*, 2025 (composing the best polynomials of each interval); Nakatsukasa and Freund 2016 (why such compositions lose no accuracy).
@@ -36,6 +37,9 @@ LOWER = 1e-3  # the smallest singular value, as a part of the largest, that "pol
 _FIRST, _SECOND = 1.3e-3, 3e-5  # singular values, as parts of the largest, that the two rounds of the exact iteration bring near one
 _FIRST_STEPS = 6
 _DECOMPOSE_ABOVE = 128  # rows and columns from which a CPU decomposes faster than it iterates
+_BFLOAT16_FROM = (
+    1 << 20
+)  # multiplications in one product of a batch: below, a CPU's bfloat16 product costs more to set up than float32 to do
 _CUBIC: Quintic = (1.5, -0.5, 0.0)
 _TAYLOR: Quintic = (1.875, -1.25, 0.375)
 
@@ -60,7 +64,8 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5, capturable:
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
-        X = _compose(_unit(wide, torch.bfloat16, capturable), (MUON,) * steps)
+        small = G.device.type == "cpu" and G.numel() * min(m, n) <= _BFLOAT16_FROM
+        X = _compose(_unit(wide, torch.float32 if small else torch.bfloat16, capturable), (MUON,) * steps)
     elif method == "polar-express":
         X = _compose(_unit(wide, wide.dtype, capturable), schedule(LOWER, steps))
     else:
@@ -86,7 +91,7 @@ def landing_range(method: Literal["newton-schulz", "polar-express"], steps: int,
 
     Five steps from ``lower = 1e-3``: 0.47 to 1.21 for ``newton-schulz`` (0.68 to 1.14 from ``lower = 1e-2``), 0.89 to 1.11 for
     ``polar-express``, and the latter is within 1e-3 of one after six steps and within 1e-9 after seven. Rounding adds about 0.02 to
-    ``newton-schulz``, which is bfloat16.
+    ``newton-schulz`` where it is bfloat16.
     """
     x = np.geomspace(lower, 1.0, 20001)
     for a, b, c in (MUON,) * steps if method == "newton-schulz" else schedule(LOWER, steps):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from filelock import FileLock, Timeout
 
 import attsvm
 from attsvm.claims import Evidence
-from attsvm.errors import InputError, UnavailableError
+from attsvm.errors import InputError
 from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
-from attsvm.pipeline.cells import compute
+from attsvm.pipeline.cells import Arrays, Cells, Step, work
+from attsvm.pipeline.workers import Workers
 from attsvm.report import gallery
 from attsvm.runs import environment, read_json, write_json
 
@@ -31,6 +32,7 @@ def reproduce(
     quick: bool = False,
     scale: str | None = None,
     seeds: int | None = None,
+    shift: int = 0,
     jobs: int | None = None,
     progress: Progress | None = None,
     skipped: Skipped | None = None,
@@ -48,34 +50,35 @@ def reproduce(
         quick: short for ``scale="smoke"``.
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
+        shift: added to every seed, so that the same claims meet trials that nobody has looked at.
         jobs: processes; the number of cores when left out.
         progress: called with the experiment's name, cells done, cells in all.
-        skipped: called with the name of an experiment that needs data or a device that is not here, and the sentence that says so; it
-            is left out. Without it the error is raised.
+        skipped: called with the name of an experiment that is left out, and why: it needs data or a device that is not here, or has no
+            trials to which ``seeds`` or ``shift`` could apply. Without it the error is raised.
         command_line: how the user asked for it, for the report.
 
     Raises:
-        InputError: an unknown name, ``seeds`` for an experiment without trials, a folder that another process writes to.
+        InputError: an unknown name, ``seeds`` or ``shift`` for an experiment without trials, a folder that another process writes to.
         UnavailableError: data or a device is missing.
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
     asked = "smoke" if quick else scale
-    work = []
-    for each, setting in [(each, each.at(scale=asked, seeds=seeds)) for each in chosen]:
+    asked_for = []
+    for each in chosen:
         try:
-            work.append((each, setting, list(each.cells(setting))))
-        except UnavailableError as error:
+            setting = each.at(scale=asked, seeds=seeds)
+            asked_for.append((each, setting, each.work(setting, shift)))
+        except InputError as error:  # of this experiment alone
             if skipped is None:
                 raise
             skipped(each.id, str(error))
-    if not work:
+    if not asked_for:
         return []
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
         raise InputError(f"{folder} holds files that are not of attsvm reproduce; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = jobs or os.cpu_count() or 1
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -83,55 +86,66 @@ def reproduce(
         raise InputError(f"another attsvm process is writing to {folder}; wait for it or choose another folder") from None
     try:
         runs = []
-        for each, setting, cells in work:
-            results: list[Mapping[str, Any]] = []
-            seconds = 0.0
-            for name, stage in _stages(each, setting, cells, results):
-
-                def step(done: int, total: int, name: str = name) -> None:
-                    if progress is not None:
-                        progress(name, done, total)
-
-                found, spent = compute(each, stage, folder / "cells", jobs, step)
-                results += found
-                seconds += spent
-            evidence = Evidence.concatenate(results)
-            claims = [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims]
-            run = {
-                "format": FORMAT,
-                "id": each.id,
-                "paper": each.paper,
-                "paper_title": PAPERS[each.paper],
-                "title": each.title,
-                "reference": each.reference,
-                "protocol": each.protocol,
-                "notes": each.notes,
-                "scale": _scale("quick" if quick else each.scale(scale), seeds),
-                "seconds": round(seconds, 3),
-                "trials": evidence.rows,
-                "parameters": asdict(setting),
-                "claims": claims,
-                "attsvm": attsvm.__version__,
-                "environment": environment(),
-                "command_line": command_line,
-            }
-            home = folder / each.id
-            home.mkdir(exist_ok=True)
-            save_arrays(evidence.arrays(), home / "arrays.safetensors")
-            gallery.write_experiment(home, run, list(each.plot(evidence)))
-            write_json(home / "run.json", run)
-            runs.append(run)
+        with Workers(work, jobs or os.cpu_count() or 1) as workers:
+            for each, setting, results, seconds in _computed(asked_for, folder / "cells", workers, progress):
+                evidence = Evidence.concatenate(results)
+                run = {
+                    "format": FORMAT,
+                    "id": each.id,
+                    "paper": each.paper,
+                    "paper_title": PAPERS[each.paper],
+                    "title": each.title,
+                    "reference": each.reference,
+                    "protocol": each.protocol,
+                    "notes": each.notes,
+                    "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
+                    "seconds": round(seconds, 3),
+                    "trials": evidence.rows,
+                    "parameters": asdict(setting),
+                    "claims": [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims],
+                    "attsvm": attsvm.__version__,
+                    "environment": environment(),
+                    "command_line": command_line,
+                }
+                home = folder / each.id
+                home.mkdir(exist_ok=True)
+                save_arrays(evidence.arrays(), home / "arrays.safetensors")
+                gallery.write_experiment(home, run, list(each.plot(evidence)))
+                write_json(home / "run.json", run)
+                runs.append(run)
         gallery.write_index(folder, _finished(folder))
     finally:
         lock.release()
     return runs
 
 
-def _stages(chosen: Experiment, setting: Any, cells: list[Cell], results: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Cell]]]:
-    """The name and the cells of each stage; ``results`` holds what the stages before have found."""
-    yield chosen.id, cells
-    if chosen.then is not None and (further := list(chosen.then(setting, Evidence.concatenate(results)))):
-        yield f"{chosen.id} (2)", further
+def _computed(
+    asked_for: Sequence[tuple[Experiment, Any, list[Cell]]], folder: Path, workers: Workers, progress: Progress | None
+) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
+    """Each experiment with its parameters, the arrays of its cells and their seconds, in order.
+
+    Work begins at once wherever it is known; where cells follow from others, it begins when all experiments before are done.
+    """
+
+    def step(name: str) -> Step:
+        return lambda done, total: None if progress is None else progress(name, done, total)
+
+    begun: set[Path] = set()
+    known = {each.id: Cells(each, cells, folder, begun) for each, _, cells in asked_for if each.then is None}
+    finished = dict(zip(known, workers.start([stage.missing for stage in known.values()]), strict=True))
+    for each, setting, cells in asked_for:
+        if each.then is None:
+            results, seconds = known[each.id].results(finished[each.id], step(each.id))
+        else:
+            first = Cells(each, cells, folder)
+            (done,) = workers.start([first.missing])
+            results, seconds = first.results(done, step(each.id))
+            if further := list(each.then(setting, Evidence.concatenate(results))):
+                second = Cells(each, further, folder)
+                (done,) = workers.start([second.missing])
+                found, spent = second.results(done, step(f"{each.id} (2)"))
+                results, seconds = results + found, seconds + spent
+        yield each, setting, results, seconds
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +153,8 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in ("id", "paper", "title", "scale", "seconds", "claims")}
 
 
-def _scale(name: str, seeds: int | None) -> str:
-    return name if seeds is None else f"{name}, {seeds} seeds"
+def _scale(name: str, seeds: int | None, shift: int) -> str:
+    return ", ".join([name, *([] if seeds is None else [f"{seeds} seeds"]), *([f"seeds {shift} later"] if shift else [])])
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
