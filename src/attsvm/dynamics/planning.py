@@ -95,8 +95,6 @@ def make_engine(
     schedule: Schedule | None = None,
 ) -> Engine:
     """The engine of a plan, at the model's present parameters. Imports numba only for a compiled one."""
-    if step_scale and isinstance(optimizer, MirrorDescent):
-        raise InputError("step_scale scales steps of the weights, and MirrorDescent steps in the dual; give groups of their own lr instead")
     if chosen.engine == "autograd":
         from attsvm.dynamics.autograd import AutogradEngine
 

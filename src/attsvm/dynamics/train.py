@@ -64,9 +64,9 @@ def train(
             and :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``; ``LogSpaced(50)`` when left out.
-        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name
-            of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of the head are a sweep over
-            kappa, the ratio of the two step sizes.
+        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser (of mirror descent, its
+            own step in the dual); or such factors by name of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``).
+            Per-run step sizes of the head are a sweep over kappa, the ratio of the two step sizes.
         schedule: a function of the step number (from 0) whose value multiplies every step size; such functions by name of the
             parameter, as in ``step_scale`` (a parameter without one keeps its steps); or a torch scheduler of ``optimizer``, stepped after
             every step.
