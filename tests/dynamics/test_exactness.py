@@ -43,8 +43,7 @@ class Case:
             return trajectory.direction_gap([max_margin(self.margins(selected), norm=norm) for selected in chosen])
         heads = [max_margin(decoder_margins(self.data, selected), norm=norm) for selected in chosen]
         prompts = [
-            max_margin(relaxed_margins(self.data, selected, head.support), norm=norm)
-            for selected, head in zip(chosen, heads, strict=True)
+            max_margin(relaxed_margins(self.data, selected, head.support), norm=norm) for selected, head in zip(chosen, heads, strict=True)
         ]
         found = direction_gap(trajectory.head[..., None], np.stack([head.W for head in heads]))
         return np.concatenate([trajectory.direction_gap(prompts), found], axis=1)

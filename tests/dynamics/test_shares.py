@@ -23,7 +23,8 @@ def mirror(steps: int, scale: Any, run: int | None = None, lr: float = 0.05, bac
     """All runs, or one of them alone; head and weights are trained."""
     data, head, start = (DATA, V, START) if run is None else (DATA.instance(run), V[run], START[run])
     model = Attention.cross(data, head, 0.1, init=start, train_head=True)
-    return train(model, data, MirrorDescent(model.parameters(), lr=lr, **options), steps, AtSteps([steps]), backend=backend, step_scale=scale)
+    optimizer = MirrorDescent(model.parameters(), lr=lr, **options)
+    return train(model, data, optimizer, steps, AtSteps([steps]), backend=backend, step_scale=scale)
 
 
 @pytest.mark.parametrize("p", [1.1, 2.0, 3.0])

@@ -36,10 +36,7 @@ class Shares:
     def __init__(self, model: Attention, optimizer: Optimizer, step_scale: Mapping[str, FloatArray]) -> None:
         names = dict(model.named_parameters())
         self._optimizer = optimizer
-        self._moved = [
-            (names[name], torch.as_tensor(share, dtype=names[name].dtype, device=names[name].device).reshape(-1, *[1] * (names[name].ndim - 1)))
-            for name, share in step_scale.items()
-        ]
+        self._moved = [(names[name], _beside(names[name], share)) for name, share in step_scale.items()]
         groups = optimizer.param_groups if isinstance(optimizer, MirrorDescent) else []
         duals = {id(parameter): _Dual(optimizer, parameter, group) for group in groups for parameter in group["params"]}
         self._duals = [duals.get(id(parameter)) for parameter, _ in self._moved]
@@ -48,9 +45,8 @@ class Shares:
     @torch.no_grad()
     def remember(self) -> None:
         """Called before a step."""
-        self._before = [
-            parameter.detach().clone() if dual is None else dual.point() for (parameter, _), dual in zip(self._moved, self._duals, strict=True)
-        ]
+        pairs = zip(self._moved, self._duals, strict=True)
+        self._before = [parameter.detach().clone() if dual is None else dual.point() for (parameter, _), dual in pairs]
 
     @torch.no_grad()
     def shorten(self) -> None:
@@ -60,6 +56,11 @@ class Shares:
                 parameter.copy_(torch.lerp(old, parameter, share))
             else:
                 dual.move(torch.lerp(old, dual.point(), share.to(old.dtype)))
+
+
+def _beside(parameter: Tensor, share: FloatArray) -> Tensor:
+    """The shares as they multiply a parameter with leading runs."""
+    return torch.as_tensor(share, dtype=parameter.dtype, device=parameter.device).reshape(-1, *[1] * (parameter.ndim - 1))
 
 
 class _Dual:

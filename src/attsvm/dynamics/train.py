@@ -250,7 +250,7 @@ def _fingerprint(
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
     shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()]
-    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty, model.reading.causal, model.reading.prompt)
+    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty.tolist(), model.reading.causal, model.reading.prompt)
     order = (sorted(scales), list(schedule) if isinstance(schedule, Mapping) else None if schedule is None else type(schedule).__name__)
     digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)).encode())
     return digest.hexdigest()
