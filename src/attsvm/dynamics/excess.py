@@ -103,18 +103,23 @@ class Chart(Protocol):
         """Coordinates of the direction of ``W``."""
 
     def centre(self) -> FloatArray:
-        """Coordinates of the axis of the cone."""
+        """Coordinates of the axis of the cone, or of a point close to it."""
+
+    @property
+    def slack(self) -> Objective | None:
+        """What must not be negative at the coordinates of an allowed point, with its gradient; None where all points are allowed."""
 
 
 class Sphere:
     """Weights ``R x / ||x||`` in a norm; inside a cone those of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``."""
 
+    slack = None
+
     def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
         self._shape, self._norm, self._slope = shape, norm, 0.0
         self._axis: FloatArray | None = None
         if cone is not None:
-            axis = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
-            self._axis, self._slope = axis / np.linalg.norm(axis), math.tan(math.radians(cone.degrees))
+            self._axis, self._slope = _axis(cone), math.tan(math.radians(cone.degrees))
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""
@@ -156,10 +161,25 @@ class Sphere:
 
 
 class Factors:
-    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``."""
+    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``; of a cone around the product, all coordinates are kept and :attr:`slack` tells."""
 
-    def __init__(self, shape: tuple[int, int], inner: int) -> None:
-        self._shape, self._inner = shape, inner
+    def __init__(self, shape: tuple[int, int], inner: int, cone: Any = None) -> None:
+        self._shape, self._inner, self._cone = shape, inner, cone
+
+    @property
+    def slack(self) -> Objective | None:
+        """Cosine between the product and the axis of the cone, less that of the opening."""
+        if self._cone is None:
+            return None
+        u, edge = _axis(self._cone), math.cos(math.radians(self._cone.degrees))
+
+        def value(x: FloatArray) -> tuple[float, FloatArray]:
+            W, back = self.weights(x, 1.0)
+            size = float(np.linalg.norm(W))
+            unit = W.reshape(-1) / size
+            return float(unit @ u) - edge, back(((u - (unit @ u) * unit) / size).reshape(self._shape))
+
+        return value
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""
@@ -178,7 +198,10 @@ class Factors:
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """See :class:`Chart`."""
-        return rng.standard_normal(sum(self._shape) * self._inner)
+        if self._cone is None:
+            return rng.standard_normal(sum(self._shape) * self._inner)
+        inside = Sphere(self._shape, Frobenius(), self._cone)
+        return self.at(inside.weights(inside.random(rng), 1.0)[0])
 
     def at(self, W: FloatArray) -> FloatArray:
         """See :class:`Chart`: balanced factors from the singular value decomposition."""
@@ -187,8 +210,15 @@ class Factors:
         return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root]).reshape(-1)
 
     def centre(self) -> FloatArray:
-        """Factors have no cone."""
-        raise NotImplementedError
+        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its factors."""
+        inside = Sphere(self._shape, Frobenius(), self._cone)
+        return self.at(inside.weights(0.02 * inside.random(np.random.default_rng(0)), 1.0)[0])
+
+
+def _axis(cone: Any) -> FloatArray:
+    """The direction in the middle of a cone, as a unit vector."""
+    axis: FloatArray = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
+    return axis / float(np.linalg.norm(axis))
 
 
 class Pair:
