@@ -165,7 +165,7 @@ def regularization_path(
     return RegularizationPath(sizes, W, values[:, 0], None, bound, values)
 
 
-_EDGE = 1e-9  # of a cosine: how far outside a cone rounding may leave a point on its edge
+_EDGE = 1e-6  # of the opening: how far outside a cone the search may leave a point on its edge
 _BELOW = 1e6  # added to the logarithm of a loss below that of the selected tokens, to rank it before all others
 
 
@@ -232,11 +232,17 @@ def _descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
 
 def _descend_inside(objective: Objective, x: FloatArray, slack: Objective) -> tuple[float, FloatArray]:
     """The least value where the slack is not negative, infinite where nothing such was found; BFGS has the last word off the edge."""
+    unit = 1.0 / max(1.0, abs(objective(x)[0]))  # the first step of the search is as long as the gradient
+
+    def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(x)
+        return unit * value, unit * gradient
+
     inside = {"type": "ineq", "fun": lambda x: slack(x)[0], "jac": lambda x: slack(x)[1]}
-    result = minimize(objective, x, jac=True, method="SLSQP", constraints=[inside], options={"ftol": 1e-14, "maxiter": 500})
-    if slack(result.x)[0] < -_EDGE:
+    for _ in range(2):  # a restart forgets a metric that has gone stale
+        x = minimize(scaled, x, jac=True, method="SLSQP", constraints=[inside], options={"ftol": 1e-15, "maxiter": 500}).x
+    if slack(x)[0] < -_EDGE:
         return np.inf, x
-    value, free = _descend(objective, result.x)
-    if value <= result.fun and slack(free)[0] >= 0:
-        return value, free
-    return float(result.fun), result.x
+    value, free = _descend(objective, x)
+    edge = objective(x)[0]
+    return (value, free) if value <= edge and slack(free)[0] >= 0 else (edge, x)
