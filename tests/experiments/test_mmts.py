@@ -7,7 +7,7 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm.datasets import toy
-from attsvm.experiments import experiment, mmts_3, mmts_5, mmts_6, nonlinear_paths, plain_descent
+from attsvm.experiments import experiment, mmts_5, mmts_6, nonlinear_paths, plain_descent, single_precision
 from attsvm.experiments.prompts import at, of
 
 
@@ -40,7 +40,7 @@ def test_single_precision_kinks_and_log_space_does_not():
     assert published[100] == pytest.approx(exact[100], abs=1e-3)
     assert exact[199] == pytest.approx(19.79, abs=0.005)
     assert published[199] < exact[199] - 0.2
-    assert mmts_3._measure_kink(exact[:200])[0] == 0
+    assert single_precision.kink(exact[:200])[0] == 0
 
 
 @pytest.mark.parametrize(("identifier", "names"), [("mmts-4", {"E1.4c", "E1.4f", "E1.4g"}), ("mmts-5", {"E1.5b", "E1.5c", "N3"})])
