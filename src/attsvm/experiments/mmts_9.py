@@ -235,8 +235,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         ax.set_xlabel("dimension d")
         ax.set_title("locally optimal selections of nine")
         ax = axes[2]
-        for bound, colour in zip(BOUNDS, (ATTENTION, BEST, TRAINED, INK), strict=True):
+        names = ("W, Frobenius", "K and Q", "W, l1.5", "W, l3")
+        for k, (bound, colour) in enumerate(zip(BOUNDS, (ATTENTION, BEST, TRAINED, INK), strict=True)):
             local = _local(evidence, bound)
+            ax.text(0.42 + 0.34 * (k // 2), 0.2 - 0.08 * (k % 2), names[k], color=colour, transform=ax.transAxes, fontsize=8)
             for gap, degrees in zip(local["local_gap"], local["degrees"], strict=True):
                 relative = gap / (1.0 - np.cos(np.radians(degrees)))
                 ax.plot(LOCAL_SIZES, np.maximum(relative, 1e-12), color=colour, linewidth=1.0, marker="o", markersize=3)
@@ -252,7 +254,8 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "Left: the best weights of each norm under a concave head are a finite part that sets the ratios inside the "
             "selected sets, and a "
             "max-margin part. Middle: locally optimal selections of each instance (area: number of instances; dashes: mean of the "
-            "specification). Right: regularisation paths inside cones around locally optimal directions that are not global; at "
+            "specification). Right: regularisation paths, of bounded norm or of factors of bounded size, inside cones around "
+            "directions that are locally optimal in that norm and not global; at "
             "1 they lie on the cone's edge, below 1e-12 they are drawn there.",
             "All errors fall with the norm; at d = 64 and more only one selection is locally optimal.",
         )
@@ -264,7 +267,7 @@ EXPERIMENT = Experiment(
     reference="Max-Margin Token Selection and Transformers as Support Vector Machines; specification T1, T2, T9, T17, T18",
     protocol="Random instances on the unit sphere (n = 4, T = 5, d = 6 for descent; n = 2, T = 3 for enumerations), orthonormal "
     "tokens for nonlinear "
-    "heads. Paths are searched on spheres by BFGS.",
+    "heads. Paths are searched on spheres by BFGS, those of factors in cones by SLSQP before it.",
     parameters=Parameters(),
     quick=Parameters(path_seeds=8, dimensions=(3, 8, 64), strengths=(0.3,)),
     cells=cells,
