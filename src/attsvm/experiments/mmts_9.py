@@ -269,7 +269,7 @@ EXPERIMENT = Experiment(
     "tokens for nonlinear "
     "heads. Paths are searched on spheres by BFGS, those of factors in cones by SLSQP before it.",
     parameters=Parameters(),
-    quick=Parameters(path_seeds=8, dimensions=(3, 8, 64), strengths=(0.3,)),
+    quick=Parameters(path_seeds=6, dimensions=(3, 8, 64), strengths=(0.3,)),
     cells=cells,
     run=run,
     claims=CLAIMS,
