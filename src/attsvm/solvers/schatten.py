@@ -24,6 +24,7 @@ from attsvm.margins import Margins
 from attsvm.solvers import frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
+from attsvm.solvers.choice import SMALL
 from attsvm.solvers.isolated import Isolated, isolated_solution
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.reduction import reduce
@@ -95,11 +96,12 @@ class _Search:
         if _CURVED < self.norm.p < math.inf:
             W, dual = self._flat(W, dual)
         iterations = 0
-        for most in _ITERATIONS:
+        for attempt, most in enumerate(_ITERATIONS):
             if not np.abs(W).max() > 0.0:
                 W, dual = start.W, start.dual
             self._rescale(W)
-            state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5))
+            exact = attempt > 0 and q.m * q.dof <= SMALL  # what the first attempt leaves is often a narrow cone
+            state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5), exact=exact)
             if self.request.method != "schatten-newton":
                 state.run(most, self.aim, _CHECK_EVERY, self.deadline)
             iterations += state.iterations

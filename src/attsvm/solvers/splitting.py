@@ -3,27 +3,32 @@ r"""Alternating directions for norms of singular values.
 .. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{ for all } c.
 
 One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly by two warm epochs of block dual
-coordinate ascent (state :math:`W=V-U+A^\top\lambda`), shrinks the singular values of :math:`W+U`, and adds what is left to
-:math:`U`. At the fixed point :math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda` certifies the norm of :math:`V` by itself
-(Boyd et al., *Distributed optimization and statistical learning via the alternating direction method of multipliers*, 2011, with
-over-relaxation and residual balancing as there). The iterates :math:`V` have exact low rank for the nuclear norm.
+coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly by block principal pivoting: in a narrow cone of weights, where the best
+margin is thousands of times smaller than the rows, epochs crawl and a factorisation does not. Then it shrinks the singular values of
+:math:`W+U`, and adds what is left to :math:`U`. At the fixed point :math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda`
+certifies the norm of :math:`V` by itself (Boyd et al., *Distributed optimization and statistical learning via the alternating direction
+method of multipliers*, 2011, with over-relaxation and residual balancing as there). The iterates :math:`V` have exact low rank for the
+nuclear norm.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
+from attsvm.solvers.pivoting import pivot
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import Gauge, singular_values
 
 _RELAXATION = 1.6
 _EPOCHS, _SWEEPS = 2, 3
-_REFRESH = 20  # iterations between recomputations of W from the multipliers
+_ROUNDS = 12  # factorisations of an exact projection; warm ones take one
 _BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
 _BALANCING_UNTIL = 400  # later changes of t would undo convergence
 
@@ -39,8 +44,9 @@ class Splitting:
         error: larger of the relative gap and the relative violation (rows with right-hand side 0 keep one) at the last check.
     """
 
-    def __init__(self, programme: Programme, gauge: Gauge, weights: FloatArray, dual: FloatArray, t: float) -> None:
+    def __init__(self, programme: Programme, gauge: Gauge, weights: FloatArray, dual: FloatArray, t: float, *, exact: bool = False) -> None:
         self.programme, self.gauge = programme, gauge
+        self._exact = exact
         self._ascent = BlockAscent(programme, dual.copy())
         self.V = weights
         self.dual = self._ascent.dual
@@ -53,12 +59,8 @@ class Splitting:
 
     def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
         """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most ``target``, or at ``deadline``."""
-        p = self.programme
         for _ in range(iterations):
-            X = self.V - self._U
-            W = X + p.adjoint(self.dual)
-            for _ in range(_EPOCHS):
-                self._ascent.sweep(self.dual, W, _SWEEPS)
+            W = self._projected(self.V - self._U)
             mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
             left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
             values = self.gauge.prox(s, self.t).values
@@ -71,6 +73,19 @@ class Splitting:
                     return
             if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _BALANCING_UNTIL:
                 self._balance(_relative(W - self.V, self.V), _relative(self.V - before, self._U))
+
+    def _projected(self, X: FloatArray) -> FloatArray:
+        """The point closest to ``X`` that keeps the margins, roughly unless exact; the multipliers follow."""
+        p = self.programme
+        if self._exact:
+            found = pivot(replace(p, b=p.b - p.values(X)), self.dual, _ROUNDS, math.inf)
+            if found.settled:
+                self.dual[:] = found.dual
+                return X + found.W
+        W = X + p.adjoint(self.dual)
+        for _ in range(_EPOCHS):
+            self._ascent.sweep(self.dual, W, _SWEEPS)
+        return W
 
     def _measure(self) -> float:
         p = self.programme
