@@ -196,27 +196,31 @@ def _joint(
     if head_sizes.shape != sizes.shape or not (np.isfinite(head_sizes) & (head_sizes > 0)).all():
         raise InputError(f"head_radii has shape {head_sizes.shape}; give {len(sizes)} positive numbers, one per radius")
     points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess.reshape(-1)])])
-    found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points)
+    # What W changes is below the rounding of the value: the test of L-BFGS-B for a value that stands still would end there at once.
+    found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points, "BFGS")
     heads, weights = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
     return RegularizationPath(sizes, np.stack(weights), values[:, 0], np.stack(heads), pair.norm, values)
 
 
-def _search(objectives: list[Objective], points: list[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
+def _search(objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B") -> tuple[list[FloatArray], FloatArray]:
     """The best point of each objective, and all values from best to worst."""
     if not points:
         raise InputError("there is nothing to start from: the max-margin programme is infeasible; ask for random starts")
     best: list[FloatArray] = []
     values = np.full((len(objectives), len(points) + 1), np.inf)
     for k, objective in enumerate(objectives):
-        ends = [_descend(objective, x) for x in points + best[-1:]]
+        ends = [_descend(objective, x, method) for x in points + best[-1:]]
         ends.sort(key=lambda end: end[0])
         values[k, : len(ends)] = [end[0] for end in ends]
         best.append(ends[0][1])
     return best, values
 
 
-def _descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+_STOP = {"L-BFGS-B": {"gtol": 1e-9, "ftol": 1e-15, "maxcor": 20, "maxiter": 1000}, "BFGS": {"gtol": 1e-9, "maxiter": 500}}
+
+
+def _descend(objective: Objective, x: FloatArray, method: str) -> tuple[float, FloatArray]:
     for _ in range(2):  # a restart forgets a metric that has gone stale
-        result = minimize(objective, x, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 500})
+        result = minimize(objective, x, jac=True, method=method, options=_STOP[method])
         x = result.x
     return float(result.fun), x
