@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.md_1 import POTENTIALS, Solutions, divergences, instances
+from attsvm.experiments.local_cones import ascent, edge, local_selections
+from attsvm.experiments.mirror_runs import POTENTIALS, Solutions, divergences, instances
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -24,27 +25,22 @@ class Parameters:
     """The instances of :mod:`attsvm.experiments.md_1`."""
 
     steps: int = 4000
-    path_seeds: int = 10
-    starts: int = 2
+    starts: int = 4
     seeds: int = 100
 
 
-QUICK = Parameters(4000, 1, 0, 8)
+QUICK = Parameters(starts=0, seeds=8)
 
 PATH, CONE = 0, 1
 RADII = (5.0, 10.0, 20.0, 40.0, 80.0)
 # Divergences at RADII for seed 1, measured for the specification.
 REFERENCE = {1.75: (0.259, 0.126, 0.048, 0.016, 0.004), 2.0: (0.219, 0.084, 0.031, 0.0099, 0.0027), 3.0: (0.080, 0.026, 0.008, 0.0025)}
-OPENING = 0.01  # divergence of the starts of local runs, at most
-FAR = 160.0  # size times the gap of better-scoring tokens
-CLOSE = 16.0  # size times the square root of the divergence; that of the path of size s, in solutions, is about (1.6 / s)^2
 SHARE = 5e-4  # length of a step against the dual iterate at the start
-APART = 0.25  # how far beyond the margin tokens of higher score must stand, or cones become narrower than steps
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in POTENTIALS:
-        for first, count in blocks(parameters.path_seeds, 2):
+        for first, count in blocks(parameters.seeds, 10):
             yield {"part": PATH, "p": p, "first": first + 1, "count": count, "starts": parameters.starts}
         for first, count in blocks(parameters.seeds, 50):
             yield {"part": CONE, "p": p, "first": first + 1, "count": count, "steps": parameters.steps}
@@ -85,9 +81,9 @@ def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
     from attsvm.selection import in_bregman_cone, token_scores
 
     data, heads = instances(first, count)
-    selected, solutions = _locally_optimal(data, heads, p)
+    selected, solutions = local_selections(data, heads, p)
     scores = token_scores(data, heads)
-    starts = [_edge(s, scores[k], p, np.random.default_rng([first + k, 7])) for k, s in enumerate(solutions)]
+    starts = [edge(s, scores[k], p, np.random.default_rng([first + k, 7])) for k, s in enumerate(solutions)]
     begin, sizes = (np.stack(part) for part in zip(*starts, strict=True))
     # queries in units of one over the size: all runs are of size one, and one step length suits them all
     data = AttentionData(data.tokens, data.labels, data.queries * sizes[:, None, None])
@@ -106,92 +102,13 @@ def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
         "growth": np.exp(np.diff(np.log(size), axis=0).min(axis=0)),
         "widening": divergence.max(axis=1) / divergence[:, 0],
         "inside": inside.all(axis=1),
-        "ascent": _ascent(data, heads, selected, solutions, trajectory.W),
+        "ascent": ascent(data, heads, selected, solutions, trajectory.W),
         "fall": divergence[:, -1] / divergence[:, 0],
         "other": (trajectory.selected != selected).any(axis=(0, 2)),
         "spurious": (selected != np.argmax(scores, axis=-1)).any(axis=1),
         "start": divergence[:, 0],
         "sizes": sizes,
     }
-
-
-def _locally_optimal(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np.int64], list[Any]]:
-    """For every run a locally optimal selection: the optimal tokens with one second choice where that is one, else the optimal tokens.
-
-    Tokens of higher score stand :data:`APART`.
-    """
-    from attsvm.selection import locally_optimal, token_scores
-
-    scores = token_scores(data, heads)
-    order = np.argsort(-scores, axis=-1)
-    solve = Solutions(data)
-    selected = order[..., 0].copy()
-    for i in range(data.n):
-        tried = order[..., 0].copy()
-        tried[:, i] = order[:, i, 1]
-        for run, solution in enumerate(solve(tried, p)):
-            if solution.status == "optimal" and locally_optimal(solution, scores[run]).all() and _gap(solution, scores[run]) >= APART:
-                selected[run] = tried[run]
-    return selected, solve(selected, p)
-
-
-def _gap(solution: Any, scores: FloatArray) -> float:
-    """How far beyond the margin the nearest token stands that scores higher than the selected one; infinite without one."""
-    margins = solution.margins
-    better = scores[margins.sequence, margins.token] > scores[margins.sequence, margins.selected[margins.sequence]]
-    return float((margins(solution.W)[better] - 1.0).min(initial=np.inf))
-
-
-def _edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Generator) -> tuple[FloatArray, float]:
-    r"""Weights in a random direction from the solution at the edge of the derived cone, as long as the solution; and their size there.
-
-    With :math:`\rho` the least margin of a token that scores higher than the selected one and :math:`B=\max\|A_{it}\|_q`, all margins move
-    by less than a quarter of :math:`(\rho-1)/\|W^{mm}\|_p` within the distance :math:`(\rho-1)/4B\|W^{mm}\|_p`. The size makes such tokens
-    weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size lie well inside.
-    """
-    from scipy.optimize import brentq
-
-    from attsvm.geometry import Lp, PowerPotential
-
-    W, margins = solution.W, solution.margins
-    axis = W / solution.norm
-    aside = generator.standard_normal(W.shape)
-    aside /= Lp(p).value(aside)
-
-    def excess(t: float) -> float:
-        return float(PowerPotential(p).direction_divergence(axis, axis + t * aside)) - OPENING
-
-    gap = _gap(solution, scores)
-    terms = margins.differences[:, :, None] * margins.queries[margins.sequence][:, None, :]
-    reach = float(Lp(p).dual.value(terms).max())
-    distance = min(brentq(excess, 1e-4, 2.0), gap / (4.0 * reach * solution.norm))
-    point: FloatArray = axis + distance * aside
-    point *= solution.norm / Lp(p).value(point)
-    opening = float(PowerPotential(p).direction_divergence(W, point))
-    return point, max(FAR / gap, CLOSE / np.sqrt(opening))
-
-
-def _ascent(data: Any, heads: FloatArray, selected: NDArray[np.int64], solutions: list[Any], W: FloatArray) -> FloatArray:
-    r"""Least share over the records of :math:`\sum_{t\ne\alpha}s_t(\bar\gamma-\gamma_t)q_t`, weighted by slopes, in its absolute terms.
-
-    A common factor of all attention away from the selected tokens does not matter, so none underflows.
-    """
-    from attsvm.selection import token_scores
-
-    scores = token_scores(data, heads)
-    logits = np.einsum("rntd,krde,rne->krnt", data.tokens, W, data.queries, optimize=True)
-    at = selected[None, ..., None]
-    away = logits - np.take_along_axis(logits, np.broadcast_to(at, (len(W), *at.shape[1:])), axis=-1)
-    others = np.arange(data.T) != selected[..., None]
-    top = np.where(others, away, -np.inf).max(axis=(-2, -1), keepdims=True)
-    weight = np.where(others, np.exp(np.minimum(away - top, 0.0)), 0.0)
-    chosen = np.take_along_axis(scores, selected[..., None], axis=-1)
-    q = np.ones(scores.shape)
-    for run, solution in enumerate(solutions):
-        q[run, solution.margins.sequence, solution.margins.token] = solution.margins(solution.W)
-    terms = weight * ((chosen - scores) * q / (1.0 + np.exp(chosen)))
-    least: FloatArray = (terms.sum(axis=(-2, -1)) / np.abs(terms).sum(axis=(-2, -1))).min(axis=0)
-    return least
 
 
 def _paths(evidence: Evidence, p: float) -> FloatArray:
@@ -244,7 +161,8 @@ CLAIMS = (
         "ours",
         _measure_path_reference,
         between(0.9, 1.1, "its table has one to three digits"),
-        reference="specification T1",
+        {"seed 1": lambda e: bool((e["seed"] == 1).any())},
+        "specification T1",
     ),
     Claim(
         "M2",
