@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit, logsumexp, softmax
+from scipy.special import expit, log_expit
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
@@ -218,14 +218,19 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         v, W = pair.split(x, r, R)
         logits = np.where(pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf)
-        s = softmax(logits, axis=1)
-        outputs = np.einsum("nt,ntd->nd", s, pair.tokens)
+        s = np.exp(logits - logits.max(axis=1, keepdims=True))
+        s /= s.sum(axis=1, keepdims=True)
+        outputs = (s[:, None, :] @ pair.tokens)[:, 0]
         scores = pair.labels[:, None] * (pair.tokens @ v)
         u = pair.labels * (outputs @ v)
         large = u > 30.0
-        terms = np.where(large, -u, np.log(np.logaddexp(0.0, np.where(large, 0.0, -u))))
-        slope = np.where(large, -1.0, -expit(-u) / np.logaddexp(0.0, np.where(large, 0.0, -u)))
-        share = softmax(terms) * slope
+        losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
+        terms = np.where(large, -u, np.log(losses))
+        slope = np.where(large, -1.0, -expit(-u) / losses)
+        top = terms.max()
+        shares = np.exp(terms - top)
+        total = float(shares.sum())
+        share = shares / total * slope
         grad_v = (share * pair.labels) @ outputs
         pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
         parts = []
@@ -233,7 +238,7 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
             length = float(pair.norm.value(raw))
             along = float(np.sum(gradient * raw)) / length
             parts.append(((size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))).reshape(-1))
-        return float(logsumexp(terms) - math.log(len(terms))), np.concatenate(parts)
+        return float(top) + math.log(total / len(terms)), np.concatenate(parts)
 
     return value
 
