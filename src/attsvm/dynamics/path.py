@@ -2,7 +2,7 @@ r"""Regularisation paths: the best weights of every size, :math:`\bar W_R\in\arg
 
 The infimum :math:`L_\star` is reached at infinite size, so what is minimised is :math:`\log(L-L_\star)`, computed in log space (see
 :mod:`attsvm.dynamics.excess`): well scaled at any radius. Weights live on the sphere :math:`\|W\|=R`; every radius is searched by
-BFGS from several random starts, from the max-margin direction and from the best weights of the radius before.
+a quasi-Newton method from several random starts, from the max-margin direction and from the best weights of the radii before and after.
 
 Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and *Transformers as Support Vector Machines* (2023): directions
 converge to the solutions of the max-margin programme in the same norm, globally and in a narrow cone around a locally optimal direction.
@@ -103,7 +103,7 @@ def regularization_path(
             :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`; ``"joint W"``, head and
             W, :math:`\|v\|=r,\|W\|=R` in the same norm. The search for a pair sees differences of attention down to rounding of the
             loss: margins of up to about 25.
-        starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the radius before.
+        starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the neighbouring radii.
         seed: of the random starts.
         inner: columns of the factors; ``min(d_x, d_z)`` when left out.
         keys: ``(d_k, d_x)``, the fixed key map of a prompt.
@@ -203,17 +203,25 @@ def _joint(
 
 
 def _search(objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B") -> tuple[list[FloatArray], FloatArray]:
-    """The best point of each objective, and all values from best to worst."""
+    """The best point of each objective, and all values from best to worst.
+
+    Every objective is searched from all points and from the best one of the objective before it, and then, back from the last, from the
+    best one of the objective after it.
+    """
     if not points:
         raise InputError("there is nothing to start from: the max-margin programme is infeasible; ask for random starts")
     best: list[FloatArray] = []
-    values = np.full((len(objectives), len(points) + 1), np.inf)
+    values = np.full((len(objectives), len(points) + 2), np.inf)
     for k, objective in enumerate(objectives):
         ends = [_descend(objective, x, method) for x in points + best[-1:]]
-        ends.sort(key=lambda end: end[0])
+        best.append(min(ends, key=lambda end: end[0])[1])
         values[k, : len(ends)] = [end[0] for end in ends]
-        best.append(ends[0][1])
-    return best, values
+    for k in range(len(objectives) - 2, -1, -1):
+        value, x = _descend(objectives[k], best[k + 1], method)
+        if value < values[k].min():
+            best[k] = x
+        values[k, -1] = value
+    return best, np.sort(values, axis=1)
 
 
 _STOP = {"L-BFGS-B": {"gtol": 1e-9, "ftol": 1e-15, "maxcor": 20, "maxiter": 1000}, "BFGS": {"gtol": 1e-9, "maxiter": 500}}
