@@ -9,6 +9,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import toy, unit_sphere
 from attsvm.dynamics import Cone, regularization_path
 from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
+from attsvm.dynamics.path import _search
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, PowerPotential
 from attsvm.margins import decoder_margins, selection_margins
@@ -141,6 +142,22 @@ def test_charts_pull_gradients_back() -> None:
         x, d = rng.standard_normal((2, pair.size))
         slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6
         assert objective(x)[1] @ d == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_small_radius_is_searched_from_the_best_point_of_a_larger_one() -> None:
+    """A double well whose deeper side no start leads to, beside one with that side only."""
+
+    def well(x: np.ndarray) -> tuple[float, np.ndarray]:
+        return float((x[0] ** 2 - 1) ** 2 + 0.3 * x[0]), np.array([4 * x[0] * (x[0] ** 2 - 1) + 0.3])
+
+    def bowl(x: np.ndarray) -> tuple[float, np.ndarray]:
+        return float((x[0] + 1) ** 2), np.array([2 * (x[0] + 1)])
+
+    (first, second), values = _search([well, bowl], [np.array([0.9])])
+    assert first[0] == pytest.approx(-1.036, abs=1e-3)
+    assert second[0] == pytest.approx(-1.0, abs=1e-6)
+    assert values[0, 0] == pytest.approx(well(first)[0])
+    assert (np.diff(values, axis=1)[np.isfinite(values[:, 1:])] >= 0).all()
 
 
 def test_a_head_and_W_grow_towards_the_pair_of_solutions_in_their_norm() -> None:

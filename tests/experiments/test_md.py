@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.experiments import local_cones, md_1, md_1d, md_3, mirror_runs
+from attsvm.experiments import local_cones, md_1, md_1d, md_3, md_3b, mirror_runs
 from attsvm.experiments.published import EPSILON, published_descent
 from attsvm.geometry import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
@@ -105,3 +105,18 @@ def test_joint_training_follows_the_table() -> None:
     np.testing.assert_allclose(found["softmax"][list(md_3.AT)], md_3.SOFTMAX[1.75], atol=2e-3)
     assert found["selected"].tolist() == [1, 0]
     assert found["divergence_W"][-1] == pytest.approx(md_3.ENDS[1.75][0], rel=0.2)
+
+
+def test_the_joint_path_needs_the_assumption() -> None:
+    """Three sequences in the plane leave no head that they all support: nothing is proven, and no path is held against a claim."""
+    data, _ = unit_sphere(3, 3, 2, range(1, 4))
+    found = md_3b.path(data.instance(0), 2.0, 0)
+    assert found["drop"] <= md_3b.PROVEN
+    assert np.isnan(found["path_W"]).all()
+    found = md_3b.path(md_3.problem(), 2.0, 0)
+    assert found["best"].tolist() == [0, 0]
+    assert found["lead"] == pytest.approx(1 / 831, rel=0.01)  # margins of the two best selections, specification E3
+    assert found["drop"] > md_3b.PROVEN
+    assert (np.diff(found["path_W"]) < 0).all()
+    parts = [md_3b.run(md_3b.RANDOM, 2.0, 0, 1, 1), md_3b.run(md_3b.TOY, 2.0, 0)]
+    assert [part["seed"].tolist() for part in parts] == [[1], [0]]

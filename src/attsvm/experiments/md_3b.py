@@ -31,7 +31,7 @@ class Parameters:
     seeds: int = 100
 
 
-QUICK = Parameters(1, 0, 4)
+QUICK = Parameters(0, 0, 2)
 
 TOY, RANDOM = 0, 1
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
