@@ -72,13 +72,17 @@ class Excess:
             return log_G, np.ones_like(log_G)
         G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
         small = log_G < _FIRST_ORDER
-        grown = np.expm1(G)
         if isinstance(self._loss, Exponential):
+            grown = np.expm1(G)
             return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(small, 1.0, G * (1.0 + grown) / grown)
-        slope = expit(-self._best)
-        above = np.log1p(slope * grown)
-        value = np.where(small, log_expit(-self._best) + log_G, np.log(np.abs(above)))
-        return value, np.where(small, 1.0, slope * (1.0 + grown) * G / ((1.0 + slope * grown) * above))
+        # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp overflows, so what counts is log|t|
+        log_t = log_expit(-self._best) + np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
+        t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
+        e = np.where(log_t > 700.0, log_t, np.log1p(t))
+        tiny = small | (log_t < -30.0)
+        value = np.where(tiny, np.where(small, log_expit(-self._best) + log_G, log_t), np.log(np.abs(e)))
+        slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
+        return value, np.where(small, 1.0, slope)
 
 
 def _log_sum(terms: FloatArray, signs: FloatArray | float = 1.0) -> tuple[FloatArray, FloatArray]:
@@ -195,6 +199,7 @@ class Pair:
     """Head and weights (a prompt is one column), each of its own size in one norm, in one vector of coordinates."""
 
     def __init__(self, data: AttentionData, keys: ArrayLike | None, norm: Norm | None = None, *, prompt: bool = True) -> None:
+        self._problem = data, keys, prompt
         self.keys, self.tokens, self.labels, self.mask = mapped_keys(data, keys), data.tokens, data.labels, data.mask
         self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
         self.shape = (self.keys.shape[-1], self.queries.shape[-1])
@@ -210,6 +215,11 @@ class Pair:
         """Head ``(d_x,)`` and weights ``(d_k, d_z)``."""
         v, W = self.matrices(x)
         return (r / float(self.norm.value(v))) * v[:, 0], (R / float(self.norm.value(W))) * W
+
+    def excess(self, v: FloatArray) -> Excess:
+        """The logistic loss of the weights above its infimum for this head, in log space."""
+        data, keys, prompt = self._problem
+        return Excess(data, v, Logistic(), keys, prompt)
 
 
 def joint_objective(pair: Pair, r: float, R: float) -> Objective:

@@ -102,7 +102,7 @@ def regularization_path(
         parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which bounds the nuclear norm of
             :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`; ``"joint W"``, head and
             W, :math:`\|v\|=r,\|W\|=R` in the same norm. The search for a pair sees differences of attention down to rounding of the
-            loss: margins of up to about 25.
+            loss, margins of up to about 25; from there the weights are the best ones for the head that it found.
         starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the neighbouring radii.
         seed: of the random starts.
         inner: columns of the factors; ``min(d_x, d_z)`` when left out.
@@ -198,8 +198,16 @@ def _joint(
     points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess.reshape(-1)])])
     # What W changes is below the rounding of the value: the test of L-BFGS-B for a value that stands still would end there at once.
     found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points, "BFGS")
-    heads, weights = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
+    heads, weights = zip(*(_finished(pair, x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
     return RegularizationPath(sizes, np.stack(weights), values[:, 0], np.stack(heads), pair.norm, values)
+
+
+def _finished(pair: Pair, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
+    """Head and weights of a pair that was found; the weights once more for this head, in log space, where rounding hides nothing."""
+    v, W = pair.split(x, r, R)
+    chart = Sphere(pair.shape, pair.norm)
+    _, best = _descend(_on(pair.excess(v), chart, R), chart.at(W), "L-BFGS-B")
+    return v, chart.weights(best, R)[0]
 
 
 def _search(objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B") -> tuple[list[FloatArray], FloatArray]:
