@@ -47,6 +47,11 @@ def test_the_command_line_leaves_it_out_and_says_why(nothing, tmp_path, capsys) 
     assert not (tmp_path / "o").exists()
 
 
+def test_sizes_do_not_apply_to_experiments_without_networks(tmp_path, capsys) -> None:
+    assert main(["reproduce", "md-2", "--quick", "--out", str(tmp_path / "o"), "--json", "--sizes", "3", "6"]) == 2
+    assert "--sizes does not apply to it" in capsys.readouterr().err
+
+
 def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = replace(IMAGES, accelerator=True)
