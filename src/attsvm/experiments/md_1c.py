@@ -223,15 +223,16 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     with canvas(3.0, 1, 2, width=8.4) as (figure, axes):
         for p in POTENTIALS:
             rows = _paths(evidence, p)
-            for row in rows:
-                axes[0].plot(RADII, row, "-", color=colours[p], linewidth=0.6, alpha=0.5)
-            axes[0].plot(RADII, np.exp(np.log(rows).mean(axis=0)), "-", color=colours[p], label=f"p = {p:g}")
+            axes[0].fill_between(RADII, *np.quantile(rows, (0.05, 0.95), axis=0), color=colours[p], alpha=0.13, linewidth=0)
+            axes[0].plot(RADII, rows.max(axis=0), ":", color=colours[p], linewidth=1.0)
+            axes[0].plot(RADII, np.median(rows, axis=0), "-", color=colours[p], label=f"p = {p:g}")
             axes[0].plot(RADII[: len(REFERENCE[p])], REFERENCE[p], "x", color=colours[p], markersize=6, markeredgewidth=1.1)
             runs = evidence.where(part=CONE, p=p)
             course, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
             axes[1].plot(step[1:], np.median(course, axis=0)[1:], "-", color=colours[p])
             low, high = np.quantile(course, (0.05, 0.95), axis=0)
             axes[1].fill_between(step[1:], low[1:], high[1:], color=colours[p], alpha=0.13, linewidth=0)
+        axes[0].plot([], [], ":", color=FAINT, linewidth=1.0, label="largest")
         axes[0].plot([], [], "x", color=FAINT, label="specification, seed 1")
         axes[1].axhline(1.0, color=FAINT, linewidth=0.8)
         logarithmic(axes[0].xaxis, np.array(RADII))
@@ -247,10 +248,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "paths-and-cones",
             "Global paths and local cones",
-            "Left: every seed and the geometric mean; crosses: measured for the specification. Right: median, and 5 to 95 %, of runs "
-            "that start at "
-            "the edge of a cone around a locally optimal direction; none should rise above one.",
-            "Paths fall to below a hundredth of their first value; local runs fall from one.",
+            "Left: median, 5 to 95 % and largest of all seeds; crosses: measured for the specification. Right: median, and 5 to 95 %, of "
+            "runs that start at the edge of a cone around a locally optimal direction; none should rise above one.",
+            "Medians of paths fall to a hundredth of their first value; the largest stay level up to R = 20. Local runs fall from one.",
         )
 
 
