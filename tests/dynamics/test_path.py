@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -123,14 +124,13 @@ def test_excess_is_the_loss_above_its_infimum(loss: object) -> None:
 @pytest.mark.parametrize("size", [30.0, 1000.0, 50_000.0])
 @pytest.mark.parametrize("sharp", [0.3, 3.0, 30.0])
 def test_excess_of_heads_whose_losses_underflow(size: float, sharp: float) -> None:
-    """Against forty digits and differences of the value itself, from attention that is spread out to saturated."""
-    mpmath = pytest.importorskip("mpmath")
+    """Against sixty digits and differences of the value itself, from attention that is spread out to saturated."""
     data, v = unit_sphere(3, 4, 5, seed=1)
     tokens = optimal_tokens(data, v)
     W = sharp * np.random.default_rng(0).standard_normal((5, 5))
     value, sign, gradient = Excess(data, size * v, Logistic(), None, False)(W)
     assert sign == 1.0
-    with mpmath.workdps(40 + int(size)):
+    with mpmath.workdps(60):
         total = mpmath.mpf(0)
         for i in range(3):
             logits = [
