@@ -8,7 +8,6 @@ import pytest
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, LogSpaced, TrainState, plan, train
-from attsvm.errors import InputError
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent, SteepestDescent
 
@@ -140,5 +139,3 @@ def test_what_the_kernel_does_not_do_is_left_to_torch() -> None:
     optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, normalize="run")
     train(model, data, optimizer, 2, backend="autograd")
     assert "earlier steps" in plan(model, data, optimizer).reason
-    with pytest.raises(InputError, match="steps in the dual"):
-        train(model, data, MirrorDescent(model.parameters(), lr=0.1), 2, step_scale=[1.0, 2.0])

@@ -43,6 +43,7 @@ MODELS: dict[str, Callable[[float], Attention]] = {
     "KQ stacked": lambda s: factors(s, stacked=True),
     "KQ penalised": lambda s: factors(s, penalty=2.2e-16),
     "KQ stacked and penalised": lambda s: factors(s, stacked=True, penalty=1e-3),
+    "KQ penalised by run": lambda s: factors(s, penalty=[0.0, 2.2e-16, 1e-3]),
 }
 
 
@@ -166,9 +167,33 @@ def test_scaled_runs_and_schedules_are_runs_of_their_own_step(name: str, backend
     for r, share in enumerate((1.0, 0.25, 0.5)):
         model = MODELS[name](0.5)
         alone = train(model, DATA, ngd(model, lr=0.1 * share), 40, LogSpaced(3), backend=backend, schedule=falling)
+        if backend == "compiled":
+            assert np.array_equal(together.W[:, r], alone.W[:, r])
         np.testing.assert_allclose(together.W[:, r], alone.W[:, r], rtol=1e-9, atol=1e-11)
         moved = np.linalg.norm(alone.W[1, r] - alone.W[0, r])
         assert name == "KQ" or moved == pytest.approx(0.1 * share, rel=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "autograd"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_penalties_and_losses_by_run_are_runs_of_their_own(backend: str, normalize: bool) -> None:
+    penalties = [0.0, 1e-3, 0.1]
+    K, Q = (0.5 * np.random.default_rng(k).standard_normal((3, 4, 2)) for k in range(2))
+
+    def trained(data: AttentionData, v: np.ndarray, init: object, **options: object) -> tuple[np.ndarray, np.ndarray]:
+        model = Attention.cross(data, v, parameterization="KQ", inner=2, init=init, **options)
+        trajectory = train(model, data, ngd(model, 0.02, normalize), 30, LogSpaced(3), backend=backend)
+        return trajectory.W, trajectory.loss
+
+    W, loss = trained(DATA, V, (K, Q), loss=LOSSES, penalty=penalties)
+    for r, penalty in enumerate(penalties):
+        alone = trained(DATA.instance(r), V[r], (K[r], Q[r]), loss=LOSSES[r], penalty=penalty)
+        if backend == "compiled":
+            assert np.array_equal(W[:, r], alone[0])
+            assert np.array_equal(loss[:, r], alone[1])
+        # batched products of torch add up in another order
+        np.testing.assert_allclose(W[:, r], alone[0], rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(loss[:, r], alone[1], rtol=1e-12)
 
 
 def test_torch_schedulers_step_with_the_optimizer_and_resume() -> None:

@@ -12,10 +12,10 @@ from attsvm.dynamics import Cone, regularization_path
 from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
 from attsvm.dynamics.path import _search
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Nuclear, PowerPotential
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential
 from attsvm.margins import decoder_margins, selection_margins
 from attsvm.models import Attention, Exponential, Linear, Logistic
-from attsvm.selection import optimal_tokens
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.solvers import max_margin
 
 
@@ -92,6 +92,34 @@ def test_local_paths_stay_with_the_local_token_while_the_cone_is_narrow() -> Non
     assert excess[-1] == -np.inf
 
 
+@pytest.mark.parametrize("norm", [Lp(1.5), Lp(3), Nuclear()])
+def test_local_paths_turn_to_the_local_solution_of_their_norm(norm: Norm) -> None:
+    # Off the edge the weights are the solution and a finite offset, so the gap falls to 1/100 as the size grows tenfold.
+    data, v = unit_sphere(2, 3, 3, seed=0)
+    solution = max_margin(selection_margins(data, [1, 2]), norm, tol=1e-10)
+    assert locally_optimal(solution, token_scores(data, v)).all()
+    assert (optimal_tokens(data, v) != [1, 2]).any()
+    radii = [30 * solution.norm, 300 * solution.norm]
+    path = regularization_path(data, v, norm, radii, "KQ" if norm == Nuclear() else "W", starts=2, cone=Cone(solution, 3.0))
+    np.testing.assert_allclose(norm.value(path.W), radii, rtol=1e-6)  # factors that balance bound the nuclear norm exactly
+    gaps = path.direction_gap(solution)
+    assert gaps[0] < 0.02 * (1 - np.cos(np.radians(3.0)))  # far from the edge of the cone
+    assert gaps[1] / gaps[0] == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.parametrize("norm", [Frobenius(), Lp(3), Nuclear()])
+def test_a_path_that_leaves_its_cone_lies_on_the_edge(norm: Norm) -> None:
+    # Around no solution at all: the best direction of the cone is the one closest to the global path.
+    data, v = instance("G2")
+    best = max_margin(selection_margins(data, optimal_tokens(data, v)), norm)
+    axis = best.W + 0.5 * np.linalg.norm(best.W) * np.random.default_rng(3).standard_normal(best.W.shape) / 4
+    path = regularization_path(data, v, norm, [100.0], "KQ" if norm == Nuclear() else "W", starts=2, cone=Cone(axis, 4.0))
+    angle = np.degrees(np.arccos(1.0 - path.direction_gap(axis)))
+    np.testing.assert_allclose(angle, 4.0, atol=1e-4)
+    inside = axis / np.linalg.norm(axis)
+    assert path.direction_gap(best)[0] < float(1.0 - np.sum(inside * best.W) / np.linalg.norm(best.W))
+
+
 def test_joint_paths() -> None:
     support, other = toy("joint").data, toy("joint_nonsupport").data
     path = regularization_path(support, [0.0, 1.0], radii=[30, 30], head_radii=[30, 300], parameterization="joint", starts=4)
@@ -155,6 +183,7 @@ def test_charts_pull_gradients_back() -> None:
         Sphere((3, 2), Frobenius()),
         Sphere((3, 2), Lp(1.5)),
         Factors((3, 2), 2),
+        Factors((3, 2), 2, Cone(np.ones((3, 2)), 20.0)),
         Sphere((3, 2), Frobenius(), Cone(np.ones((3, 2)), 20.0)),
     ]
     C = rng.standard_normal((3, 2))
@@ -164,6 +193,11 @@ def test_charts_pull_gradients_back() -> None:
         _, back = chart.weights(x, 7.0)
         slope = sum(sign * np.sum(C * chart.weights(x + sign * 1e-6 * d, 7.0)[0]) for sign in (1, -1)) / 2e-6
         assert back(C) @ d == pytest.approx(slope, rel=1e-6)
+        if chart.slack is not None:
+            value, gradient = chart.slack(x)
+            assert value > 0  # a random point of a cone is inside
+            slope = (chart.slack(x + 1e-6 * d)[0] - chart.slack(x - 1e-6 * d)[0]) / 2e-6
+            assert gradient @ d == pytest.approx(slope, rel=1e-6)
     for pair in (Pair(data, None), Pair(unit_sphere(3, 4, 2, 1)[0], None, Lp(1.75), prompt=False)):
         objective = joint_objective(pair, 3.0, 2.0)
         x, d = rng.standard_normal((2, pair.size))
@@ -211,7 +245,11 @@ def test_a_head_and_W_grow_towards_the_pair_of_solutions_in_their_norm() -> None
         ({"starts": -1}, "starts is -1"),
         ({"parameterization": "KQ", "norm": Lp(3)}, "factors of bounded size bound the nuclear norm"),
         ({"parameterization": "prompt", "norm": Lp(3)}, "those of the Frobenius norm"),
-        ({"parameterization": "KQ", "cone": Cone(np.ones((2, 2)), 5.0)}, "a cone keeps W or a prompt"),
+        ({"parameterization": "joint", "cone": Cone(np.ones((2, 2)), 5.0)}, "a cone keeps weights under a fixed head"),
+        (
+            {"parameterization": "KQ", "cone": Cone(np.eye(2), 5.0), "inner": 1, "starts": 0, "radii": [9]},
+            "no product of so few columns",
+        ),
         ({"keys": np.eye(2)}, "a key map belongs to a prompt"),
         ({"cone": Cone([1.0], 5.0)}, "a direction of 1 numbers"),
         ({"parameterization": "joint", "head_radii": [1.0]}, "head_radii has shape"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.experiments import local_cones, md_1, md_1d, md_3, md_3b, mirror_runs
+from attsvm.experiments import md_1, md_1d, md_3, md_3b, mirror_runs, narrow_cones
 from attsvm.experiments.published import EPSILON, published_descent
 from attsvm.geometry import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
@@ -63,9 +63,9 @@ def test_nine_pairs_at_a_small_scale() -> None:
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
     data, heads = mirror_runs.instances(1, 4)
-    selected, solutions = local_cones.local_selections(data, heads, 1.75)
+    selected, solutions = narrow_cones.local_selections(data, heads, 1.75)
     W = 6.0 * np.stack([s.W for s in solutions])[None]
-    found = local_cones.ascent(data, heads, selected, solutions, W)
+    found = narrow_cones.ascent(data, heads, selected, solutions, W)
     scores = token_scores(data, heads)
     for run, solution in enumerate(solutions):
         weights = torch.nn.Parameter(torch.tensor(W[0, run]))
@@ -81,15 +81,15 @@ def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
 def test_starts_lie_at_the_edge_of_the_cone() -> None:
     data, heads = mirror_runs.instances(1, 8)
     for p in (1.75, 3.0):
-        _, solutions = local_cones.local_selections(data, heads, p)
+        _, solutions = narrow_cones.local_selections(data, heads, p)
         scores = token_scores(data, heads)
         for run, solution in enumerate(solutions):
-            W, size = local_cones.edge(solution, scores[run], p, np.random.default_rng(run))
+            W, size = narrow_cones.edge(solution, scores[run], p, np.random.default_rng(run))
             opening = float(PowerPotential(p).direction_divergence(solution.W, W))
-            assert 0 < opening <= local_cones.OPENING * (1 + 1e-9)
-            assert size**2 * opening >= local_cones.CLOSE**2 * (1 - 1e-9)
+            assert 0 < opening <= narrow_cones.OPENING * (1 + 1e-9)
+            assert size**2 * opening >= narrow_cones.CLOSE**2 * (1 - 1e-9)
             assert Lp(p).value(W) == pytest.approx(solution.norm)
-            assert local_cones.margin_beyond(solution, scores[run]) >= local_cones.APART
+            assert narrow_cones.margin_beyond(solution, scores[run]) >= narrow_cones.APART
 
 
 def test_rates_at_e_to_the_e() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm.datasets import toy
-from attsvm.experiments import experiment, mmts_3, mmts_5, mmts_6, mmts_9
+from attsvm.experiments import experiment, mmts_5, mmts_6, nonlinear_paths, plain_descent, single_precision
 from attsvm.experiments.prompts import at, of
 
 
@@ -40,7 +40,7 @@ def test_single_precision_kinks_and_log_space_does_not():
     assert published[100] == pytest.approx(exact[100], abs=1e-3)
     assert exact[199] == pytest.approx(19.79, abs=0.005)
     assert published[199] < exact[199] - 0.2
-    assert mmts_3._measure_kink(exact[:200])[0] == 0
+    assert single_precision.kink(exact[:200])[0] == 0
 
 
 @pytest.mark.parametrize(("identifier", "names"), [("mmts-4", {"E1.4c", "E1.4f", "E1.4g"}), ("mmts-5", {"E1.5b", "E1.5c", "N3"})])
@@ -68,7 +68,7 @@ def test_offsets_are_stationary_points_of_the_two_exponents():
 
 
 def test_descent_on_the_key_map_is_descent_on_the_prompt():
-    assert mmts_9.equivalence([0, 1], 100)["equivalence_error"].max() < 1e-13
+    assert plain_descent.equivalence([0, 1], 100)["equivalence_error"].max() < 1e-13
 
 
 def test_the_gradient_of_the_log_excess():
@@ -78,7 +78,7 @@ def test_the_gradient_of_the_log_excess():
     def excess(s):
         return np.sum(s * (1.0 - scores) + s**2, axis=1), 1.0 - scores + 2.0 * s
 
-    value = mmts_9._log_excess(data, excess)
+    value = nonlinear_paths.log_excess(data, excess)
     W, h = np.random.default_rng(0).standard_normal((2, 2)), 1e-6
     numeric = [[(value(W + h * E)[0] - value(W - h * E)[0]) / (2 * h) for E in row] for row in np.eye(4).reshape(2, 2, 2, 2)]
     assert value(W)[1] == pytest.approx(np.array(numeric), abs=1e-8)

@@ -8,7 +8,7 @@ import pytest
 from attsvm.claims import Evidence
 from attsvm.datasets.next_token import NextTokenData, bipartite, partial_order, total
 from attsvm.dynamics.next_token import Problem
-from attsvm.experiments import ntp_3, ntp_4, two_stages, unseen
+from attsvm.experiments import ntp_3, predictions, two_stages, unseen
 from attsvm.experiments.unseen import Bench
 from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
@@ -92,5 +92,5 @@ def test_ties_of_heads_are_seen() -> None:
     data = NextTokenData.from_sentences([[0], [1], [2], [0, 2], [1, 2]], [1, 2, 0, 1, 2], embeddings=3)
     W = np.zeros((3, 3))
     W[:, 2] = [0.5, 0.5, -0.5]
-    assert ntp_4._tied([0, 1, 2], data, W)
-    assert not ntp_4._tied([0, 2], data, W)
+    assert predictions.tied([0, 1, 2], data, W)
+    assert not predictions.tied([0, 2], data, W)

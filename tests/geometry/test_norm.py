@@ -51,6 +51,33 @@ def test_homogeneous_and_subadditive(norm: Norm, W: np.ndarray, V: np.ndarray, t
 
 
 @every_norm
+def test_divergence_of_directions(norm: Norm) -> None:
+    V, W = gaussian(2, 6, 4, 5)
+    if norm.p in (1.0, inf):
+        with pytest.raises(InputError, match="not strictly convex"):
+            norm.direction_divergence(V, W)
+        return
+    found = norm.direction_divergence(V, W)
+    unit = V / norm.value(V)[:, None, None]
+    np.testing.assert_allclose(found, 1 - inner(norm.subgradient(W), unit), rtol=1e-10, atol=1e-14)  # the atol: p = 1.0001 cancels
+    assert ((found >= 0) & (found <= 2)).all()
+    np.testing.assert_allclose(norm.direction_divergence(1e-200 * V, 1e200 * W), found, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(norm.direction_divergence(V, -3.0 * V), 2.0, rtol=1e-12)
+    rounding = 1e-28 if isinstance(norm, (Lp, Frobenius)) else 1e-13
+    assert (norm.direction_divergence(V, 7.0 * V) < rounding).all()
+    assert np.isnan(norm.direction_divergence(V, 0.0 * W)).all()
+    assert np.isnan(norm.direction_divergence(0.0 * V, W)).all()
+    np.testing.assert_allclose(norm.direction_divergence(V[0], W), norm.direction_divergence(np.broadcast_to(V[0], W.shape), W), rtol=1e-12)
+    np.testing.assert_allclose(norm.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(), found, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("p", [1.3, 2.0, 4.0])
+def test_divergences_of_entries_and_of_singular_values_agree_on_diagonal_matrices(p: float) -> None:
+    V, W = (np.apply_along_axis(np.diag, 1, rows) for rows in gaussian(2, 20, 4))
+    np.testing.assert_allclose(Schatten(p).direction_divergence(V, W), Lp(p).direction_divergence(V, W), rtol=1e-12)
+
+
+@every_norm
 @given(W=matrices, seed=st.integers(0, 1000))
 def test_subgradient_supports_the_norm_from_below(norm: Norm, W: np.ndarray, seed: int) -> None:
     g = norm.subgradient(W)

@@ -241,6 +241,7 @@ def test_combined_is_what_the_logits_see() -> None:
         (lambda d: Attention.cross(d, V, loss="hinge"), "loss is 'hinge'"),
         (lambda d: Attention.cross(d, V, loss=[Linear(), Logistic()], runs=3), "lists 2 losses but the model has runs=3"),
         (lambda d: Attention.cross(d, V, penalty=-1.0), "penalty is -1.0"),
+        (lambda d: Attention.cross(d, V, runs=3, penalty=[0.1, 0.2]), "as many of them as there are runs \\(3\\)"),
         (lambda d: Attention.cross(d, MLPHead(torch.ones(4, 2)), train_head=True), "train_head makes a linear head"),
         (lambda d: Attention.prompt(d, V, keys=np.ones((2, 3))), r"keys has shape \(2, 3\)"),
         (lambda d: Attention.prompt(d, V, keys=KEYS, prompt=[1.0]), "keys and prompt are both given"),

@@ -170,6 +170,23 @@ def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
     assert first["seconds"] == second["seconds"]
 
 
+def test_experiments_before_and_after_one_with_further_cells_keep_their_order(tmp_path, monkeypatch):
+    def second(parameters, evidence):
+        yield {"first": 0, "count": 2, "power": 1}
+
+    find = {
+        "mmts-97": replace(TOY, id="mmts-97"),
+        "mmts-98": replace(TOY, id="mmts-98", then=second),
+        "mmts-99": replace(TOY, cells=lambda p: [{"first": 4, "count": 2, "power": 1}]),
+    }
+    for where in (module, cells_module):
+        monkeypatch.setattr(where, "experiment", find.__getitem__)
+    runs = reproduce(list(find), tmp_path / "out", jobs=1)
+    assert [run["id"] for run in runs] == list(find)
+    assert [run["trials"] for run in runs] == [4, 6, 2]
+    assert state.calls == [0, 2, 0, 4]
+
+
 def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
     def largest(parameters, evidence):
         yield {"first": 10 + int(evidence["value"].max()), "count": 1, "power": 1}

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics.engine import Look
+from attsvm.dynamics.shares import Shares
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
 from attsvm.models.attention import linear_head
@@ -53,11 +54,7 @@ class AutogradEngine:
         self._scale = LogScale() if scale_free else None
         self._rates = [group["lr"] for group in groups]
         like = next(iter(model.weights.values()))
-        names = dict(model.named_parameters())
-        self._shares = [
-            (names[name], torch.as_tensor(share, dtype=like.dtype, device=like.device).reshape(-1, *[1] * (names[name].ndim - 1)))
-            for name, share in (step_scale or {}).items()
-        ]
+        self._shares = Shares(model, optimizer, step_scale) if step_scale else None
         self._parameters = list(model.parameters())
         self._trained = [parameter for group in groups for parameter in group["params"]]
         self._on_cpu = like.device.type == "cpu"
@@ -93,14 +90,14 @@ class AutogradEngine:
     def _move(self, number: int, loss: Tensor) -> None:
         if self._functions is not None:
             self._set_rates([1.0 if function is None else float(function(number)) for function in self._functions])
-        before = [parameter.detach().clone() for parameter, _ in self._shares]
+        if self._shares is not None:
+            self._shares.remember()
         if self._polyak and isinstance(self._optimizer, SteepestDescent):
             self._optimizer.step(loss=loss)
         else:
             self._optimizer.step()
-        with torch.no_grad():
-            for (parameter, share), old in zip(self._shares, before, strict=True):
-                parameter.copy_(torch.lerp(old, parameter, share))
+        if self._shares is not None:
+            self._shares.shorten()
         if isinstance(self._schedule, LRScheduler):
             self._schedule.step()
 

@@ -107,18 +107,23 @@ class Chart(Protocol):
         """Coordinates of the direction of ``W``."""
 
     def centre(self) -> FloatArray:
-        """Coordinates of the axis of the cone."""
+        """Coordinates of the axis of the cone, or of a point close to it."""
+
+    @property
+    def slack(self) -> Objective | None:
+        """What must not be negative at the coordinates of an allowed point, with its gradient; None where all points are allowed."""
 
 
 class Sphere:
     """Weights ``R x / ||x||`` in a norm; inside a cone those of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``."""
 
+    slack = None
+
     def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
         self._shape, self._norm, self._slope = shape, norm, 0.0
         self._axis: FloatArray | None = None
         if cone is not None:
-            axis = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
-            self._axis, self._slope = axis / np.linalg.norm(axis), math.tan(math.radians(cone.degrees))
+            self._axis, self._slope = _axis(cone), math.tan(math.radians(cone.degrees))
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""
@@ -160,39 +165,78 @@ class Sphere:
 
 
 class Factors:
-    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``."""
+    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``; for a cone in coordinates that are of order one across it, with a :attr:`slack`."""
 
-    def __init__(self, shape: tuple[int, int], inner: int) -> None:
-        self._shape, self._inner = shape, inner
+    def __init__(self, shape: tuple[int, int], inner: int, cone: Any = None) -> None:
+        self._shape, self._inner, self._cone = shape, inner, cone
+        self._base, self._unit = np.zeros(sum(shape) * inner), 1.0
+        if cone is not None:
+            self._base, self._unit = self._balanced(_axis(cone).reshape(shape)).reshape(-1), math.tan(math.radians(cone.degrees))
+
+    @property
+    def slack(self) -> Objective | None:
+        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis."""
+        if self._cone is None:
+            return None
+        u, edge = _axis(self._cone), math.cos(math.radians(self._cone.degrees))
+
+        def value(x: FloatArray) -> tuple[float, FloatArray]:
+            W, back = self.weights(x, 1.0)
+            size = float(np.linalg.norm(W))
+            unit = W.reshape(-1) / size
+            across = ((u - (unit @ u) * unit) / (size * (1.0 - edge))).reshape(self._shape)
+            return (float(unit @ u) - edge) / (1.0 - edge), back(across)
+
+        return value
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""
-        both = x.reshape(-1, self._inner)
+        point = self._base + self._unit * x
+        both = point.reshape(-1, self._inner)
         K, Q = both[: self._shape[0]], both[self._shape[0] :]
-        square = float(x @ x)
+        square = float(point @ point)
         factor = 2.0 * R / square
         W = factor * (K @ Q.T)
 
         def pull(gradient: FloatArray) -> FloatArray:
             raw = factor * np.concatenate([gradient @ Q, gradient.T @ K]).reshape(-1)
-            pulled: FloatArray = raw - (2.0 * float(np.sum(gradient * W)) / square) * x
+            pulled: FloatArray = self._unit * (raw - (2.0 * float(np.sum(gradient * W)) / square) * point)
             return pulled
 
         return W, pull
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """See :class:`Chart`."""
-        return rng.standard_normal(sum(self._shape) * self._inner)
+        if self._cone is None:
+            return rng.standard_normal(sum(self._shape) * self._inner)
+        inside = Sphere(self._shape, Frobenius(), self._cone)
+        return self.at(inside.weights(inside.random(rng), 1.0)[0])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`: balanced factors from the singular value decomposition."""
+        """See :class:`Chart`: balanced factors, of all with this product those closest to the axis."""
+        both = self._balanced(W)
+        if self._cone is not None:
+            left, _, right = np.linalg.svd(both.T @ self._base.reshape(both.shape))
+            both = both @ (left @ right)
+        coordinates: FloatArray = (both.reshape(-1) - self._base) / self._unit
+        return coordinates
+
+    def _balanced(self, W: FloatArray) -> FloatArray:
+        """Factors from the singular value decomposition, of squared norm 2, one above the other."""
         U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
         root = np.sqrt(sigma / sigma.sum())[: self._inner]
-        return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root]).reshape(-1)
+        return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root])
 
     def centre(self) -> FloatArray:
-        """Factors have no cone."""
-        raise NotImplementedError
+        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its factors."""
+        inside = Sphere(self._shape, Frobenius(), self._cone)
+        return self.at(inside.weights(0.02 * inside.random(np.random.default_rng(0)), 1.0)[0])
+
+
+def _axis(cone: Any) -> FloatArray:
+    """The direction in the middle of a cone, as a unit vector."""
+    axis: FloatArray = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
+    return axis / float(np.linalg.norm(axis))
 
 
 class Pair:

@@ -22,14 +22,17 @@ from attsvm.models import kernels
 
 @dataclass(frozen=True, eq=False)
 class FactorSetup:
-    """Starts and rates of both factors. ``rates`` is ``(2, runs)``; ``normalize`` holds one flag per factor; ``stacked`` means one norm."""
+    """Starts and rates of both factors. ``rates`` is ``(2, runs)``; ``normalize`` holds one flag per factor; ``stacked`` means one norm.
+
+    ``penalty`` is ``(runs,)``.
+    """
 
     K: FloatArray
     Q: FloatArray
     rates: FloatArray
     normalize: BoolArray
     stacked: bool
-    penalty: float
+    penalty: FloatArray
 
 
 class FactorEngine:
@@ -186,21 +189,21 @@ def _descend(
 def _advance(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, head: FloatArray, loss: IntArray,
     K: FloatArray, Q: FloatArray, stopped_at: IntArray, winners: IntArray, kept: FloatArray, first: int, factors: FloatArray,
-    rates: FloatArray, normalize: BoolArray, stacked: bool, penalty: float,
+    rates: FloatArray, normalize: BoolArray, stacked: bool, penalty: FloatArray,
 ) -> None:  # fmt: skip
     for r in numba.prange(K.shape[0]):
         if stopped_at[r] < 0:
             k = min(np.int64(r), tokens.shape[0] - 1)  # prange counts in unsigned integers
             stopped_at[r] = _descend(
                 tokens[k], means[k], queries[k], labels[k], offsets[k], head[r], loss[r], K[r], Q[r], winners[r], kept[r],
-                first, factors, rates[0, r], rates[1, r], normalize, stacked, penalty,
+                first, factors, rates[0, r], rates[1, r], normalize, stacked, penalty[r],
             )  # fmt: skip
 
 
 @kernel
 def _look(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, head: FloatArray, loss: IntArray,
-    K: FloatArray, Q: FloatArray, winners: IntArray, kept: FloatArray, penalty: float, mean: FloatArray, log_norm: FloatArray,
+    K: FloatArray, Q: FloatArray, winners: IntArray, kept: FloatArray, penalty: FloatArray, mean: FloatArray, log_norm: FloatArray,
 ) -> None:  # fmt: skip
     n, d_x, m = labels.shape[1], K.shape[1], K.shape[2]
     scratch, moved, row = np.zeros((7, tokens.shape[1])), np.zeros(d_x), np.zeros(m)
@@ -209,7 +212,7 @@ def _look(
         k = r if tokens.shape[0] > 1 else 0
         total = _gradient(
             tokens[k], means[k], queries[k], labels[k], offsets[k], head[r], loss[r], K[r], Q[r], winners[r], kept[r],
-            scratch, moved, asked, pulled, row, up_K, up_Q, penalty,
+            scratch, moved, asked, pulled, row, up_K, up_Q, penalty[r],
         )  # fmt: skip
         size = math.hypot(ragged.euclidean(up_K.reshape(up_K.size)), ragged.euclidean(up_Q.reshape(up_Q.size)))
         log_norm[r] = total + math.log(size) if size > 0.0 else -np.inf
@@ -218,4 +221,4 @@ def _look(
             square += x * x
         for x in Q[r].reshape(Q.shape[1] * m):
             square += x * x
-        mean[r] = ragged.mean_loss(kept[r, :, ragged.MARGIN], loss[r]) + penalty * square
+        mean[r] = ragged.mean_loss(kept[r, :, ragged.MARGIN], loss[r]) + penalty[r] * square

@@ -33,7 +33,10 @@ Form = Literal["W", "KQ", "prompt", "joint", "joint W"]
 
 @dataclass(frozen=True)
 class Cone:
-    r"""The directions within an angle of one direction: :math:`\angle(W,\bar W)\le` ``degrees``. Local paths stay inside."""
+    r"""The directions within an angle of one direction: :math:`\angle(W,\bar W)\le` ``degrees``. Local paths stay inside.
+
+    The angle is that of the Frobenius product, whatever norm the path bounds: any cone that is narrow enough is a cone of the theorem.
+    """
 
     direction: Any
     degrees: float
@@ -108,11 +111,13 @@ def regularization_path(
         inner: columns of the factors; ``min(d_x, d_z)`` when left out.
         keys: ``(d_k, d_x)``, the fixed key map of a prompt.
         head_radii: the sizes r of a joint path; ``radii`` when left out.
-        cone: keeps ``W`` or the prompt inside this cone: the local path. Frobenius norm only.
+        cone: keeps ``W``, the prompt, or the product of factors inside this cone: the local path. Around a locally optimal solution
+            of the norm that is bounded, in a cone narrow enough, it turns to that solution.
         loss: Logistic, Exponential or Linear; logistic when left out. A joint path is logistic.
 
     Raises:
-        InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a combination that has no meaning.
+        InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a combination that has no meaning, a cone
+            without a product of so few columns.
     """
     bound = Frobenius() if norm is None else norm
     sizes = np.asarray(radii, dtype=np.float64)
@@ -124,10 +129,10 @@ def regularization_path(
         raise InputError(f"radii is {radii!r}; give positive finite numbers")
     if starts < 0:
         raise InputError(f"starts is {starts}; give a number of random starts, 0 or more")
-    if (cone is not None or parameterization in ("prompt", "joint")) and bound != Frobenius():
-        raise InputError(f"prompts, joint paths and paths inside a cone are those of the Frobenius norm, not of {bound.name}")
-    if cone is not None and parameterization not in ("W", "prompt"):
-        raise InputError("a cone keeps W or a prompt; use parameterization='W' or 'prompt' with it")
+    if parameterization in ("prompt", "joint") and bound != Frobenius():
+        raise InputError(f"paths of prompts are those of the Frobenius norm, not of {bound.name}")
+    if cone is not None and parameterization in ("joint", "joint W"):
+        raise InputError("a cone keeps weights under a fixed head; use parameterization='W', 'KQ' or 'prompt' with it")
     if keys is not None and parameterization not in ("prompt", "joint"):
         raise InputError("a key map belongs to a prompt; use parameterization='prompt' or 'joint' with keys")
     if parameterization == "KQ" and norm is not None and bound != Nuclear():
@@ -147,17 +152,20 @@ def regularization_path(
     chart: Chart
     if parameterization == "KQ" or bound == Nuclear():
         bound = Nuclear()
-        chart = Factors(excess.shape, min(excess.shape) if inner is None else inner)
+        chart = Factors(excess.shape, min(excess.shape) if inner is None else inner, cone)
     else:
         chart = Sphere(excess.shape, bound, cone)
     points = [chart.random(rng) for _ in range(starts)] + ([] if guess is None or cone is not None else [chart.at(guess)])
     points += [chart.centre()] if cone is not None else []
-    found, values = _search([_on(excess, chart, R) for R in sizes], points)
+    found, values = _search([_on(excess, chart, R) for R in sizes], points, slack=chart.slack)
+    if not np.isfinite(values[:, 0]).all():
+        raise InputError("no product of so few columns was found inside the cone; take more columns (inner) or a wider cone")
     W = np.stack([chart.weights(x, R)[0] for x, R in zip(found, sizes, strict=True)])
     values = np.where(values < -0.5 * _BELOW, -np.inf, values)
     return RegularizationPath(sizes, W, values[:, 0], None, bound, values)
 
 
+_EDGE = 1e-6  # of the opening: how far outside a cone the search may leave a point on its edge
 _BELOW = 1e6  # added to the logarithm of a loss below that of the selected tokens, to rank it before all others
 
 
@@ -210,7 +218,9 @@ def _finished(pair: Pair, x: FloatArray, r: float, R: float) -> tuple[FloatArray
     return v, chart.weights(best, R)[0]
 
 
-def _search(objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B") -> tuple[list[FloatArray], FloatArray]:
+def _search(
+    objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B", slack: Objective | None = None
+) -> tuple[list[FloatArray], FloatArray]:
     """The best point of each objective, and all values from best to worst.
 
     Every objective is searched from all points and from the best one of the objective before it, and then, back from the last, from the
@@ -218,14 +228,18 @@ def _search(objectives: list[Objective], points: list[FloatArray], method: str =
     """
     if not points:
         raise InputError("there is nothing to start from: the max-margin programme is infeasible; ask for random starts")
+
+    def descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+        return _descend(objective, x, method) if slack is None else _descend_inside(objective, x, slack)
+
     best: list[FloatArray] = []
     values = np.full((len(objectives), len(points) + 2), np.inf)
     for k, objective in enumerate(objectives):
-        ends = [_descend(objective, x, method) for x in points + best[-1:]]
+        ends = [descend(objective, x) for x in points + best[-1:]]
         best.append(min(ends, key=lambda end: end[0])[1])
         values[k, : len(ends)] = [end[0] for end in ends]
     for k in range(len(objectives) - 2, -1, -1):
-        value, x = _descend(objectives[k], best[k + 1], method)
+        value, x = descend(objectives[k], best[k + 1])
         if value < values[k].min():
             best[k] = x
         values[k, -1] = value
@@ -240,3 +254,21 @@ def _descend(objective: Objective, x: FloatArray, method: str) -> tuple[float, F
         result = minimize(objective, x, jac=True, method=method, options=_STOP[method])
         x = result.x
     return float(result.fun), x
+
+
+def _descend_inside(objective: Objective, x: FloatArray, slack: Objective) -> tuple[float, FloatArray]:
+    """The least value where the slack is not negative, infinite where nothing such was found; BFGS has the last word off the edge."""
+    unit = 1.0 / max(1.0, abs(objective(x)[0]))  # the first step of the search is as long as the gradient
+
+    def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(x)
+        return unit * value, unit * gradient
+
+    inside = {"type": "ineq", "fun": lambda x: slack(x)[0], "jac": lambda x: slack(x)[1]}
+    for _ in range(2):  # a restart forgets a metric that has gone stale
+        x = minimize(scaled, x, jac=True, method="SLSQP", constraints=[inside], options={"ftol": 1e-15, "maxiter": 500}).x
+    if slack(x)[0] < -_EDGE:
+        return np.inf, x
+    value, free = _descend(objective, x, "BFGS")
+    edge = objective(x)[0]
+    return (value, free) if value <= edge and slack(free)[0] >= 0 else (edge, x)

@@ -95,8 +95,6 @@ def make_engine(
     schedule: Schedule | None = None,
 ) -> Engine:
     """The engine of a plan, at the model's present parameters. Imports numba only for a compiled one."""
-    if step_scale and isinstance(optimizer, MirrorDescent):
-        raise InputError("step_scale scales steps of the weights, and MirrorDescent steps in the dual; give groups of their own lr instead")
     if chosen.engine == "autograd":
         from attsvm.dynamics.autograd import AutogradEngine
 
@@ -143,7 +141,8 @@ def make_engine(
         K, Q = (np.array(part.detach().numpy().reshape(runs, *part.shape[-2:])) for part in model.factors())
         pair = [rates(group, name) for name, group in members] * (2 // len(members))
         flags = np.array([bool(group["normalize"]) for _, group in members] * (2 // len(members)))
-        return FactorEngine(data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, model.penalty))
+        penalty = np.array(np.broadcast_to(model.penalty, (runs,)))
+        return FactorEngine(data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, penalty))
     if chosen.engine == "mirror":
         from attsvm.dynamics.mirror import Mirror, MirrorEngine
 
@@ -192,7 +191,7 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return "every position is a query"
     if model.reading.keys is not None and trains_head(model, optimizer):
         return "the head reads other features than the attention"
-    if model.penalty and not factored:
+    if model.penalty.any() and not factored:
         return "the weights are penalised"
     losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective]
     if any(loss.code < 0 for loss in losses):

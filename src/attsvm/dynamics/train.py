@@ -64,9 +64,9 @@ def train(
             and :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``; ``LogSpaced(50)`` when left out.
-        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser; or such factors by name
-            of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of the head are a sweep over
-            kappa, the ratio of the two step sizes.
+        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser (of mirror descent, its
+            own step in the dual); or such factors by name of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``).
+            Per-run step sizes of the head are a sweep over kappa, the ratio of the two step sizes.
         schedule: a function of the step number (from 0) whose value multiplies every step size; such functions by name of the
             parameter, as in ``step_scale`` (a parameter without one keeps its steps); or a torch scheduler of ``optimizer``, stepped after
             every step.
@@ -250,7 +250,7 @@ def _fingerprint(
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
     shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()]
-    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty, model.reading.causal, model.reading.prompt)
+    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty.tolist(), model.reading.causal, model.reading.prompt)
     order = (sorted(scales), list(schedule) if isinstance(schedule, Mapping) else None if schedule is None else type(schedule).__name__)
     digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)).encode())
     return digest.hexdigest()

@@ -183,10 +183,8 @@ def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[Ma
     """
     weights = np.asarray(W, dtype=np.float64)
     goal = _target_of(weights, target)
-    frobenius = Frobenius()
-    unit, unit_goal = frobenius.steepest(weights), frobenius.steepest(goal)
-    gap: FloatArray = 0.5 * np.sum((unit - unit_goal) ** 2, axis=(-2, -1))
-    none = (frobenius.value(weights) == 0) | (frobenius.value(goal) == 0)
+    gap: FloatArray = Frobenius().direction_divergence(goal, weights)
+    none = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
     return np.where(none, 1.0, gap)
 
 

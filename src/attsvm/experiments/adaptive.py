@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.experiments.experiment import Cell, blocks
 from attsvm.experiments.slopes import slopes
 
 if TYPE_CHECKING:
@@ -22,6 +24,22 @@ CONSTANT, ROOT, POLYAK, PLAIN = range(4)
 """Normalised with constant steps, normalised with steps falling like a root, Polyak's, and plain gradient descent."""
 NAMES = ("normalised, constant step", "normalised, step 1/√t", "Polyak", "gradient descent")
 RATES = (0.05, 0.5, 1.0, 1.0)
+RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that of the specification."""
+
+    steps: int = 10_000
+    seeds: int = 20
+
+
+def cells(parameters: Parameters) -> Iterator[Cell]:
+    """Every rule on every block of seeds."""
+    for rule in RULES:
+        for first, count in blocks(parameters.seeds, 20):
+            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 
 class Trained(NamedTuple):

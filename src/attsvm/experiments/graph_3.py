@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.priority import SETTINGS, certificates, descend, draws, follow, slope
+from attsvm.experiments.priority import SETTINGS, SLOW, certificates, descend, draws, follow, slope
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -76,7 +76,7 @@ CLAIMS = (
         "Its distance falls like 1/t.",
         "recalled",
         lambda e: e["finite_slope"],
-        at_most(-0.8, "slope over the last decade of steps; -1 is expected, as for the loss"),
+        at_most(-0.8, f"slope over the last decade of steps; -1 is expected, as for the loss; {SLOW}", share=0.95),
         {"the distance is not rounding": lambda e: e["finite"][:, -1] > RESOLVED},
         interval=True,
     ),
@@ -94,7 +94,11 @@ CLAIMS = (
         "The part outside converges to the direction of the graph programme's solution.",
         "recalled",
         lambda e: e["outside"][:, -1],
-        at_least(0.96, "norms grow like log t, so 1 - cosine falls only like its square; the specification's runs are at .973 at t = 4000"),
+        at_least(
+            0.96,
+            f"norms grow like log t, so 1 - cosine falls only like its square; the specification's runs are at .973 at t = 4000; {SLOW}",
+            share=0.95,
+        ),
         {"the solution is not zero": _directed},
         reference="P4, main theorem",
     ),

@@ -1,97 +1,62 @@
-"""Starts at the edge of narrow cones around locally optimal directions, and the ascent of descent inside them."""
+r"""The derived cone of the local theorems: how far weights may turn from a solution before another rival overtakes its neighbours.
+
+With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|_F` and :math:`\Theta=1/\|W^{mm}\|_F`, the margins of unit
+directions at a chord c move by at most Bc, and a third of :math:`\Theta(\rho-1)` leaves the neighbours in front (specification, local cone
+constants).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attsvm.experiments.mirror_runs import Solutions
+from attsvm.data import FloatArray
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    from attsvm.solvers.solution import MarginSolution
 
-OPENING = 0.01  # divergence of the starts of local runs, at most
-FAR = 160.0  # size times the gap of better-scoring tokens
-CLOSE = 16.0  # size times the square root of the divergence; that of the path of size s, in solutions, is about (1.6 / s)^2
-APART = 0.25  # how far beyond the margin tokens of higher score must stand, or cones become narrower than steps
+FAR = 30.0  # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
+POINTS = 50  # random weights there
 
 
-def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np.int64], list[Any]]:
-    """For every run a locally optimal selection: the optimal tokens with one second choice where that is one, else the optimal tokens.
-
-    Tokens of higher score stand :data:`APART`.
-    """
-    from attsvm.selection import locally_optimal, token_scores
-
-    scores = token_scores(data, heads)
-    order = np.argsort(-scores, axis=-1)
-    solve = Solutions(data)
-    selected = order[..., 0].copy()
-    for i in range(data.n):
-        tried = order[..., 0].copy()
-        tried[:, i] = order[:, i, 1]
-        for run, solution in enumerate(solve(tried, p)):
-            local = solution.status == "optimal" and locally_optimal(solution, scores[run]).all()
-            if local and margin_beyond(solution, scores[run]) >= APART:
-                selected[run] = tried[run]
-    return selected, solve(selected, p)
-
-
-def margin_beyond(solution: Any, scores: FloatArray) -> float:
-    """How far beyond the margin the nearest token stands that scores higher than the selected one; infinite without one."""
+def opening(solution: MarginSolution, movement: float) -> float:
+    """Half-angle in radians of the cone in which margins of weights of the solution's size move by ``movement`` at most."""
     margins = solution.margins
-    better = scores[margins.sequence, margins.token] > scores[margins.sequence, margins.selected[margins.sequence]]
-    return float((margins(solution.W)[better] - 1.0).min(initial=np.inf))
+    reach = (np.linalg.norm(margins.differences, axis=1) * np.linalg.norm(margins.queries, axis=1)[margins.sequence]).max()
+    chord = movement / (float(np.linalg.norm(solution.W)) * float(reach))
+    return float(2.0 * np.arcsin(min(1.0, 0.5 * chord)))
 
 
-def edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Generator) -> tuple[FloatArray, float]:
-    r"""Weights in a random direction from the solution at the edge of the derived cone, as long as the solution; and their size there.
+def surplus(solution: MarginSolution) -> float:
+    r""":math:`\rho-1`, infinite where every rival is a neighbour."""
+    margins = solution.margins
+    return float(np.delete(margins(solution.W), solution.support).min(initial=np.inf)) - 1.0
 
-    With :math:`\rho` the least margin of a token that scores higher than the selected one and :math:`B=\max\|A_{it}\|_q`, all margins move
-    by less than a quarter of :math:`(\rho-1)/\|W^{mm}\|_p` within the distance :math:`(\rho-1)/4B\|W^{mm}\|_p`. The size makes such tokens
-    weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size lie well inside.
+
+def inside(solution: MarginSolution, angle: float, radius: float, count: int, generator: np.random.Generator) -> FloatArray:
+    """Random weights ``(count, d_x, d_z)`` at this angle to a Frobenius solution, of size ``radius`` solutions."""
+    direction = solution.W / solution.norm
+    aside = generator.standard_normal((count, *direction.shape))
+    aside -= np.sum(aside * direction, axis=(-2, -1), keepdims=True) * direction
+    aside /= np.linalg.norm(aside, axis=(-2, -1), keepdims=True)
+    weights: FloatArray = radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
+    return weights
+
+
+def ascent(solution: MarginSolution, scores: FloatArray, generator: np.random.Generator) -> float:
+    r"""Least share of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, over random W at the edge of the derived cone.
+
+    In the cone of opening :math:`\sqrt{2\mu}=\Theta(\rho-1)/4B` margins move by less than a third of :math:`\Theta(\rho-1)`. At the size
+    chosen, non-neighbours weigh :math:`e^{-\mathrm{FAR}}` of a neighbour. The solution is that of the Frobenius norm.
     """
-    from scipy.optimize import brentq
-
-    from attsvm.geometry import Lp, PowerPotential
-
-    W, margins = solution.W, solution.margins
-    axis = W / solution.norm
-    aside = generator.standard_normal(W.shape)
-    aside /= Lp(p).value(aside)
-
-    def excess(t: float) -> float:
-        return float(PowerPotential(p).direction_divergence(axis, axis + t * aside)) - OPENING
-
-    gap = margin_beyond(solution, scores)
-    terms = margins.differences[:, :, None] * margins.queries[margins.sequence][:, None, :]
-    reach = float(Lp(p).dual.value(terms).max())
-    distance = min(brentq(excess, 1e-4, 2.0), gap / (4.0 * reach * solution.norm))
-    point: FloatArray = axis + distance * aside
-    point *= solution.norm / Lp(p).value(point)
-    opening = float(PowerPotential(p).direction_divergence(W, point))
-    return point, max(FAR / gap, CLOSE / np.sqrt(opening))
-
-
-def ascent(data: Any, heads: FloatArray, selected: NDArray[np.int64], solutions: list[Any], W: FloatArray) -> FloatArray:
-    r"""Least share over the records of :math:`\sum_{t\ne\alpha}s_t(\bar\gamma-\gamma_t)q_t`, weighted by slopes, in its absolute terms.
-
-    A common factor of all attention away from the selected tokens does not matter, so none underflows.
-    """
-    from attsvm.selection import token_scores
-
-    scores = token_scores(data, heads)
-    logits = np.einsum("rntd,krde,rne->krnt", data.tokens, W, data.queries, optimize=True)
-    at = selected[None, ..., None]
-    away = logits - np.take_along_axis(logits, np.broadcast_to(at, (len(W), *at.shape[1:])), axis=-1)
-    others = np.arange(data.T) != selected[..., None]
-    top = np.where(others, away, -np.inf).max(axis=(-2, -1), keepdims=True)
-    weight = np.where(others, np.exp(np.minimum(away - top, 0.0)), 0.0)
-    chosen = np.take_along_axis(scores, selected[..., None], axis=-1)
-    q = np.ones(scores.shape)
-    for run, solution in enumerate(solutions):
-        q[run, solution.margins.sequence, solution.margins.token] = solution.margins(solution.W)
-    terms = weight * ((chosen - scores) * q / (1.0 + np.exp(chosen)))
-    least: FloatArray = (terms.sum(axis=(-2, -1)) / np.abs(terms).sum(axis=(-2, -1))).min(axis=0)
-    return least
+    margins = solution.margins
+    gap = min(surplus(solution), 1.0)
+    q = margins(solution.W)
+    W = inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator)
+    logits = np.einsum("cd,pde,ce->pc", margins.differences, W, margins.queries[margins.sequence], optimize=True)
+    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)  # a common factor of all weights does not matter
+    best = scores[np.arange(margins.n), margins.selected]
+    lead = best[margins.sequence] - scores[margins.sequence, margins.token]
+    terms = weight * lead * q / (1.0 + np.exp(best))[margins.sequence]
+    return float((terms.sum(axis=1) / np.abs(terms).sum(axis=1)).min())

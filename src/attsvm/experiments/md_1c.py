@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.local_cones import ascent, edge, local_selections
 from attsvm.experiments.mirror_runs import POTENTIALS, Solutions, divergences, instances
+from attsvm.experiments.narrow_cones import ascent, edge, local_selections
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to
+from attsvm.experiments import single_precision
 from attsvm.experiments.experiment import Cell, Experiment
 from attsvm.experiments.prompts import (
     SHOWN,
@@ -31,7 +31,6 @@ from attsvm.experiments.prompts import (
 )
 
 if TYPE_CHECKING:
-    from attsvm.datasets import Toy
     from attsvm.report.style import Picture
 
 
@@ -47,7 +46,6 @@ class Parameters:
 
 
 TOY = "multiple_global"
-ORIGIN = 2  # the start at zero
 # Computed for the specification; positions here count from 0. The specification lists token 5 of sequence 2, its multipliers are token 6's.
 PROMPT, NORM, ANGLE = (0.8446, 0.1711), 0.8618, 11.453
 ACTIVE = {(0, 6): 0.4451, (1, 5): 0.2976}
@@ -57,7 +55,6 @@ PROBABILITY = {0: 0.1429, 50: 0.9931, 100: 1.0}
 PLAIN_PROBABILITY = {49: 0.8118, 99: 0.9329, 199: 0.9719}  # the specification says 50, 100, 200, where they are 0.8177, 0.9338, 0.9720
 NORMS = {100: 9.93, 199: 19.79}
 PLAIN_NORMS = {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240}
-PUBLISHED_KINK, PUBLISHED_END = 145, 19.45  # of the norm in the stored plot
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
@@ -78,7 +75,7 @@ def run(kind: str, lr: float = 0.1, steps: int = 0, points: int = 0) -> dict[str
     best = max_margin(prompt_margins(problem.data, [0, 0, 0]))
     target = best.W[:, 0]
     if kind == "published":
-        norms = single_precision(problem, steps, lr)
+        norms = single_precision.published_norms(problem, steps, lr)
         return part("published", 1, published_norm=norms[None])
     if kind == "field":
         return ascent_cosines(problem, target, points)
@@ -100,28 +97,8 @@ def run(kind: str, lr: float = 0.1, steps: int = 0, points: int = 0) -> dict[str
     return part(kind, len(starts), **columns)
 
 
-def single_precision(problem: Toy, steps: int, lr: float) -> NDArray[np.float64]:
-    """Norms of the prompt under normalised descent from zero as published: float32, softmax and its gradient as they are written."""
-    import torch
-
-    assert problem.lifted is not None
-    tokens = torch.tensor(problem.lifted.tokens, dtype=torch.float32)
-    keys = torch.tensor(problem.keys, dtype=torch.float32)
-    head = torch.tensor(problem.value_head, dtype=torch.float32)
-    p = torch.zeros(2, dtype=torch.float32, requires_grad=True)
-    norms = []
-    for _ in range(steps):
-        norms.append(float(p.detach().norm()))
-        s = torch.softmax(tokens @ keys.T @ p, dim=-1)
-        loss = torch.log1p(torch.exp(-((tokens.mT @ s[..., None])[..., 0] @ head))).mean()
-        (gradient,) = torch.autograd.grad(loss, p)
-        with torch.no_grad():
-            p -= lr * gradient / gradient.norm()
-    return np.array(norms)
-
-
 def _origin(evidence: Evidence, kind: str = "descent") -> Evidence:
-    return of(evidence, kind).take([ORIGIN])
+    return of(evidence, kind).take([single_precision.ORIGIN])
 
 
 def _measure_solution(evidence: Evidence) -> Any:
@@ -155,14 +132,6 @@ def _measure_miss(evidence: Evidence) -> Any:
     rows = of(evidence, "plain")
     miss = {k: k * (1.0 - at(rows, "probability", k).mean(axis=1)) for k in (10_000, 100_000)}
     return miss[100_000] / miss[10_000]
-
-
-def _measure_kink(norms: NDArray[Any]) -> tuple[int, float]:
-    """The first step whose length differs from that of the steps before by more than a part in twenty, after step 50; and the last norm."""
-    growth = np.diff(norms)
-    usual = np.median(growth[50:120])
-    late = np.flatnonzero(np.abs(growth[50:] / usual - 1.0) > 0.05)
-    return (int(late[0]) + 50 if len(late) else 0), float(norms[-1])
 
 
 CLAIMS = (
@@ -255,7 +224,7 @@ CLAIMS = (
         "T3b",
         "Between 200 and 1000 steps from zero the slope is already 0.861.",
         "ours",
-        lambda e: _measure_slope(200, 1000)(e)[ORIGIN] * np.linalg.norm(_origin(e)["best"][0]),
+        lambda e: _measure_slope(200, 1000)(e)[single_precision.ORIGIN] * np.linalg.norm(_origin(e)["best"][0]),
         close_to(0.861, 5.1e-4, "measured to three digits"),
     ),
     Claim(
@@ -272,29 +241,7 @@ CLAIMS = (
         lambda e: of(e, "field")["cosine"] / of(e, "field")["bound"],
         at_least(1.0 - 1e-12, "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive"),
     ),
-    Claim(
-        "E1.3j",
-        "In single precision the norm has the kink of the published plot, near step 145.",
-        "seen",
-        lambda e: _measure_kink(of(e, "published")["published_norm"][0])[0],
-        close_to(PUBLISHED_KINK, 10, "steps; where the margin passes 24 bits, read off a plot"),
-        reference="P1, stored plot",
-    ),
-    Claim(
-        "E1.3k",
-        "There it ends at 19.45.",
-        "seen",
-        lambda e: _measure_kink(of(e, "published")["published_norm"][0])[1],
-        close_to(PUBLISHED_END, 0.1, "beyond the kink the run normalises rounding errors, which depend on the machine's sums"),
-        reference="P1, stored plot",
-    ),
-    Claim(
-        "E1.3l",
-        "In log space there is no kink: from step 50 on the norm grows by nearly the step length in every step.",
-        "ours",
-        lambda e: np.diff(_origin(e)["norm"][0, 50 : SHOWN + 1]) / 0.1,
-        between(0.97, 1.0 + 1e-9, "the norm cannot grow faster than the step, and the direction has settled"),
-    ),
+    *single_precision.CLAIMS,
     no_stall(0.1),
     still_closer("gap_best", 10_000, 100_000),
     *harmless(1e-2, "2000 steps are as long as 20 times the start"),
@@ -331,42 +278,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "normalised descent falls as 1/k², that of plain descent as 1/log² k.",
             "Trajectories from six starts bend into one dashed ray; normalised ones go far, plain ones stay near.",
         )
-    with canvas(2.7, 1, 3, width=9.6) as (figure, axes):
-        log, gd = _origin(evidence), _origin(evidence, "plain")
-        published = of(evidence, "published")["published_norm"][0]
-        shown = np.arange(SHOWN)
-        for kind, colour in ((log, TRAINED), (gd, ATTENTION)):
-            axes[0].plot(shown, kind["probability"][0, :SHOWN].mean(axis=1), color=colour)
-            axes[1].plot(shown, kind["norm"][0, :SHOWN], color=colour)
-        axes[1].plot(shown, published, color=INK, linestyle=":", linewidth=2.0)
-        axes[2].plot(shown, np.diff(log["norm"][0, : SHOWN + 1]) / 0.1, color=TRAINED)
-        axes[2].plot(shown[1:], np.diff(published) / 0.1, color=INK, linestyle=":", linewidth=2.0)
-        axes[0].set_ylim(0, 1.15)
-        axes[0].set_title("mean probability of optimal tokens")
-        axes[0].text(50, 1.04, "normalised", color=TRAINED, fontsize=8.5)
-        axes[0].text(75, 0.8, "plain", color=ATTENTION, fontsize=8.5)
-        axes[1].set_title("norm of the prompt")
-        axes[1].text(130, 4.5, "plain", color=ATTENTION, fontsize=8.5)
-        axes[1].text(85, 11.5, "normalised", color=TRAINED, fontsize=8.5, ha="right")
-        axes[1].annotate("kink", (PUBLISHED_KINK, published[PUBLISHED_KINK]), (PUBLISHED_KINK + 8, 9.5), color=INK, fontsize=8.5,
-                         arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7})  # fmt: skip
-        axes[2].set_ylim(0.78, 1.04)
-        axes[2].set_title("growth of the norm per step / 0.1")
-        axes[2].text(198, 1.015, "log space", color=TRAINED, fontsize=8.5, ha="right")
-        axes[2].text(128, 0.86, "float32,\nas published", color=INK, fontsize=8.5, ha="right")
-        for ax in axes:
-            ax.set_xlabel("step")
-            ax.set_xlim(0, SHOWN)
-        yield render(
-            figure,
-            "without-kink",
-            "The published kink is rounding",
-            "Runs from zero. Dotted: the same run in single precision, as published. Once the margin passes 24 bits, near step "
-            "145, it is rounding "
-            "errors of the softmax that are normalised, and steps no longer go outwards. In log space the norm grows by the "
-            "step length for ever.",
-            "Two norms grow linearly until step 145, where the single-precision one bends down; plain descent grows logarithmically.",
-        )
+    yield single_precision.plot_kink(evidence)
 
 
 EXPERIMENT = Experiment(

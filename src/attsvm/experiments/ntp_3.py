@@ -11,12 +11,11 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.two_stages import KINDS, accuracy, attention_solutions, band, by_run, draw, output_targets, rates, slope
+from attsvm.experiments.two_stage_pictures import plot
+from attsvm.experiments.two_stages import KINDS, PUBLISHED, accuracy, attention_solutions, by_run, draw, output_targets, rates, slope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from attsvm.report.style import Picture
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Parameters:
 
 QUICK = Parameters(steps=10_000, seeds=2)
 BLOCK = 2
-AT = 10_000  # the step at which the specification's bounds are asked for
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
 
@@ -56,7 +54,7 @@ def run(K: int, per_query: int, kind: str, first: int, count: int, first_steps: 
     problem, at = attention.problem, attention.steps
     norms = np.array([solution.norm for solution in solutions])
     error = attention.direction_error(solutions)
-    here = int(np.flatnonzero(at == AT)[0])
+    here = int(np.flatnonzero(at == PUBLISHED)[0])
     alpha = eta0 * first_steps / math.sqrt(K - 1)
     # the slope of the loss in the missing mass: alpha K e^-alpha p_y
     log_factor = math.log(alpha * K) - alpha - math.log1p((K - 1) * math.exp(-alpha))
@@ -81,11 +79,11 @@ def run(K: int, per_query: int, kind: str, first: int, count: int, first_steps: 
         "cosine": attention.cosine(solutions)[here],
         "accuracy": accuracy(problem, attention.W[here]),
         "missing": attention.log_missing[here],
-        "path": attention.norm[here] / (eta * AT),
+        "path": attention.norm[here] / (eta * PUBLISHED),
         "error_slope": slope(at, np.log(error), 1e3, 1e4),
         "late_error_slope": slope(at, np.log(error), 1e4, 1e5),
         "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -norms / eta,
-        "coefficient": np.exp(attention.log_gap[here] - log_factor - _log_mean_missing(problem, attention.W[here])),
+        "coefficient": np.exp(attention.log_gap[here] - log_factor - problem.log_mean(problem.log_missing(attention.W[here]))),
         "last_rise": attention.last_rise,
         "pushed_up": _last_push(problem, attention.W, at, alpha, K),
         "solution_norm": norms,
@@ -93,12 +91,6 @@ def run(K: int, per_query: int, kind: str, first: int, count: int, first_steps: 
         **_end_to_end(sets, norms, K),
         **by_run(columns),
     }
-
-
-def _log_mean_missing(problem: Any, W: Any) -> Any:
-    """Per run the logarithm of the weighted mean of the missing mass."""
-    each = problem.log_missing(W) + np.log(problem.weight)
-    return np.logaddexp.reduceat(each, problem.run_start[:-1], axis=-1)
 
 
 def _last_push(problem: Any, W: Any, steps: Any, alpha: float, K: int) -> Any:
@@ -271,95 +263,6 @@ CLAIMS = (
         reference="specification C3.9",
     ),
 )
-
-
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    yield _plot_published(evidence)
-    yield _plot_rates(evidence)
-
-
-COLOURS = ("#00639c", "#b84a00")
-WORDS = ("no confused tokens", "confused tokens")
-
-
-def _plot_published(evidence: Evidence) -> Picture:
-    """The six panels of the paper's figure, over the number of steps on a linear axis."""
-    from attsvm.report.style import FAINT, canvas, logarithmic, render
-
-    with canvas(4.9, 2, 3, width=8.6) as (figure, axes):
-        for index in evidence.levels("kind"):
-            rows, colour = evidence.where(kind=index), COLOURS[int(index)]
-            step, first = rows["step"][0], rows["output_step"][0]
-            seen, early = step <= AT, first > 0
-            band(axes[0, 0], first, rows["output_loss"], colour)
-            band(axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour)
-            band(axes[0, 2], first, rows["output_norm"], colour)
-            band(axes[1, 0], step[seen], rows["loss"][:, seen], colour)
-            band(axes[1, 1], step[seen], rows["error"][:, seen], colour)
-            band(axes[1, 2], step[seen], rows["norm"][:, seen], colour)
-            axes[1, 0].plot([], [], color=colour, label=WORDS[int(index)])
-        logarithmic(axes[0, 0].yaxis, evidence["output_loss"])
-        logarithmic(axes[0, 1].yaxis, np.array([1e-17, 1.0]))
-        axes[0, 1].set_ylim(1e-17, 1.0)
-        axes[0, 1].text(
-            0.5, 0.55, "on the solution's ray\nfrom the first step on", transform=axes[0, 1].transAxes, ha="center", color=FAINT
-        )
-        logarithmic(axes[1, 0].yaxis, evidence["loss"])
-        axes[1, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
-        axes[1, 1].set_ylim(0, None)
-        for row, (stage, matrix) in enumerate((("Stage 1", "output"), ("Stage 2", "query-key"))):
-            for ax, title in zip(axes[row], (f"{stage}: loss", f"{stage}: direction error", f"Norm of the {matrix} matrix"), strict=True):
-                ax.set_title(title)
-                ax.set_xlabel("step")
-        for ax in axes[1]:
-            ax.set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
-        return render(
-            figure,
-            "both-stages",
-            "Two-stage training, as the paper draws it",
-            "Loss, direction error and norm of both stages; medians and ranges over seeds. The loss of stage 2 falls to what stage 1 left.",
-            "In both stages the loss falls, the direction error goes to zero and the norm grows along a line.",
-        )
-
-
-def _plot_rates(evidence: Evidence) -> Picture:
-    from attsvm.report.style import FAINT, canvas, logarithmic, render
-
-    with canvas(3.0, 1, 3, width=8.6) as (figure, axes):
-        for index in evidence.levels("kind"):
-            rows, colour = evidence.where(kind=index), COLOURS[int(index)]
-            step = rows["step"][0]
-            seen, late = step <= AT, step >= 10
-            band(axes[0], step[late], rows["error"][:, late], colour)
-            unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
-            for u, gap in zip(unit, rows["log_gap"][:, seen], strict=True):
-                axes[1].plot(u, np.exp(gap), color=colour, linewidth=0.8, alpha=0.7)
-            band(axes[2], step[late], rows["alignment"][:, late], colour)
-            axes[2].plot([], [], color=colour, label=WORDS[int(index)])
-        last = float(evidence["step"].max())
-        x = np.geomspace(1000, last, 20)
-        axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=FAINT, linewidth=1)
-        axes[0].text(x[6], 0.63 * (x[6] / 1000.0) ** -0.5, "slope −1/2", color=FAINT, fontsize=8.5, va="bottom")
-        logarithmic(axes[0].xaxis, np.array([10.0, last]))
-        logarithmic(axes[0].yaxis, np.array([1e-3, 2.0]))
-        u = np.array([4.0, 22.0])
-        axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=FAINT, linewidth=1)
-        axes[1].text(10.5, 3e-8, "predicted\nslope", color=FAINT, fontsize=8.5, ha="right", va="top")
-        logarithmic(axes[1].yaxis, np.exp(evidence["log_gap"][:, evidence["step"][0] <= AT]))
-        logarithmic(axes[2].xaxis, np.array([10.0, last]))
-        axes[2].set_ylim(0, 1.02)
-        axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
-        titles = ("Direction error", "Loss over its floor, every seed", "Cosine of −gradient and solution")
-        for ax, title, label in zip(axes, titles, ("step", "step × step size / |W*|", "step"), strict=True):
-            ax.set_title(title)
-            ax.set_xlabel(label)
-        return render(
-            figure,
-            "rates",
-            "The rates of stage 2",
-            "The direction error falls like t to the power -1/2 and then faster; over its floor the loss falls at the predicted rate.",
-            "On log axes the error falls ever more steeply; the loss gaps of all seeds run parallel to the predicted line.",
-        )
 
 
 EXPERIMENT = Experiment(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, true
-from attsvm.experiments import unseen
 from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.predictions import gap_excess, judged, leader, signs, tied
 from attsvm.experiments.two_stages import attention_solutions, draw, rates
-from attsvm.experiments.unseen import GROUPS
+from attsvm.experiments.unseen import GROUPS, Bench, most_frequent_is_unique
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -67,22 +67,23 @@ def run(K: int, per_query: int, steps: int, tests: int, first: int, count: int) 
         rng = np.random.default_rng([4, first + k])
         for name in NAMES:
             run = k + count * (name == "G5") + 2 * count * (name in ("G7", "G8"))
-            data, orders = sets[run], partial_order(sets[run])
-            cases = _cases(name, unseen.Bench(data, orders, tests, rng), data, orders, tests, rng)
+            data = sets[run]
+            cases = Bench(data, partial_order(data), tests, rng).cases(name)
             if name == "G6":  # the head of larger trained score should win; without confused tokens, only the heads may lead
-                tied = np.array([_tied(sentence, data, solutions[run].W) for sentence, _ in cases])
-                extra["tied"].append(tied.mean())
-                cases = [(case[0], _leader(case[0], data, W[run])) for case, tie in zip(cases, tied, strict=True) if not tie]
-            found = _judged(cases, data, values[run], W[run], solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm)
+                ties = np.array([tied(sentence, data, solutions[run].W) for sentence, _ in cases])
+                extra["tied"].append(ties.mean())
+                cases = [(case[0], leader(case[0], data, W[run])) for case, tie in zip(cases, ties, strict=True) if not tie]
+            found = judged(cases, data, values[run], W[run], solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm)
             for measure in MEASURES:
                 columns[f"{name}_{measure}"].append(found[measure])
             if name == "G7":
-                lone = np.array([unseen.most_frequent_is_unique(sentence) for sentence, _ in cases])
+                lone = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
                 extra["unique_accuracy"].append(found["right"][lone].mean() if lone.any() else np.nan)
                 extra["unique"].append(lone.mean())
-        _signs(extra, plain[k], W[k])
+        for key, value in signs(plain[k], W[k]).items():
+            extra[key].append(value)
         extra["unseen_column"].append(np.linalg.norm(W[2 * count + k] @ held_out[k].embeddings[K - 1]))
-        extra["gap_excess"].append(_gap_excess(confused[k], solutions[count + k].W))
+        extra["gap_excess"].append(gap_excess(confused[k], solutions[count + k].W))
     return {
         "seed": np.arange(first, first + count),
         **{name: np.array(column, dtype=np.float64) for name, column in (columns | extra).items()},
@@ -94,92 +95,6 @@ def _mentions(data: Any, token: int) -> Any:
     found = np.zeros(data.N, dtype=bool)
     found[sentence[seen == token]] = True
     return found
-
-
-def _cases(name: str, bench: Any, data: Any, orders: Any, tests: int, rng: Any) -> list[unseen.Case]:
-    """The sentences of a group; G7 and G8 speak of the last token, which the data mention in its collocation only."""
-    K = data.K
-    if name == "G7":
-        return unseen.unseen_query(K, K - 1, tests, rng)
-    if name != "G8":
-        found: list[unseen.Case] = bench.cases(name)
-        return found
-    found = []
-    for q in orders.queries.tolist():
-        roles = orders.roles_of(q)
-        losers = np.setdiff1d(np.flatnonzero(roles == 2), [q])
-        for head in np.flatnonzero(roles == 1).tolist():
-            found.append(([K - 1, *(v for v in (head, *losers[:2].tolist()) if v != q), q], head))
-        if roles[q] == 2:
-            found.append(([K - 1, *losers[:3].tolist(), q], K - 1))
-    return found
-
-
-def _leader(sentence: list[int], data: Any, W: Any) -> int:
-    """The token of the largest score."""
-    E = data.embeddings
-    tokens = np.unique(sentence)
-    return int(tokens[np.argmax(E[tokens] @ W @ E[sentence[-1]])])
-
-
-def _tied(sentence: list[int], data: Any, W: Any) -> bool:
-    """Whether the two largest scores are equal, up to the accuracy of a solution."""
-    E = data.embeddings
-    scores = np.sort(E[np.unique(sentence)] @ W @ E[sentence[-1]])
-    return bool(scores[-1] - scores[-2] < 1e-6)
-
-
-def _judged(cases: list[unseen.Case], data: Any, values: Any, W: Any, solution: Any) -> dict[str, Any]:
-    """Accuracy, probability of the expected token, attention on the winner, and whether the scaled solution predicts the same."""
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.dynamics.next_token import Problem
-
-    n = data.following
-    sentences, winners = [sentence for sentence, _ in cases], np.array([winner for _, winner in cases])
-    test = NextTokenData.from_sentences(sentences, n[winners], embeddings=data.embeddings, following=n)
-    problem = Problem.of(test, values=values)
-    o = problem.outputs(np.stack([W, solution])[:, None])
-    p = np.exp(o - o.max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
-    mass = np.exp(problem.log_attention(W[None])[..., problem.own])
-    right = o[0].argmax(axis=-1) == problem.label
-    return {
-        "right": right,
-        "accuracy": right.mean(),
-        "probability": p[0][np.arange(test.N), problem.label].mean(),
-        "mass": mass.mean(),
-        "least_mass": mass.min(),
-        "agreement": np.mean(o[0].argmax(axis=-1) == o[1].argmax(axis=-1)),
-        "count": float(test.N),
-    }
-
-
-def _signs(extra: dict[str, list[Any]], data: Any, W: Any) -> None:
-    """Smallest score of a head, largest of a loser, largest size of a non-comparable token's: over all queries."""
-    from attsvm.datasets.next_token import partial_order
-
-    orders = partial_order(data)
-    scores = data.embeddings @ W @ data.embeddings.T
-    queries = orders.queries.tolist()
-    roles = np.stack([orders.roles_of(q) for q in queries], axis=1)
-    s = scores[:, queries]
-    extra["head"].append(s[roles == 1].min())
-    extra["loser"].append(s[roles == 2].max())
-    extra["free"].append(np.abs(s[roles == 0]).max())
-
-
-def _gap_excess(data: Any, W: Any) -> float:
-    """Least of score gap minus longest path, over all ordered pairs of the solution (specification C3.12)."""
-    from attsvm.datasets.next_token import partial_order
-
-    orders = partial_order(data)
-    scores = data.embeddings @ W @ data.embeddings.T
-    least = np.inf
-    for q in orders.queries.tolist():
-        paths = orders.longest_paths(q)
-        gaps = scores[:, q][:, None] - scores[:, q][None, :] - paths
-        least = min(least, float(gaps[paths > 0].min()))
-    return least
 
 
 PROTOCOL = "specification 8.1; P3 calls it the extended query-dependent partial order"

@@ -20,6 +20,10 @@ SETTINGS = ((4, 6, 8, 8), (6, 4, 6, 8))
 """Sentences n, tokens per sentence T, vocabulary K and dimension d of the two settings in the authors' code."""
 
 
+SLOW = "a few random instances take longer, most of them with solutions twice as long as the median one"
+"""Why a statement about every instance is tested on nearly all, after so many steps."""
+
+
 def draws(setting: Sequence[int], cyclic: bool, first: int, count: int) -> list[NextTokenData]:
     """Random unit embeddings and sentences, one data set per seed."""
     from attsvm.datasets.next_token import priority_graph

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, at, rate, trained
-from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, RULES, Parameters, at, cells, rate, trained
+from attsvm.experiments.experiment import Experiment
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that of the specification."""
-
-    steps: int = 10_000
-    seeds: int = 20
-
-
-RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
 WINDOW = (1000, 10_000)
-
-
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for rule in RULES:
-        for first, count in blocks(parameters.seeds, 20):
-            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 
 def run(rule: int, first: int, count: int, steps: int) -> dict[str, Any]:
@@ -226,9 +210,8 @@ EXPERIMENT = Experiment(
     title="Rates of normalised, Polyak and plain steps",
     reference="Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak (recalled); specification P5-E1",
     protocol="Gaussian tokens around two centres, n = 6, T = 5, d = 48, fixed head, logistic loss, zero start. Normalised steps of 0.05, "
-    "of "
-    "0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens as floor, and gradient descent with step 1. Slopes are least "
-    "squares on log-spaced records from step 1000 to 10 000.",
+    "of 0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens as floor, and gradient descent with step 1. Slopes are "
+    "least squares on log-spaced records from step 1000 to 10 000.",
     parameters=Parameters(),
     quick=Parameters(seeds=4),
     cells=cells,

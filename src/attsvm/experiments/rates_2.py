@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_most, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, at, log_missing, trained
-from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, Parameters, at, cells, log_missing, trained
+from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.slopes import slopes
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The runs of ``rates-1``."""
-
-    steps: int = 10_000
-    seeds: int = 20
-
-
-RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
 LATE = 1000  # the fit starts here: before, other tokens than the rivals at the margin still count
-
-
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for rule in RULES:
-        for first, count in blocks(parameters.seeds, 20):
-            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 
 def run(rule: int, first: int, count: int, steps: int) -> dict[str, Any]:

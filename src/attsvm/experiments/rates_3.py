@@ -130,10 +130,10 @@ CLAIMS = (
     ),
     Claim(
         "C5.4e",
-        "The tokens are those of the planted head, in most runs.",
+        "They often are those of the planted head, and need not be.",
         "ours",
         lambda e: e["planted"],
-        true("a decoder trained from zero may settle on other tokens; nothing rules that out", share=0.7),
+        true("nothing rules other tokens out: 8 of the first ten seeds find them, 4 of ten others", share=0.3),
     ),
 )
 
@@ -195,7 +195,6 @@ EXPERIMENT = Experiment(
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="Which tokens are optimal is decided by the decoder, so with a trained one it is part of the result; in one or two of ten seeds "
-    "it "
-    "is another selection than the planted head's, and both machines hold for it.",
+    notes="Which tokens are optimal is decided by the decoder, so with a trained one it is part of the result. From zero about "
+    "four runs in ten settle on another selection than the planted head's, and both machines hold for it.",
 )

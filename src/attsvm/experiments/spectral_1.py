@@ -73,11 +73,10 @@ def run(norm: int, beta: float, first: int, count: int, steps: int, far: int) ->
     least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W[1:]])
     shares = np.stack([least / each.value(course.W[1:]) for each in norms()]) / best[:, None]
     G, log_scale = problem.gradient(course.W[1:])
-    missing = problem.log_missing(course.W[1:]) + np.log(problem.weight)
-    proxy = np.logaddexp.reduceat(missing, problem.run_start[:-1], axis=-1)
-    odds = problem.log_missing(course.W[1:])
-    odds = odds - np.log(-np.expm1(np.minimum(odds, -1e-300)))  # from 1 - phi to (1 - phi) / phi
-    loss = np.logaddexp.reduceat(log_log1p(odds) + np.log(problem.weight), problem.run_start[:-1], axis=-1)
+    missing = problem.log_missing(course.W[1:])
+    proxy = problem.log_mean(missing)
+    odds = missing - np.log(-np.expm1(np.minimum(missing, -1e-300)))  # from 1 - phi to (1 - phi) / phi
+    loss = problem.log_mean(log_log1p(odds))
     reach = [np.max(own.dual_value(one.differences[:, :, None] * one.queries[one.sequence][:, None, :])) for one in margins]
     columns = {
         "seed": np.arange(first, first + count),

@@ -11,6 +11,7 @@ import numpy as np
 from attsvm.claims import Claim, Evidence, at_least, at_most
 from attsvm.experiments import tfsvm_3, tfsvm_4, tfsvm_5
 from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.local_runs import local_runs
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -60,7 +61,7 @@ def run(kind: int, arguments: dict[str, Any]) -> dict[str, Any]:
     if kind == FEASIBLE:
         columns = _random_selections(**arguments)
     else:
-        repeated: dict[int, Callable[..., dict[str, Any]]] = {LOCAL: tfsvm_3.run, RANKS: tfsvm_4.run, OUTCOMES: tfsvm_5.run}
+        repeated: dict[int, Callable[..., dict[str, Any]]] = {LOCAL: local_runs, RANKS: tfsvm_4.run, OUTCOMES: tfsvm_5.run}
         columns = repeated[kind](**arguments, self_attention=True)
     return {**columns, "kind": np.full(len(columns["seed"]), kind)}
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
 from attsvm.experiments.experiment import Cell, Experiment, blocks
+from attsvm.experiments.local_cones import POINTS
+from attsvm.experiments.local_runs import local_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from attsvm.report.style import Picture
-    from attsvm.solvers.solution import MarginSolution
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,6 @@ class Parameters:
 QUICK = Parameters(seeds=25)
 
 RIDGE = 2.2e-16  # weight of the penalty on K and Q in the released code: the spacing of float64 numbers at 1
-EVERY = 20  # steps between two records
-FAR = 30.0  # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
-POINTS = 50  # random weights there
-WIDE, START = 0.1, 10.0  # angle (radians) and smallest margin at which local runs start
 
 # Means over 100 seeds, measured for the specification: probability of the selected tokens, and the cosines to the Frobenius and the
 # nuclear solution of the trained selection. Rows of REFERENCE: W, then factors with the ridge. The stored plots agree by eye.
@@ -58,114 +53,6 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
 
 
 VARIANTS = ((False, 0.0), (True, RIDGE), (True, 0.0))
-
-
-def run(
-    n: int, T: int, d: int, steps: int, lr: float, first: int, count: int, factors: bool, ridge: float, self_attention: bool = False
-) -> dict[str, Any]:
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.geometry import Nuclear
-    from attsvm.margins import selection_margins
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
-    data, heads = unit_sphere(n, T, d, range(first, first + count), self_attention=self_attention)
-    model = Attention.cross(data, heads, init=("uniform", first), parameterization="KQ" if factors else "W", penalty=ridge)
-    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, AtSteps(range(0, steps, EVERY)))
-    selected = trajectory.selected[-1]
-    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(count)]
-    frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
-    certified = np.array([a.status == "optimal" and b.status == "optimal" for a, b in zip(frobenius, nuclear, strict=True)])
-    scores = token_scores(data, heads)
-    local = np.array([ok and bool(locally_optimal(s, scores[k]).all()) for k, (ok, s) in enumerate(zip(certified, frobenius, strict=True))])
-    sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
-    columns = {
-        "seed": np.arange(first, first + count),
-        "factors": np.full(count, factors),
-        "ridge": np.full(count, ridge),
-        "step": np.tile(trajectory.steps, (count, 1)),
-        "probability": trajectory.softmax_probability.mean(axis=-1).T,
-        "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
-        "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
-        "size": np.linalg.svd(trajectory.W, compute_uv=False).sum(axis=-1).T,
-        "certified": certified,
-        "global": (selected == optimal_tokens(data, heads)).all(axis=-1),
-        "local": local,
-        "support": np.array([len(solution.support) for solution in frobenius]),
-        "fro_rank": np.array([_rank(solution) for solution in frobenius]),
-        "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
-        "trained_rank": np.sum(sizes > 1e-3 * sizes[:, :1], axis=-1),
-        "nuc_unique": np.array([solution.unique is True for solution in nuclear]),
-        "theta": sizes.sum(axis=-1) / np.array([solution.norm for solution in nuclear]),
-    }
-    if factors:
-        K, Q = (np.linalg.norm(trajectory.parameters[name][-1], axis=(-2, -1)) for name in ("K", "Q"))
-        columns["balance"] = np.stack([K**2, Q**2], axis=-1).max(axis=-1) / sizes.sum(axis=-1)
-        return columns
-    return columns | _from_the_cone(data, heads, selected, frobenius, local, steps)
-
-
-def _rank(solution: MarginSolution) -> int:
-    sizes = np.linalg.svd(solution.W, compute_uv=False)
-    return int(np.sum(sizes > 1e-3 * sizes[0]))
-
-
-def _from_the_cone(data: Any, heads: Any, selected: Any, solutions: Sequence[MarginSolution], local: Any, steps: int) -> dict[str, Any]:
-    """Both halves of the local theorem: which way descent points in the cone, and where runs from it go."""
-    from attsvm.data import AttentionData
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import token_scores
-
-    kept = np.flatnonzero(local)
-    columns = {name: np.full(len(local), np.nan) for name in ("cone_ascent", "cone_before", "cone_after", "cone_kept")}
-    scores = token_scores(data, heads)
-    starts = []
-    for k in kept.tolist():
-        generator = np.random.default_rng([17, k])
-        columns["cone_ascent"][k] = _ascent(solutions[k], scores[k], generator)
-        starts.append(_inside(solutions[k], WIDE, START, 1, generator)[0])
-    subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept])
-    model = Attention.cross(subset, heads[kept], init=np.stack(starts))
-    trajectory = train(model, subset, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
-    gaps = trajectory.direction_gap([solutions[k] for k in kept.tolist()])
-    columns["cone_before"][kept], columns["cone_after"][kept] = gaps[0], gaps[-1]
-    columns["cone_kept"][kept] = (trajectory.selected == selected[kept]).all(axis=(0, -1))
-    return columns
-
-
-def _inside(solution: MarginSolution, angle: float, radius: float, count: int, generator: np.random.Generator) -> Any:
-    """Random weights at this angle to the solution, of size ``radius`` solutions."""
-    direction = solution.W / solution.norm
-    aside = generator.standard_normal((count, *direction.shape))
-    aside -= np.sum(aside * direction, axis=(-2, -1), keepdims=True) * direction
-    aside /= np.linalg.norm(aside, axis=(-2, -1), keepdims=True)
-    return radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
-
-
-def _ascent(solution: MarginSolution, scores: Any, generator: np.random.Generator) -> float:
-    r"""Least share of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, over random W at the edge of the derived cone.
-
-    With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|` and :math:`\Theta=1/\|W^{mm}\|`, margins inside the cone
-    of opening :math:`\sqrt{2\mu}=\Theta(\rho-1)/4B` move by less than a third of :math:`\Theta(\rho-1)`. At the size chosen, non-neighbours
-    weigh :math:`e^{-\mathrm{FAR}}` of a neighbour.
-    """
-    margins = solution.margins
-    q = margins(solution.W)
-    gap = np.delete(q, solution.support).min(initial=2.0) - 1.0
-    reach = (np.linalg.norm(margins.differences, axis=1) * np.linalg.norm(margins.queries, axis=1)[margins.sequence]).max()
-    angle = 2.0 * np.arcsin(min(gap / solution.norm / (4.0 * reach), 1.0) / 2.0)
-    W = _inside(solution, angle, 3.0 * FAR / gap, POINTS, generator)
-    logits = np.einsum("cd,pde,ce->pc", margins.differences, W, margins.queries[margins.sequence], optimize=True)
-    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)  # a common factor of all weights does not matter
-    best = scores[np.arange(margins.n), margins.selected]
-    lead = best[margins.sequence] - scores[margins.sequence, margins.token]
-    terms = weight * lead * q / (1.0 + np.exp(best))[margins.sequence]
-    return float((terms.sum(axis=1) / np.abs(terms).sum(axis=1)).min())
 
 
 def _variant(evidence: Evidence, factors: bool, ridge: float | None = None) -> Evidence:
@@ -383,7 +270,7 @@ EXPERIMENT = Experiment(
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,
-    run=run,
+    run=local_runs,
     claims=CLAIMS,
     plot=plot,
     notes="The released code does not seed its starts, so only averages can be compared. Its ridge exists because gradients underflow; "

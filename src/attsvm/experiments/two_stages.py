@@ -1,4 +1,4 @@
-"""What the experiments on next tokens share: step sizes of the paper, solutions, fitted slopes."""
+"""What the experiments on next tokens share: sizes and numbers of steps of the paper, solutions, fitted slopes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
+PUBLISHED = 10_000
+"""Steps of stage 2 in the paper's figure, after which the specification's bounds are asked for."""
 
 
 def rates(d: int) -> tuple[float, float]:

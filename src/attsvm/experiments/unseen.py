@@ -41,7 +41,14 @@ class Bench:
         self._trained = {_key(sentence.tolist()) for sentence in data.sentences}
 
     def cases(self, group: str) -> list[Case]:
-        """The sentences of a group under all queries that allow it."""
+        """The sentences of a group under all queries that allow it.
+
+        G7 and G8 speak of the last token of the vocabulary, which the data must mention in its collocation only.
+        """
+        if group == "G7":
+            return self._unseen_query(self._K - 1)
+        if group == "G8":
+            return [*self._outsider(self._K - 1)]
         found: list[Case] = []
         for q in self._orders.queries.tolist():
             seen = set(self._trained)
@@ -96,14 +103,23 @@ class Bench:
             if i == q or closure[i, q]:
                 yield sentence, i
 
+    def _unseen_query(self, q: int) -> list[Case]:
+        """Random sentences of a query that was never trained, each with its most frequent token (the smallest of several)."""
+        found = []
+        for _ in range(self._per_query):
+            sentence = [*self._rng.integers(self._K - 1, size=self._rng.integers(2, 8)).tolist(), q]
+            found.append((sentence, int(np.bincount(sentence, minlength=self._K).argmax())))
+        return found
 
-def unseen_query(K: int, q: int, per_query: int, rng: np.random.Generator) -> list[Case]:
-    """Random sentences of a query that was never trained, each with its most frequent token (the smallest of several)."""
-    found = []
-    for _ in range(per_query):
-        sentence = [*rng.integers(K - 1, size=rng.integers(2, 8)).tolist(), q]
-        found.append((sentence, int(np.bincount(sentence, minlength=K).argmax())))
-    return found
+    def _outsider(self, token: int) -> Iterator[Case]:
+        """A token without arcs among losers, with every head and without one."""
+        for q in self._orders.queries.tolist():
+            roles = self._orders.roles_of(q)
+            losers = np.setdiff1d(np.flatnonzero(roles == 2), [q])
+            for head in np.flatnonzero(roles == 1).tolist():
+                yield [token, *(v for v in (head, *losers[:2].tolist()) if v != q), q], head
+            if roles[q] == 2:
+                yield [token, *losers[:3].tolist(), q], token
 
 
 def most_frequent_is_unique(sentence: list[int]) -> bool:

@@ -9,6 +9,7 @@ from array_api_compat import array_namespace
 from attsvm.errors import InputError
 from attsvm.geometry import vectors
 from attsvm.geometry.norm import Norm, conjugate_exponent, exponent_text, floating, per_run
+from attsvm.geometry.potential import PowerPotential
 
 Array = Any
 
@@ -57,6 +58,12 @@ class Lp(Norm):
         """See :meth:`Norm.project`."""
         entries = _entries(W)
         return _like(vectors.onto_ball(entries, self.p, per_run(radius, entries)), W)
+
+    def direction_divergence(self, V: Array, W: Array) -> Array:
+        """See :meth:`Norm.direction_divergence`; here nothing cancels (:meth:`PowerPotential.bregman`)."""
+        if not 1.0 < self.p < float("inf"):
+            return super().direction_divergence(V, W)
+        return PowerPotential(self.p).direction_divergence(V, W)
 
     def __repr__(self) -> str:
         return f"Lp({exponent_text(self.p)})"

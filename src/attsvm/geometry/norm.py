@@ -81,6 +81,26 @@ class Norm(ABC):
         """
         return W - self.dual.project(W, t)
 
+    def direction_divergence(self, V: Array, W: Array) -> Array:
+        r"""The directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, :math:`1<p<\infty`, over the last two axes, in [0, 2].
+
+        .. math:: D_\psi\Big(\frac V{\|V\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac V{\|V\|}\Big\rangle
+
+        Not symmetric: the solution comes first, the iterate second. At p = 2 it is one minus the cosine. About 1 for unrelated
+        directions, NaN where a matrix is zero and has none. Rounding adds some 1e-16 in the Schatten norms, and nothing in the others.
+
+        Raises:
+            InputError: the norm is not strictly convex (p is 1 or infinite), and unit matrices apart can have divergence 0.
+        """
+        if not 1.0 < self.p < float("inf"):
+            raise InputError(f"the norm {self.name} is not strictly convex and measures no divergence of directions; compare margins")
+        xp = array_namespace(V, W)
+        size = self.value(V)
+        unit = V / xp.where(size > 0, size, xp.ones_like(size))[..., None, None]
+        divergence = 1.0 - xp.sum(self.subgradient(W) * unit, axis=(-2, -1))
+        divergence = xp.where(divergence > 0, divergence, xp.zeros_like(divergence))
+        return xp.where((size > 0) & xp.any(W != 0, axis=(-2, -1)), divergence, xp.full_like(divergence, xp.nan))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Norm) and self.name == other.name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class Attention(nn.Module):
         head: the head ``h``; ``head.readout`` is a parameter when a linear head is trained.
         runs: number of runs, ``None`` for a model without run axis.
         objective: the :class:`~attsvm.models.Loss` of a margin :math:`Y_if_i`.
-        penalty: :math:`\lambda` of the penalty :math:`\lambda\sum\|\theta\|_F^2` over the attention parameters.
+        penalty: :math:`\lambda` of the penalty :math:`\lambda\sum\|\theta\|_F^2` over the attention parameters, a number or ``(runs,)``.
         reading: how data is read: key map, prompt, labels of positions.
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
@@ -51,7 +52,7 @@ class Attention(nn.Module):
         head: nn.Module | Callable[[Tensor], Tensor],
         runs: int | None = None,
         objective: Loss | None = None,
-        penalty: float = 0.0,
+        penalty: ArrayLike = 0.0,
         reading: Reading | None = None,
     ) -> None:
         super().__init__()
@@ -60,7 +61,8 @@ class Attention(nn.Module):
         self.head = head
         self.runs = runs
         self.objective = Logistic() if objective is None else objective
-        self.penalty = penalty
+        self.penalty = np.asarray(penalty, dtype=np.float64)
+        self._penalised = bool(self.penalty.any())
         self.reading = Reading() if reading is None else reading
         self._names = tuple(weights)
 
@@ -78,7 +80,7 @@ class Attention(nn.Module):
         inner: int | None = None,
         stacked: bool = False,
         loss: Losses | None = None,
-        penalty: float = 0.0,
+        penalty: ArrayLike = 0.0,
     ) -> Attention:
         r"""Cross-attention: the queries of the data ask. Only shapes of ``data`` are read; it is passed again to every method.
 
@@ -99,7 +101,7 @@ class Attention(nn.Module):
                 together (only then :math:`K^\top K-Q^\top Q` is conserved by small steps).
             loss: a :class:`~attsvm.models.Loss`, a function of margins, or one of these per run; logistic when left out.
             penalty: :math:`\lambda` of :math:`\lambda(\|K\|_F^2+\|Q\|_F^2)`, or :math:`\lambda\|W\|_F^2`; the published runs of
-                factors have 2.2e-16. It is added in log space, whatever the size of the loss gradient.
+                factors have 2.2e-16. It is added in log space, whatever the size of the loss gradient. A number, or one per run.
 
         Raises:
             InputError: shapes that do not match, more than one leading axis, values that are not finite, an unknown ``init`` or
@@ -126,7 +128,7 @@ class Attention(nn.Module):
         inner: int | None = None,
         stacked: bool = False,
         loss: Losses | None = None,
-        penalty: float = 0.0,
+        penalty: ArrayLike = 0.0,
     ) -> Attention:
         r"""Self-attention with an output at every position: :math:`f_{ij}=h\big(X_i^\top\mathrm{softmax}(X_iWx_{ij})\big)`.
 
@@ -171,7 +173,7 @@ class Attention(nn.Module):
         keys: ArrayLike | None = None,
         prompt: ArrayLike | None = None,
         loss: Losses | None = None,
-        penalty: float = 0.0,
+        penalty: ArrayLike = 0.0,
     ) -> Attention:
         r"""Prompt attention: logits :math:`X_iK^\top p` with a trained vector p, or :math:`X_iW^\top u` with a trained W and a fixed u.
 
@@ -221,7 +223,7 @@ class Attention(nn.Module):
     def _weight(self, name: str, scale: LogScale | None) -> Tensor:
         """The parameter of this name as the logits see it: its gradient holds that of the penalty."""
         parameter: Tensor = getattr(self, name)
-        return penalised(parameter, self.penalty, scale) if self.penalty else parameter
+        return penalised(parameter, self.penalty, scale) if self._penalised else parameter
 
     def sequences(self, data: AttentionData | Sequences) -> Sequences:
         """``data`` as tensors beside the weights; convert once when calling many times.
@@ -301,10 +303,10 @@ class Attention(nn.Module):
             matrix = self._matrix(scale)
             operation, inputs = (matrix_loss, matrix) if matrix is not None else (linear_loss, self.moved(sequences.queries, scale))
             loss = operation(inputs, head.readout, head.has_intercept, sequences, self.objective, scale)
-        if self.penalty:
+        if self._penalised:
             with torch.no_grad():  # the gradient of the penalty is already in that of the weights, at their scale
                 squares = torch.stack([(parameter**2).sum(dim=(-2, -1)) for parameter in self.weights.values()])
-            loss = loss + self.penalty * squares.sum(dim=0)
+            loss = loss + torch.as_tensor(self.penalty, dtype=loss.dtype, device=loss.device) * squares.sum(dim=0)
         return loss
 
     def scores(self, data: AttentionData | Sequences) -> Tensor:

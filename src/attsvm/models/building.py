@@ -31,7 +31,7 @@ def build(
     init: Init | None,
     train_head: bool,
     loss: Losses | None,
-    penalty: float,
+    penalty: ArrayLike,
     reading: Reading,
     factors: tuple[int | None, bool] | None,
 ) -> Attention:
@@ -58,7 +58,7 @@ def build_prompt(
     init: Init | None,
     train_head: bool,
     loss: Losses | None,
-    penalty: float,
+    penalty: ArrayLike,
     keys: ArrayLike | None,
     prompt: ArrayLike | None,
 ) -> Attention:
@@ -106,7 +106,7 @@ def _common(
     runs: int | None,
     train_head: bool,
     loss: Losses | None,
-    penalty: float,
+    penalty: ArrayLike,
     reading: Reading,
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The run axis, and what every kind of model is built from."""
@@ -115,10 +115,11 @@ def _common(
     objective = Logistic() if loss is None else as_loss(loss)
     if isinstance(objective, PerRun) and len(objective.losses) != count:
         raise InputError(f"loss lists {len(objective.losses)} losses but the model has runs={count}; give one per run")
-    if not (np.isfinite(penalty) and penalty >= 0):
-        raise InputError(f"penalty is {penalty!r}; give a finite number, 0 or more")
+    strength = np.asarray(penalty, dtype=np.float64)
+    if strength.shape not in ((), lead) or not (np.isfinite(strength) & (strength >= 0)).all():
+        raise InputError(f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there are runs ({count})")
     built = _head(head, intercept, lead, data.d_x, train_head)
-    return lead, {"head": built, "runs": count, "objective": objective, "penalty": float(penalty), "reading": reading}
+    return lead, {"head": built, "runs": count, "objective": objective, "penalty": strength, "reading": reading}
 
 
 def _head(head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: int, train_head: bool) -> Any:

@@ -7,22 +7,22 @@ The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` w
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attsvm.data import FloatArray
 from attsvm.models.losses import LogScale
 
 
-def penalised(parameter: Tensor, strength: float, scale: LogScale | None) -> Tensor:
+def penalised(parameter: Tensor, strength: FloatArray, scale: LogScale | None) -> Tensor:
     r"""``parameter`` itself, whose gradient gains that of :math:`\lambda\|\theta\|_F^2`.
 
     Args:
         parameter: ``([runs,] rows, columns)``.
-        strength: :math:`\lambda>0`.
+        strength: :math:`\lambda\ge0`, one number ``()`` or ``(runs,)``.
         scale: as in :meth:`attsvm.models.Attention.loss`; ``scale.penalty`` is set.
     """
     same: Tensor = _Penalised.apply(parameter, strength, scale)  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ def penalised(parameter: Tensor, strength: float, scale: LogScale | None) -> Ten
 
 class _Penalised(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parameter: Tensor, strength: float, scale: LogScale | None) -> Tensor:
+    def forward(ctx: Any, parameter: Tensor, strength: FloatArray, scale: LogScale | None) -> Tensor:
         ctx.save_for_backward(parameter)
         ctx.strength, ctx.scale = strength, scale
         return parameter.view_as(parameter)
@@ -40,10 +40,12 @@ class _Penalised(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (parameter,) = ctx.saved_tensors
+        strength = torch.as_tensor(ctx.strength, dtype=parameter.dtype, device=parameter.device)
         if ctx.scale is None:
-            return grad + (2.0 * ctx.strength) * parameter, None, None
-        data, own = ctx.scale.data, math.log(ctx.strength)
-        total = data.clamp(min=own)
+            return grad + (2.0 * strength)[..., None, None] * parameter, None, None
+        data, own = ctx.scale.data, torch.log(strength)
+        total = torch.maximum(data, own)
         ctx.scale.penalty = total
-        shares = torch.exp(data - total)[..., None, None], torch.exp(own - total)[..., None, None]
+        base = total.masked_fill(torch.isneginf(total), 0.0)  # a run without a gradient and without a penalty
+        shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
         return shares[0] * grad + (2.0 * shares[1]) * parameter, None, None

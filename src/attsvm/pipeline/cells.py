@@ -8,13 +8,9 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import multiprocessing
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,37 +26,49 @@ Step = Callable[[int, int], None]
 _IDLE_ROOMS = ("bench", "cli", "claims", "experiments", "pipeline", "report", "sklearn.py")
 """Rooms that do not take part in computing a cell."""
 _SECONDS = "cell.seconds"
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def compute(chosen: Experiment, cells: Sequence[Cell], folder: Path, jobs: int, step: Step) -> tuple[list[Arrays], float]:
-    """The arrays of all cells, in order, and the seconds that computing them took (now or when they were first computed).
+class Cells:
+    """The cells of an experiment where they are kept, each under a name made of what decides it.
 
-    Cells that lie in ``folder`` are read; the others are computed by up to ``jobs`` processes and written as they finish, so
-    that a killed run loses at most the cells in flight, and of those that keep checkpoints what came after the last one.
+    Cells that lie in ``folder`` are read; the others are computed and written as they finish, so that a killed run loses at most the
+    cells in flight, and of those that keep checkpoints what came after the last one.
 
     Args:
         chosen: the experiment.
         cells: what to compute.
         folder: where cells are kept, in a folder named after the module of the experiment's ``run``: whatever shares it shares them.
-        jobs: processes; a single one computes in this process, with all threads.
-        step: called with the number of finished cells and of all cells.
+        begun: the files of cells that will be there when the results are asked for; those that are missing join them.
     """
-    module = inspect.getmodule(chosen.run)
-    assert module is not None
-    folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
-    folder.mkdir(parents=True, exist_ok=True)
-    code = code_fingerprint(chosen)
-    paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
-    missing = [index for index, path in enumerate(paths) if not path.exists()]
-    done = len(cells) - len(missing)
-    step(done, len(cells))
-    work = [(chosen.id, dict(cells[index]), paths[index]) for index in missing]
-    for _ in _alone(work) if min(jobs, len(work)) <= 1 else _together(work, jobs):
-        done += 1
-        step(done, len(cells))
-    results = [load_arrays(path) for path in paths]
-    return results, float(sum(result.pop(_SECONDS) for result in results))
+
+    def __init__(self, chosen: Experiment, cells: Sequence[Cell], folder: Path, begun: set[Path] | None = None) -> None:
+        module = inspect.getmodule(chosen.run)
+        assert module is not None
+        folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        begun = set() if begun is None else begun
+        code = code_fingerprint(chosen)
+        self._paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
+        self.missing = [
+            (chosen.id, dict(cell), path) for cell, path in zip(cells, self._paths, strict=True) if path not in begun and not path.exists()
+        ]
+        """Arguments of :func:`work` for every cell that is not there."""
+        begun.update(path for _, _, path in self.missing)
+
+    def results(self, finished: Iterator[None], step: Step) -> tuple[list[Arrays], float]:
+        """The arrays of all cells, in order, and the seconds that computing them took (now or when they were first computed).
+
+        Args:
+            finished: yields as each missing cell is done.
+            step: called with the number of finished cells and of all cells.
+        """
+        done = len(self._paths) - len(self.missing)
+        step(done, len(self._paths))
+        for _ in finished:
+            done += 1
+            step(done, len(self._paths))
+        found = [load_arrays(path) for path in self._paths]
+        return found, float(sum(result.pop(_SECONDS) for result in found))
 
 
 def code_fingerprint(chosen: Experiment) -> str:
@@ -110,7 +118,8 @@ def _library() -> str:
     return digest.hexdigest()
 
 
-def _work(identifier: str, cell: dict[str, Any], path: Path) -> None:
+def work(identifier: str, cell: dict[str, Any], path: Path) -> None:
+    """Compute one cell of an experiment into its file."""
     started, run, checkpoints = time.perf_counter(), experiment(identifier).run, path.with_suffix("")
     own: dict[str, Any] = {"folder": checkpoints} if "folder" in inspect.signature(run).parameters else {}
     try:
@@ -120,35 +129,3 @@ def _work(identifier: str, cell: dict[str, Any], path: Path) -> None:
         raise
     save_arrays({**arrays, _SECONDS: np.array(time.perf_counter() - started)}, path)
     shutil.rmtree(checkpoints, ignore_errors=True)
-
-
-def _alone(work: Sequence[tuple[str, dict[str, Any], Path]]) -> Iterator[None]:
-    for item in work:
-        _work(*item)
-        yield
-
-
-def _together(work: Sequence[tuple[str, dict[str, Any], Path]], jobs: int) -> Iterator[None]:
-    with _one_thread_each(), ProcessPoolExecutor(min(jobs, len(work)), multiprocessing.get_context("spawn")) as pool:
-        try:
-            for finished in as_completed([pool.submit(_work, *item) for item in work]):
-                finished.result()
-                yield
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started inside compute with one thread each: they share the cores among themselves."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -1,12 +1,9 @@
 r"""What the norm of a fit changes about its comparison: how it is called, which descent goes to it, what is held against the solution.
 
 Where the norm is strictly convex the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
-others by the directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, which mirror descent minimises,
-
-.. math:: D_\psi\Big(\frac{W^\star}{\|W^\star\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac{W^\star}{\|W^\star\|}\Big\rangle ,
-
-at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and :math:`\ell_\infty` norms many directions may be best,
-and what the theory promises of every one of them is the margin: the comparison is :math:`1-\text{margin}/\text{best margin}`.
+others by :meth:`~attsvm.geometry.Norm.direction_divergence`, at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and
+:math:`\ell_\infty` norms many directions may be best, and what the theory promises of every one of them is the margin: the comparison is
+:math:`1-\text{margin}/\text{best margin}`.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.dynamics import direction_gap
 from attsvm.fitting.descent import descent_kind
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
@@ -53,18 +49,13 @@ def measure_of(norm: Norm) -> Measure:
 def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
     """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or solution are zero and point nowhere.
 
-    Rounding adds some 1e-16 to divergences and shortfalls of margins, and nothing to the gap of the cosine.
+    Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and nothing to those of entries.
     """
     norm = solution.geometry
-    measure = measure_of(norm)
-    if measure == "cosine":
-        return direction_gap(W, solution.W)
-    if not solution.margin > 0.0:
+    if not solution.W.any():
         return np.ones(W.shape[:-2])
-    if measure == "divergence":
-        goal = solution.W / float(norm.value(solution.W))
-        divergence: FloatArray = np.maximum(1.0 - np.sum(norm.subgradient(W) * goal, axis=(-2, -1)), 0.0)
-        return divergence
+    if measure_of(norm) != "margin":
+        return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
     looks = W.reshape(-1, *W.shape[-2:])
     reached = np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
     return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))

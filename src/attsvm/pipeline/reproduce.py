@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
-from attsvm.pipeline.cells import compute
+from attsvm.pipeline.cells import Arrays, Cells, Step, work
+from attsvm.pipeline.workers import Workers
 from attsvm.report import gallery
 from attsvm.runs import environment, read_json, write_json
 
@@ -64,23 +65,22 @@ def reproduce(
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
     asked = "smoke" if quick else scale
-    work = []
+    asked_for = []
     for each in chosen:
         try:
             setting = each.at(scale=asked, seeds=seeds, sizes=None if sizes is None else tuple(sizes))
-            work.append((each, setting, each.work(setting, shift)))
+            asked_for.append((each, setting, each.work(setting, shift)))
         except InputError as error:  # of this experiment alone
             if skipped is None:
                 raise
             skipped(each.id, str(error))
-    if not work:
+    if not asked_for:
         return []
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
         raise InputError(f"{folder} holds files that are not of attsvm reproduce; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = jobs or os.cpu_count() or 1
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -88,55 +88,66 @@ def reproduce(
         raise InputError(f"another attsvm process is writing to {folder}; wait for it or choose another folder") from None
     try:
         runs = []
-        for each, setting, cells in work:
-            results: list[Mapping[str, Any]] = []
-            seconds = 0.0
-            for name, stage in _stages(each, setting, cells, results):
-
-                def step(done: int, total: int, name: str = name) -> None:
-                    if progress is not None:
-                        progress(name, done, total)
-
-                found, spent = compute(each, stage, folder / "cells", jobs, step)
-                results += found
-                seconds += spent
-            evidence = Evidence.concatenate(results)
-            claims = [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims]
-            run = {
-                "format": FORMAT,
-                "id": each.id,
-                "paper": each.paper,
-                "paper_title": PAPERS[each.paper],
-                "title": each.title,
-                "reference": each.reference,
-                "protocol": each.protocol,
-                "notes": each.notes,
-                "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
-                "seconds": round(seconds, 3),
-                "trials": evidence.rows,
-                "parameters": asdict(setting),
-                "claims": claims,
-                "attsvm": attsvm.__version__,
-                "environment": environment(),
-                "command_line": command_line,
-            }
-            home = folder / each.id
-            home.mkdir(exist_ok=True)
-            save_arrays(evidence.arrays(), home / "arrays.safetensors")
-            gallery.write_experiment(home, run, list(each.plot(evidence)))
-            write_json(home / "run.json", run)
-            runs.append(run)
+        with Workers(work, jobs or os.cpu_count() or 1) as workers:
+            for each, setting, results, seconds in _computed(asked_for, folder / "cells", workers, progress):
+                evidence = Evidence.concatenate(results)
+                run = {
+                    "format": FORMAT,
+                    "id": each.id,
+                    "paper": each.paper,
+                    "paper_title": PAPERS[each.paper],
+                    "title": each.title,
+                    "reference": each.reference,
+                    "protocol": each.protocol,
+                    "notes": each.notes,
+                    "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
+                    "seconds": round(seconds, 3),
+                    "trials": evidence.rows,
+                    "parameters": asdict(setting),
+                    "claims": [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims],
+                    "attsvm": attsvm.__version__,
+                    "environment": environment(),
+                    "command_line": command_line,
+                }
+                home = folder / each.id
+                home.mkdir(exist_ok=True)
+                save_arrays(evidence.arrays(), home / "arrays.safetensors")
+                gallery.write_experiment(home, run, list(each.plot(evidence)))
+                write_json(home / "run.json", run)
+                runs.append(run)
         gallery.write_index(folder, _finished(folder))
     finally:
         lock.release()
     return runs
 
 
-def _stages(chosen: Experiment, setting: Any, cells: list[Cell], results: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Cell]]]:
-    """The name and the cells of each stage; ``results`` holds what the stages before have found."""
-    yield chosen.id, cells
-    if chosen.then is not None and (further := list(chosen.then(setting, Evidence.concatenate(results)))):
-        yield f"{chosen.id} (2)", further
+def _computed(
+    asked_for: Sequence[tuple[Experiment, Any, list[Cell]]], folder: Path, workers: Workers, progress: Progress | None
+) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
+    """Each experiment with its parameters, the arrays of its cells and their seconds, in order.
+
+    Work begins at once wherever it is known; where cells follow from others, it begins when all experiments before are done.
+    """
+
+    def step(name: str) -> Step:
+        return lambda done, total: None if progress is None else progress(name, done, total)
+
+    begun: set[Path] = set()
+    known = {each.id: Cells(each, cells, folder, begun) for each, _, cells in asked_for if each.then is None}
+    finished = dict(zip(known, workers.start([stage.missing for stage in known.values()]), strict=True))
+    for each, setting, cells in asked_for:
+        if each.then is None:
+            results, seconds = known[each.id].results(finished[each.id], step(each.id))
+        else:
+            first = Cells(each, cells, folder)
+            (done,) = workers.start([first.missing])
+            results, seconds = first.results(done, step(each.id))
+            if further := list(each.then(setting, Evidence.concatenate(results))):
+                second = Cells(each, further, folder)
+                (done,) = workers.start([second.missing])
+                found, spent = second.results(done, step(f"{each.id} (2)"))
+                results, seconds = results + found, seconds + spent
+        yield each, setting, results, seconds
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:

@@ -71,5 +71,5 @@ def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     first = sorted((folder / run["id"] / "figures").glob("*.svg"))
     thumbnail = base64.b64encode(first[0].read_bytes()).decode() if first else ""
     verdicts = [claim["verdict"] for claim in run["claims"]]
-    worst = next((verdict for verdict in _ORDER if verdict in verdicts), "not applicable")
-    return {**run, "thumbnail": thumbnail, "worst": worst, "tally": tally(list(run["claims"]))}
+    mark = next((verdict for verdict in ("fails", "holds") if verdict in verdicts), "not applicable")
+    return {**run, "thumbnail": thumbnail, "mark": mark, "tally": tally(list(run["claims"]))}

@@ -104,9 +104,12 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
 
 
 def tally(claims: list[dict[str, Any]]) -> str:
-    """``5 of 6 claims hold``, counted over those that apply."""
-    verdicts = [claim.get("verdict") for claim in claims if claim.get("verdict") in ("holds", "fails")]
-    return f"{verdicts.count('holds')} of {len(verdicts)} claims hold" if verdicts else ""
+    """``5 of 6 claims hold, 2 not applicable``: those that do not apply are not counted with the others, and not hidden."""
+    verdicts = [claim.get("verdict") for claim in claims]
+    counted = verdicts.count("holds") + verdicts.count("fails")
+    others = verdicts.count("not applicable")
+    words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + ([f"{others} not applicable"] if others else [])
+    return ", ".join(words)
 
 
 def commands(run: Run) -> list[str]:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Lp, PowerPotential
+from attsvm.geometry import Lp
 from attsvm.solvers.solution import MarginSolution
 
 
@@ -51,7 +51,7 @@ def in_bregman_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
     if not isinstance(norm, Lp):
         raise InputError(f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve with norm=Lp(p)")
     size = norm.value(weights)
-    divergence = PowerPotential(norm.p).direction_divergence(np.broadcast_to(solution.W, weights.shape), weights)
+    divergence = norm.direction_divergence(solution.W, weights)
     inside: BoolArray = (size >= radius) & (divergence <= mu)
     return inside
 

@@ -14,7 +14,6 @@ from attsvm.datasets.next_token import (
     Role,
     arcs,
     bipartite,
-    cyclic_arcs,
     partial_order,
     priority_graph,
     total,
@@ -77,7 +76,6 @@ def test_closure_and_cycles_by_loops(seed: int) -> None:
             assert R[i, j]
             assert [q, i, j] in orders.arcs[orders.sentence == n].tolist()
         assert len(set(tokens)) == len(tokens)
-    np.testing.assert_array_equal(cyclic_arcs(orders.arcs), orders.cyclic)
 
 
 def test_a_long_cycle_is_found_whole() -> None:

@@ -301,3 +301,30 @@ def test_bad_input_is_one_sentence(sets, call, words) -> None:
     with pytest.raises(InputError, match=words) as error:
         call(sets[0])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared", "squared_softmax"])
+def test_a_polyak_step_beyond_all_numbers_is_not_taken(loss) -> None:
+    """These losses are not convex in attention: where it is all on the loser the gradient vanishes, and the loss stays above its floor."""
+    problem = Problem.of(NextTokenData.from_sentences([[0, 1]], [1], following=[0, 1]), loss)
+    start = np.array([[0.0, 800.0], [0.0, 0.0]])  # token 0 leads by 800: gradients of e^-800
+    course = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start)
+    assert course.stopped_at.tolist() == [0]
+    np.testing.assert_array_equal(course.W[-1, 0], start)
+    near = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start / 2)  # e^-400 can be divided by
+    assert near.stopped_at.tolist() != [0]
+
+
+def test_polyak_rests_at_its_floor_and_goes_on_to_a_lower_one() -> None:
+    """Under these values other tokens do better than the winners, so the loss starts below the problem's floor."""
+    values = np.random.default_rng(0).standard_normal((12, 12))
+    problem = Problem.of([total(12, 3, seed) for seed in range(3)], values=values)
+    start = np.zeros((3, 12, 12))
+    assert (problem.gap(start)[0] < 0).all()
+    assert not attention_stage(problem, Rule(1.0, polyak=2.0), 3, records=END).W.any()
+    lowest = Rule(1.0, polyak=2.0, loss_floor=tuple(-problem.floor()))  # zero
+    G, top = problem.gradient(start)
+    G = G * np.exp(top)[:, None, None]
+    loss = np.array([NextTokenTransformer(stack([one]), None, values.T).loss().item() for one in problem.data])
+    expected = -loss[:, None, None] / (2.0 * np.sum(G * G, axis=(-2, -1), keepdims=True)) * G
+    np.testing.assert_allclose(attention_stage(problem, lowest, 1, records=END).W[-1], expected, rtol=1e-12, atol=1e-14)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, IntArray
+from attsvm.data import IntArray
 from attsvm.datasets.next_token.data import NextTokenData
 
 
@@ -69,14 +69,3 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     _, label = connected_components(graph, directed=True, connection="strong")
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     return nodes // K, nodes % K, first[inverse].astype(np.int64)
-
-
-def cyclic_arcs(rows: IntArray) -> BoolArray:
-    """``(k,)``, whether both ends of an arc lie in one strongly connected component, that is, whether the arc is part of a cycle."""
-    query, token, component = components(rows)
-    if len(rows) == 0:
-        return np.zeros(0, dtype=np.bool_)
-    K = int(rows[:, 1:].max()) + 1
-    at = np.searchsorted(query * K + token, rows[:, :1] * K + rows[:, 1:])
-    same: BoolArray = component[at[:, 0]] == component[at[:, 1]]
-    return same

@@ -53,7 +53,7 @@ class PartialOrders:
 
     @cached_property
     def cyclic(self) -> BoolArray:
-        """``(k,)``, which arcs are part of a cycle."""
+        """``(k,)``, which arcs are part of a cycle: both ends are in one strongly connected component."""
         if len(self.arcs) == 0:
             return np.zeros(0, dtype=np.bool_)
         query, token, component = self.nodes
@@ -91,13 +91,9 @@ class PartialOrders:
 
     def closure(self, query: int) -> BoolArray:
         """``(K, K)``, whether the row's token lies above the column's: by an arc, or by transitivity."""
-        pairs = self.of(query)
-        nodes, ends = np.unique(pairs, return_inverse=True)
-        ends = ends.reshape(pairs.shape)
-        small = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
-        small[ends[:, 0], ends[:, 1]] = True
+        nodes, _, small = self._closed(query)
         below = np.zeros((self.K, self.K), dtype=np.bool_)
-        below[np.ix_(nodes, nodes)] = transitive(small)
+        below[np.ix_(nodes, nodes)] = small
         return below
 
     def longest_paths(self, query: int) -> IntArray:
@@ -132,12 +128,7 @@ class PartialOrders:
 
     def _longest(self, query: int) -> tuple[IntArray, IntArray]:
         """Tokens with an arc, and the longest paths between them."""
-        pairs = self.of(query)
-        nodes, ends = np.unique(pairs, return_inverse=True)
-        ends = ends.reshape(pairs.shape)
-        below = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
-        below[ends[:, 0], ends[:, 1]] = True
-        below = transitive(below)
+        nodes, ends, below = self._closed(query)
         if below.diagonal().any():
             where = int(nodes[np.argmax(below.diagonal())])
             raise InputError(f"the order of query {query} has a cycle through {where}; it has no longest path")
@@ -155,8 +146,13 @@ class PartialOrders:
         """
         tokens = np.asarray(sentence, dtype=np.int64)
         distinct = np.unique(tokens)
-        below = self.closure(int(tokens[-1]))[np.ix_(distinct, distinct)]
-        found = np.flatnonzero((below | np.eye(len(distinct), dtype=np.bool_)).all(axis=1))
+        nodes, _, below = self._closed(int(tokens[-1]))
+        if len(distinct) == 1:
+            return int(distinct[0])
+        if not np.isin(distinct, nodes).all():
+            return -1
+        at = np.searchsorted(nodes, distinct)
+        found = np.flatnonzero((below[np.ix_(at, at)] | np.eye(len(at), dtype=np.bool_)).all(axis=1))
         return int(distinct[found[0]]) if len(found) == 1 else -1
 
     def of_greatest_role(self, sentence: ArrayLike) -> int:
@@ -196,6 +192,21 @@ class PartialOrders:
         keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
         wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
         return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def _closures(self) -> dict[int, tuple[IntArray, IntArray, BoolArray]]:
+        return {}
+
+    def _closed(self, query: int) -> tuple[IntArray, IntArray, BoolArray]:
+        """Tokens with an arc, both ends of every arc as positions in them, and the closure among them; kept, as sentences share queries."""
+        if query not in self._closures:
+            pairs = self.of(query)
+            nodes, ends = np.unique(pairs, return_inverse=True)
+            ends = ends.reshape(pairs.shape)
+            below = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+            below[ends[:, 0], ends[:, 1]] = True
+            self._closures[query] = nodes, ends, transitive(below)
+        return self._closures[query]
 
     def _known(self, query: int) -> None:
         if not 0 <= query < self.K:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import Embedding, embed
-from attsvm.datasets.next_token.orders import arcs, cyclic_arcs
+from attsvm.datasets.next_token.partial_order import partial_order
 from attsvm.errors import InputError
 
 _ATTEMPTS = 2_000
@@ -57,7 +57,7 @@ def priority_graph(
             sentences.append(sentence)
             labels.append(label)
         drawn = NextTokenData.from_sentences(sentences, labels, embeddings=K, following=np.arange(K))
-        if bool(cyclic_arcs(arcs(drawn).arcs).any()) == cyclic:
+        if bool(partial_order(drawn).cyclic.any()) == cyclic:
             rows = embed(embeddings, K, d, rng, correlation)
             return replace(drawn, embeddings=rows)
     wanted = "with a cycle" if cyclic else "without a cycle"

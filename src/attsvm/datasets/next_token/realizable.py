@@ -7,7 +7,7 @@ data is exactly the data whose two max-margin programmes, :func:`attsvm.margins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,107 +15,18 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
+from attsvm.datasets.next_token.findings import (
+    CollocationMissing,
+    CyclicOrder,
+    Finding,
+    LabelNotRealizable,
+    NoAttentionSignal,
+    NotAFunction,
+    NotInjective,
+)
 from attsvm.datasets.next_token.orders import winners
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
 from attsvm.errors import InputError
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something about the data that a reader should know; ``str()`` is its sentence.
-
-    Attributes:
-        blocks: whether it keeps the data from being realizable.
-        names: the vocabulary of the data, for the sentence.
-    """
-
-    blocks: bool = field(default=True, kw_only=True)
-    names: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False, compare=False)
-
-    def _name(self, token: int) -> str:
-        return str(token) if self.names is None else f"{self.names[token]!r}"
-
-
-@dataclass(frozen=True)
-class NotAFunction(Finding):
-    """One-token sentences of ``token`` have different ``labels``."""
-
-    token: int
-    labels: tuple[int, ...]
-
-    def __str__(self) -> str:
-        labels = ", ".join(map(self._name, self.labels))
-        return f"the one-token sentences of token {self._name(self.token)} have the labels {labels}; keep one of them"
-
-
-@dataclass(frozen=True)
-class NotInjective(Finding):
-    """``first`` and ``second`` are both followed by ``following``; it blocks if some ``sentence`` holds both and has that label."""
-
-    first: int
-    second: int
-    following: int
-    sentence: int | None = None
-
-    def __str__(self) -> str:
-        both = f"tokens {self._name(self.first)} and {self._name(self.second)} are both followed by {self._name(self.following)}"
-        if self.sentence is None:
-            return f"{both}, but no sentence leaves open which of them its label means"
-        return f"{both}, and the label of sentence {self.sentence} may mean either; give them different following tokens"
-
-
-@dataclass(frozen=True)
-class CollocationMissing(Finding):
-    """No one-token sentence shows what follows ``token``; an injective n can be extended to it, so this alone blocks nothing."""
-
-    token: int
-
-    def __str__(self) -> str:
-        return f"no one-token sentence shows what follows token {self._name(self.token)}; add one"
-
-
-@dataclass(frozen=True)
-class LabelNotRealizable(Finding):
-    """No token of sentence ``index`` is followed by ``label`` (or, in token-priority data, is ``label``)."""
-
-    index: int
-    label: int
-
-    def __str__(self) -> str:
-        return f"no token of sentence {self.index} explains its label {self._name(self.label)}; correct the label or drop the sentence"
-
-
-@dataclass(frozen=True)
-class CyclicOrder(Finding):
-    r"""Sentences of ``query`` contradict each other: every token of ``cycle`` wins against the next, and the last against the first.
-
-    The same cycle is the Farkas certificate of the order programme: equal weights on its arcs sum to zero.
-
-    Attributes:
-        query: the last token of the sentences.
-        cycle: tokens.
-        sentences: one sentence per arc, in the order of ``cycle``.
-    """
-
-    query: int
-    cycle: tuple[int, ...]
-    sentences: tuple[int, ...]
-
-    def __str__(self) -> str:
-        circle = " > ".join(map(self._name, [*self.cycle, self.cycle[0]]))
-        shown = ", ".join(map(str, self.sentences))
-        return (
-            f"under query {self._name(self.query)} the order {circle} is a cycle (sentences {shown}); "
-            "correct them, or treat the data as priority graphs with graph_margins"
-        )
-
-
-@dataclass(frozen=True)
-class NoAttentionSignal(Finding):
-    """Every sentence consists of one distinct token: attention has no gradient and its max-margin weights are zero."""
-
-    def __str__(self) -> str:
-        return "no sentence has two different tokens, so attention has nothing to learn; add longer sentences"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +36,7 @@ class Realizability:
     Attributes:
         realizable: whether no finding blocks.
         findings: those that block first; within, by kind and number.
+        blameless: ``(N,)``, the sentences that no blocking finding names: ``data.select(blameless)`` is realizable.
         orders: the partial orders of the queries.
         roles: for every query with an arc, how many tokens of the vocabulary are optimal, non-optimal, confused and non-comparable,
             ``(Q, 4)`` in the order of ``ROLES``.
@@ -140,6 +52,7 @@ class Realizability:
 
     realizable: bool
     findings: tuple[Finding, ...]
+    blameless: BoolArray
     orders: PartialOrders
     roles: IntArray
     unseen: IntArray
@@ -180,7 +93,7 @@ class Realizability:
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
-    """Hold data against the definition of realizable, finding by finding.
+    """Hold data against the definition of realizable, finding by finding, each with all sentences that have part in it.
 
     Args:
         data: sentences with labels.
@@ -198,6 +111,9 @@ def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
         *_cycles(data, orders),
     ]:
         (blocking if finding.blocks else notes).append(finding)
+    blameless = np.ones(data.N, dtype=np.bool_)
+    for finding in blocking:
+        blameless[list(finding.sentences)] = False
     sentence = data.occurrences.sentence
     several = np.bincount(sentence, minlength=data.N) > 1
     if not several.any():
@@ -205,6 +121,7 @@ def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
     return Realizability(
         realizable=not blocking,
         findings=(*blocking, *notes),
+        blameless=blameless,
         orders=orders,
         roles=_counts(orders),
         unseen=np.setdiff1d(np.arange(data.K), data.queries[several]),
@@ -231,24 +148,23 @@ def _fitting(data: NextTokenData) -> tuple[IntArray, IntArray, BoolArray]:
 def _contradictions(data: NextTokenData, strict: bool) -> list[Finding]:
     x, y = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
-    return [NotAFunction(int(v), tuple(y[x == v].tolist()), blocks=strict, names=data.vocabulary) for v in tokens[counts > 1]]
+    other = (data.lengths == 1) & (data.labels != data.following[data.queries])
+    return [
+        NotAFunction(v, tuple(y[x == v].tolist()), blocks=strict, sentences=_numbers(other & (data.queries == v)), names=data.vocabulary)
+        for v in tokens[counts > 1].tolist()
+    ]
 
 
 def _collisions(data: NextTokenData, strict: bool) -> list[Finding]:
-    sentence, token, fits = _fitting(data)
-    sentence, token = sentence[fits], token[fits]
-    second = np.flatnonzero(sentence[1:] == sentence[:-1]) + 1
-    pairs, at = np.unique(token[second - 1] * data.K + token[second], return_index=True)
-    shown = {(int(pair // data.K), int(pair % data.K)): int(sentence[second[k]]) for pair, k in zip(pairs, at, strict=True)}
-    known = np.flatnonzero(data.following >= 0)
-    order = known[np.argsort(data.following[known], kind="stable")]
-    same = np.flatnonzero(data.following[order[1:]] == data.following[order[:-1]])
-    for k in same:
-        shown.setdefault((int(order[k]), int(order[k + 1])), -1)
-    return [
-        NotInjective(i, j, int(data.following[i]), n if n >= 0 else None, blocks=strict and n >= 0, names=data.vocabulary)
-        for (i, j), n in sorted(shown.items())
-    ]
+    sentence, _, fits = _fitting(data)
+    several = np.bincount(sentence[fits], minlength=data.N) > 1
+    labels, counts = np.unique(data.following[data.following >= 0], return_counts=True)
+    found: list[Finding] = []
+    for label in labels[counts > 1].tolist():
+        sentences = _numbers(several & (data.labels == label))
+        tokens = _numbers(data.following == label)
+        found.append(NotInjective(tokens, label, blocks=strict and bool(sentences), sentences=sentences, names=data.vocabulary))
+    return found
 
 
 def _missing(data: NextTokenData) -> list[Finding]:
@@ -263,11 +179,22 @@ def _unexplained(data: NextTokenData, strict: bool) -> list[Finding]:
     x, _ = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
     unexplained &= ~((data.lengths == 1) & np.isin(data.queries, tokens[counts > 1]))  # already told as NotAFunction
-    return [LabelNotRealizable(int(i), int(data.labels[i]), blocks=strict, names=data.vocabulary) for i in np.flatnonzero(unexplained)]
+    return [
+        LabelNotRealizable(label, blocks=strict, sentences=_numbers(unexplained & (data.labels == label)), names=data.vocabulary)
+        for label in np.unique(data.labels[unexplained]).tolist()
+    ]
 
 
 def _cycles(data: NextTokenData, orders: PartialOrders) -> list[Finding]:
-    return [CyclicOrder(int(q), *orders.cycle(int(q)), names=data.vocabulary) for q in orders.cyclic_queries]
+    K, (sentence, token, _) = data.K, data.occurrences
+    best = winners(data)[sentence]
+    keys = (orders.arcs[orders.cyclic] * [K * K, K, 1]).sum(axis=1)
+    part = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
+    tied = np.bincount(sentence[part], minlength=data.N) > 0
+    return [
+        CyclicOrder(q, *orders.cycle(q), sentences=_numbers(tied & (data.queries == q)), names=data.vocabulary)
+        for q in orders.cyclic_queries.tolist()
+    ]
 
 
 def _counts(orders: PartialOrders) -> IntArray:
@@ -296,3 +223,7 @@ def _entropy(data: NextTokenData) -> float:
     joint = np.bincount(at, data.weights[single]) / data.weights[single].sum()
     each = np.bincount(pairs // data.K, joint, minlength=data.K)[pairs // data.K]
     return float((joint * np.log(each / joint)).sum())
+
+
+def _numbers(where: BoolArray) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(where).tolist())

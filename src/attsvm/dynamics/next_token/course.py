@@ -26,7 +26,8 @@ class Course:
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
         W: ``(R, runs, rows, d)``, the weights.
-        stopped_at: ``(runs,)``, the step whose gradient was exactly zero, where the run stayed; -1 if there was none.
+        stopped_at: ``(runs,)``, the step whose gradient was exactly zero, or so small beside the loss that Polyak's step is beyond all
+            numbers (where the loss is not convex); the run stayed there. -1 if there was none.
         rises: ``(runs,)``, steps at which the loss had risen, or None when it was not watched.
         last_rise: ``(runs,)``, the last such step, -1 if there was none; None when the loss was not watched.
     """

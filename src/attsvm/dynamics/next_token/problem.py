@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import kernels, loops
+from attsvm.dynamics.next_token import gradients, kernels
 from attsvm.errors import InputError
 
 Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
@@ -198,6 +198,11 @@ class Problem:
         others: FloatArray = np.logaddexp.reduceat(D, starts, axis=-1)
         return others - total
 
+    def log_mean(self, logs: ArrayLike) -> FloatArray:
+        r""":math:`\log\sum_n\pi_ne^{l_n}` over the sentences of every run, ``(..., runs)`` for ``(..., sentences)``."""
+        found: FloatArray = np.logaddexp.reduceat(np.asarray(logs) + np.log(self.weight), self.run_start[:-1], axis=-1)
+        return found
+
     def log_attention(self, W: ArrayLike) -> FloatArray:
         r""":math:`\log\varphi`, ``(..., tokens)``, of the distinct tokens of all sentences end to end (see ``token`` and ``start``)."""
         D = self._relative(W)
@@ -228,7 +233,7 @@ class Problem:
         u = self.values if values is None else np.asarray(values, dtype=np.float64)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        loops.look_at(s, u, *self.arrays(), LOSSES[self.loss], textbook, C, tops, gaps)
+        gradients.look_at(s, u, *self.arrays(), LOSSES[self.loss], textbook, C, tops, gaps)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
     def arrays(self) -> tuple[IntArray, FloatArray, IntArray, IntArray, IntArray, IntArray, IntArray, FloatArray]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import loops
+from attsvm.dynamics.next_token import gradients, loops
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
 from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignalError, Problem, output_values
 from attsvm.dynamics.records import AtSteps, LogSpaced
@@ -31,7 +31,7 @@ class Rule:
     * normalised, the default: :math:`\eta_t\,g/\|g\|_F`,
     * plain (``normalize=False``): :math:`\eta_t\,g`,
     * Polyak (``polyak=c``): :math:`\eta_t\,\frac{L-L^\star}{c\|g\|_F^2}\,g`, with ``lr`` usually 1 and :math:`L^\star` the problem's floor
-      plus ``loss_floor``,
+      plus ``loss_floor``; no step where the loss is not above it,
 
     with :math:`\eta_t=\eta/(t+1)^{\text{decay}}`.
 
@@ -114,7 +114,7 @@ def output_stage(
     W0 = _start("init", init, runs, (K, d))
     gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
     marks = records.steps(steps)
-    looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
+    looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
     _each(
         loops.output_run, runs,
         np.zeros((runs, K, K)), U, gram, _orthonormal(gram), x, y, run_start, log_weight, rule.code, rule.rates(runs), rule.decay,
@@ -127,7 +127,7 @@ def output_stage(
     for r in range(runs):
         part = slice(run_start[r], run_start[r + 1])
         for k in range(len(marks)):
-            loss[k, r] = loops.output_loss(table[k, r], x[part], y[part], log_weight[part], rows, line)
+            loss[k, r] = gradients.output_loss(table[k, r], x[part], y[part], log_weight[part], rows, line)
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
 
 
@@ -155,7 +155,7 @@ def attention_stage(
     W0 = _start("init", init, runs, (d, d))
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
-    looks, ends = np.zeros((runs, len(marks), K, K)), np.full((runs, 3), -1, dtype=np.int64)
+    looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
     _each(
         loops.attention_run, runs,
         np.zeros((runs, K, K)), s, problem.gram, problem.orthonormal, problem.values, *problem.arrays(), LOSSES[problem.loss],
@@ -223,7 +223,7 @@ def joint(
     rates = rule.rates(runs)
     marks = records.steps(steps)
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
-    ends = np.full((runs, 3), -1, dtype=np.int64)
+    ends = _ends(runs)
     _each(
         loops.joint_run, runs,
         np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0)), np.zeros((runs, K, K)),
@@ -260,6 +260,11 @@ def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int])
     if not np.isfinite(W).all():
         raise InputError(f"{name} holds a number that is not finite; pass finite weights")
     return np.array(np.broadcast_to(W, (runs, *shape)))
+
+
+def _ends(runs: int) -> IntArray:
+    """What :func:`loops.attention_run` counts from: no stop, no rise, no last rise."""
+    return np.tile(np.array([-1, 0, -1], dtype=np.int64), (runs, 1))
 
 
 def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | None]:
