@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.experiments import md_1, md_1c, md_1d, md_3
+from attsvm.experiments import md_1, md_1d, md_3, md_3b, mirror_runs, narrow_cones
 from attsvm.experiments.published import EPSILON, published_descent
 from attsvm.geometry import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
@@ -36,8 +36,8 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
 
 
 def test_solutions_are_solved_once_and_in_order() -> None:
-    data, _ = md_1.instances(1, 3)
-    solve = md_1.Solutions(data)
+    data, _ = mirror_runs.instances(1, 3)
+    solve = mirror_runs.Solutions(data)
     first = solve(np.full((3, 6), 2), 3.0)
     mixed = np.full((3, 6), 2)
     mixed[1] = 5
@@ -51,21 +51,21 @@ def test_solutions_are_solved_once_and_in_order() -> None:
 def test_nine_pairs_at_a_small_scale() -> None:
     """Half the published steps: the own norm is closest on average, and the epsilon has begun to matter for p = 1.75."""
     means = {}
-    for mode in (md_1.PUBLISHED, md_1.EXACT):
+    for mode in (mirror_runs.PUBLISHED, mirror_runs.EXACT):
         found = md_1.run(1, 6, 0.5, mode)
         means[mode] = found["same"][..., -1].mean(axis=0)
         assert (np.argmin(means[mode], axis=1) == [0, 1, 2]).all()
         assert found["certified"].max() < 1e-7
         assert found["feasible"].all()
-    assert means[md_1.EXACT][0, 0] < means[md_1.PUBLISHED][0, 0]
-    np.testing.assert_allclose(means[md_1.EXACT][2], means[md_1.PUBLISHED][2], rtol=0.01)  # p = 3 never meets the epsilon
+    assert means[mirror_runs.EXACT][0, 0] < means[mirror_runs.PUBLISHED][0, 0]
+    np.testing.assert_allclose(means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01)  # p = 3 never meets the epsilon
 
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
-    data, heads = md_1.instances(1, 4)
-    selected, solutions = md_1c._locally_optimal(data, heads, 1.75)
+    data, heads = mirror_runs.instances(1, 4)
+    selected, solutions = narrow_cones.local_selections(data, heads, 1.75)
     W = 6.0 * np.stack([s.W for s in solutions])[None]
-    found = md_1c._ascent(data, heads, selected, solutions, W)
+    found = narrow_cones.ascent(data, heads, selected, solutions, W)
     scores = token_scores(data, heads)
     for run, solution in enumerate(solutions):
         weights = torch.nn.Parameter(torch.tensor(W[0, run]))
@@ -79,17 +79,17 @@ def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
 
 
 def test_starts_lie_at_the_edge_of_the_cone() -> None:
-    data, heads = md_1.instances(1, 8)
+    data, heads = mirror_runs.instances(1, 8)
     for p in (1.75, 3.0):
-        _, solutions = md_1c._locally_optimal(data, heads, p)
+        _, solutions = narrow_cones.local_selections(data, heads, p)
         scores = token_scores(data, heads)
         for run, solution in enumerate(solutions):
-            W, size = md_1c._edge(solution, scores[run], p, np.random.default_rng(run))
+            W, size = narrow_cones.edge(solution, scores[run], p, np.random.default_rng(run))
             opening = float(PowerPotential(p).direction_divergence(solution.W, W))
-            assert 0 < opening <= md_1c.OPENING * (1 + 1e-9)
-            assert size**2 * opening >= md_1c.CLOSE**2 * (1 - 1e-9)
+            assert 0 < opening <= narrow_cones.OPENING * (1 + 1e-9)
+            assert size**2 * opening >= narrow_cones.CLOSE**2 * (1 - 1e-9)
             assert Lp(p).value(W) == pytest.approx(solution.norm)
-            assert md_1c._gap(solution, scores[run]) >= md_1c.APART
+            assert narrow_cones.margin_beyond(solution, scores[run]) >= narrow_cones.APART
 
 
 def test_rates_at_e_to_the_e() -> None:
@@ -100,8 +100,23 @@ def test_rates_at_e_to_the_e() -> None:
 
 
 def test_joint_training_follows_the_table() -> None:
-    found = md_3.descent(1.75, md_1.PUBLISHED)
+    found = md_3.descent(1.75, mirror_runs.PUBLISHED)
     np.testing.assert_allclose(found["logistic"][list(md_3.AT)], md_3.LOGISTIC[1.75], atol=2e-3)  # the table's tolerance
     np.testing.assert_allclose(found["softmax"][list(md_3.AT)], md_3.SOFTMAX[1.75], atol=2e-3)
     assert found["selected"].tolist() == [1, 0]
     assert found["divergence_W"][-1] == pytest.approx(md_3.ENDS[1.75][0], rel=0.2)
+
+
+def test_the_joint_path_needs_the_assumption() -> None:
+    """Three sequences in the plane leave no head that they all support: nothing is proven, and no path is held against a claim."""
+    data, _ = unit_sphere(3, 3, 2, range(1, 4))
+    found = md_3b.path(data.instance(0), 2.0, 0)
+    assert found["drop"] <= md_3b.PROVEN
+    assert np.isnan(found["path_W"]).all()
+    found = md_3b.path(md_3.problem(), 2.0, 0)
+    assert found["best"].tolist() == [0, 0]
+    assert found["lead"] == pytest.approx(1 / 831, rel=0.01)  # margins of the two best selections, specification E3
+    assert found["drop"] > md_3b.PROVEN
+    assert (np.diff(found["path_W"]) < 0).all()
+    parts = [md_3b.run(md_3b.RANDOM, 2.0, 0, 1, 1), md_3b.run(md_3b.TOY, 2.0, 0)]
+    assert [part["seed"].tolist() for part in parts] == [[1], [0]]

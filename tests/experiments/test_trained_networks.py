@@ -15,12 +15,12 @@ import torch
 from attsvm.claims import Evidence
 from attsvm.cli import main
 from attsvm.datasets.image_sets import VARIABLE
-from attsvm.errors import UnavailableError
-from attsvm.experiments import md_4, md_5, md_6, md_7
+from attsvm.errors import InputError, UnavailableError
+from attsvm.experiments import md_1, md_4, md_5, md_6, md_7, trained_networks
 from attsvm.experiments.examples import examples, network
 from attsvm.experiments.trained_networks import DATA, METHODS, TUNING_SEED, Method, Study, chosen_rate, chosen_trainings, run, trainings
 from attsvm.files import load_arrays
-from attsvm.optim import lr_from_sgd
+from attsvm.optim import MirrorDescent, lr_from_sgd
 
 TEXTS, IMAGES = (study.task for study in md_4.QUICK.studies)
 
@@ -47,6 +47,11 @@ def test_the_command_line_leaves_it_out_and_says_why(nothing, tmp_path, capsys) 
     assert not (tmp_path / "o").exists()
 
 
+def test_sizes_do_not_apply_to_experiments_without_networks(tmp_path, capsys) -> None:
+    assert main(["reproduce", "md-2", "--quick", "--out", str(tmp_path / "o"), "--json", "--sizes", "3", "6"]) == 2
+    assert "--sizes does not apply to it" in capsys.readouterr().err
+
+
 def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = replace(IMAGES, accelerator=True)
@@ -54,12 +59,51 @@ def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
         list(md_4.cells(md_4.Parameters((Study(task, (Method("l2", (0.01,)),)),))))
 
 
-def test_the_published_network_has_the_published_size() -> None:
-    (study,) = md_4.PAPER.studies
+@pytest.mark.parametrize(("depth", "millions"), [(3, 17.23), (4, 19.00), (6, 22.54)])
+def test_the_published_networks_have_the_published_sizes_and_take_a_step(depth, millions) -> None:
+    task = md_4.published(depth).task
+    assert (task.depth, task.heads) == (depth, depth)
     known = examples(replace(TEXTS, train=20))
-    sized = type(known)(known.train, known.validation, known.test, study.task.vocabulary)
-    count = sum(parameter.numel() for parameter in network(study.task, sized).parameters())
-    assert round(count / 1e6, 2) == 17.23
+    sized = type(known)(known.train, known.validation, known.test, task.vocabulary)
+    torch.manual_seed(0)
+    model = network(task, sized)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
+    optimizer = MirrorDescent(model.parameters(), lr=md_4.PUBLISHED_LR[depth][0], p=1.1)
+    model.eval()  # dropout would make one loss differ from the next
+    ids, labels = torch.randint(5, task.vocabulary, (2, 12)), torch.tensor([0.0, 1.0])
+    losses = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(ids), labels, reduction="sum")
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[1] < losses[0]
+
+
+def test_the_published_table_is_one_command_and_its_smallest_networks_come_first(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
+    rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}  # specification E4
+    chosen = md_4.EXPERIMENT
+    whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))
+    found = [(cell["task"]["depth"], cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in whole]
+    expected = [
+        (size, name, lr, seed) for size in rates for name, lr in zip(("l1.1", "l2", "l3"), rates[size], strict=True) for seed in (0, 1)
+    ]
+    assert [cell for cell in found if cell[1].startswith("l")] == expected
+    assert len(found) == 3 * len(METHODS) * 2
+    assert {cell["task"]["batch"] for cell in whole} == {100}
+    alone = list(chosen.cells(chosen.at(scale="paper", seeds=2)))
+    assert alone == whole[: len(alone)], "size 3 alone is the beginning of the table, so a later run goes on from it"
+    assert {cell["task"]["depth"] for cell in alone} == {3}
+    for experiment in (md_5, md_6):
+        deepest = experiment.EXPERIMENT.at(scale="paper", sizes=(6,), seeds=2)
+        assert list(experiment.EXPERIMENT.cells(deepest)) == whole[-2 * len(METHODS) :]
+    with pytest.raises(InputError, match="no network of 5 blocks at this scale; choose sizes from: 3, 4, 6"):
+        list(chosen.cells(chosen.at(scale="paper", sizes=(5,))))
+    with pytest.raises(InputError, match="no networks of several sizes"):
+        md_1.EXPERIMENT.at(sizes=(3,))
 
 
 def test_three_experiments_read_the_same_trainings() -> None:

@@ -11,7 +11,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import toy, unit_sphere
 from attsvm.errors import InputError
 from attsvm.geometry import Lp, Nuclear, PowerPotential
-from attsvm.margins import selection_margins
+from attsvm.margins import decoder_margins, selection_margins
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.selection import (
     all_support,
@@ -24,6 +24,7 @@ from attsvm.selection import (
     in_margin_cone,
     locally_optimal,
     margin_drop,
+    margin_drop_bound,
     optimal_tokens,
     token_scores,
 )
@@ -153,3 +154,41 @@ def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewe
     assert 0 < drop.nu <= margin_drop(data, [1, 1, 1], prompts[:20]).nu
     with pytest.raises(InputError, match="no head separates"):
         margin_drop(data, [0, 0, 0], prompts)
+
+
+@pytest.mark.parametrize("p", [1.75, 2.0, 3.0])
+def test_no_attention_drops_less_than_the_proven_margin_drop(p: float) -> None:
+    """Over attention of every kind, label margins computed anew; at p = 2 the bound needs multipliers along the way."""
+    tokens = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
+    data = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
+    best = [1, 0] if p < 2 else [0, 0]
+    bound = margin_drop_bound(data, best, Lp(p))
+    assert bound > 0
+    rng = np.random.default_rng(0)
+    s = rng.dirichlet([0.3] * 3, size=(400, 2))
+    corners = np.eye(3)[rng.integers(3, size=(200, 2))]
+    away = rng.uniform(size=(200, 1, 1)) ** 3
+    s = np.concatenate([s, (1 - away) * np.eye(3)[best] + away * corners])
+    far = 1.0 - s[:, np.arange(2), best].min(axis=1)
+    s, far = s[far > 1e-3], far[far > 1e-3]
+    # a head on mixtures of tokens is one on sequences of a single token
+    mixed = np.einsum("sit,itd->sid", s, tokens)[:, :, None]
+    margins = [decoder_margins(AttentionData(each, data.labels, each[:, 0]), [0, 0]) for each in mixed]
+    reached = np.array([0.0 if each.status == "infeasible" else 1.0 / each.norm for each in max_margin(margins, Lp(p))])
+    top = 1.0 / max_margin(decoder_margins(data, best), Lp(p)).norm
+    ratios = (top - reached) / far
+    assert ratios.min() >= bound * (1 - 1e-6)  # solutions are certified to 1e-9 and ways are longer than 1e-3
+    assert ratios.min() < 10 * bound  # not a void bound
+
+
+def test_nothing_is_proven_where_the_assumption_fails() -> None:
+    assert margin_drop_bound(toy("joint_nonsupport").data, [1, 1, 1]) <= 0  # the third sequence has margin to spare
+    tokens = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
+    second = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
+    assert margin_drop_bound(second, [1, 0]) <= 0  # tokens 0 and 0 have a larger label margin at p = 2
+    with pytest.raises(InputError, match="no head separates"):
+        margin_drop_bound(toy("joint").data, [0, 0, 0])
+    many = np.zeros((21, 2, 1))
+    many[:, 0] = 1.0
+    with pytest.raises(InputError, match="more than 1000000 selections"):
+        margin_drop_bound(AttentionData(many, np.ones(21), np.ones((21, 1))), np.zeros(21, dtype=int))

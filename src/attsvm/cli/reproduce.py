@@ -39,6 +39,13 @@ def add_parser(commands: Any) -> None:
         default=0,
         help="add N to every seed: the same claims on trials that nobody has looked at",
     )
+    parser.add_argument(
+        "--sizes",
+        type=positive_int,
+        nargs="+",
+        metavar="B",
+        help="numbers of blocks of the trained networks: 3 4 6 with --scale paper is the whole published table",
+    )
     parser.add_argument("--jobs", type=positive_int, metavar="J", help="processes (default: one per core)")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/reproduce"), help="folder (default runs/reproduce)")
     add_output(parser)
@@ -71,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
             scale=options.scale,
             seeds=options.seeds,
             shift=options.shift_seeds,
+            sizes=options.sizes,
             jobs=options.jobs,
             progress=progress,
             skipped=lambda name, why: missing.append((name, why)),

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit, logsumexp, softmax
+from scipy.special import expit, log_expit
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
@@ -72,13 +72,17 @@ class Excess:
             return log_G, np.ones_like(log_G)
         G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
         small = log_G < _FIRST_ORDER
-        grown = np.expm1(G)
         if isinstance(self._loss, Exponential):
+            grown = np.expm1(G)
             return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(small, 1.0, G * (1.0 + grown) / grown)
-        slope = expit(-self._best)
-        above = np.log1p(slope * grown)
-        value = np.where(small, log_expit(-self._best) + log_G, np.log(np.abs(above)))
-        return value, np.where(small, 1.0, slope * (1.0 + grown) * G / ((1.0 + slope * grown) * above))
+        # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp overflows, so what counts is log|t|
+        log_t = log_expit(-self._best) + np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
+        t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
+        e = np.where(log_t > 700.0, log_t, np.log1p(t))
+        tiny = small | (log_t < -30.0)
+        value = np.where(tiny, np.where(small, log_expit(-self._best) + log_G, log_t), np.log(np.abs(e)))
+        slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
+        return value, np.where(small, 1.0, slope)
 
 
 def _log_sum(terms: FloatArray, signs: FloatArray | float = 1.0) -> tuple[FloatArray, FloatArray]:
@@ -239,6 +243,7 @@ class Pair:
     """Head and weights (a prompt is one column), each of its own size in one norm, in one vector of coordinates."""
 
     def __init__(self, data: AttentionData, keys: ArrayLike | None, norm: Norm | None = None, *, prompt: bool = True) -> None:
+        self._problem = data, keys, prompt
         self.keys, self.tokens, self.labels, self.mask = mapped_keys(data, keys), data.tokens, data.labels, data.mask
         self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
         self.shape = (self.keys.shape[-1], self.queries.shape[-1])
@@ -255,6 +260,11 @@ class Pair:
         v, W = self.matrices(x)
         return (r / float(self.norm.value(v))) * v[:, 0], (R / float(self.norm.value(W))) * W
 
+    def excess(self, v: FloatArray) -> Excess:
+        """The logistic loss of the weights above its infimum for this head, in log space."""
+        data, keys, prompt = self._problem
+        return Excess(data, v, Logistic(), keys, prompt)
+
 
 def joint_objective(pair: Pair, r: float, R: float) -> Objective:
     r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term being :math:`-u` once it is small."""
@@ -262,14 +272,19 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         v, W = pair.split(x, r, R)
         logits = np.where(pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf)
-        s = softmax(logits, axis=1)
-        outputs = np.einsum("nt,ntd->nd", s, pair.tokens)
+        s = np.exp(logits - logits.max(axis=1, keepdims=True))
+        s /= s.sum(axis=1, keepdims=True)
+        outputs = (s[:, None, :] @ pair.tokens)[:, 0]
         scores = pair.labels[:, None] * (pair.tokens @ v)
         u = pair.labels * (outputs @ v)
         large = u > 30.0
-        terms = np.where(large, -u, np.log(np.logaddexp(0.0, np.where(large, 0.0, -u))))
-        slope = np.where(large, -1.0, -expit(-u) / np.logaddexp(0.0, np.where(large, 0.0, -u)))
-        share = softmax(terms) * slope
+        losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
+        terms = np.where(large, -u, np.log(losses))
+        slope = np.where(large, -1.0, -expit(-u) / losses)
+        top = terms.max()
+        shares = np.exp(terms - top)
+        total = float(shares.sum())
+        share = shares / total * slope
         grad_v = (share * pair.labels) @ outputs
         pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
         parts = []
@@ -277,7 +292,7 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
             length = float(pair.norm.value(raw))
             along = float(np.sum(gradient * raw)) / length
             parts.append(((size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))).reshape(-1))
-        return float(logsumexp(terms) - math.log(len(terms))), np.concatenate(parts)
+        return float(top) + math.log(total / len(terms)), np.concatenate(parts)
 
     return value
 

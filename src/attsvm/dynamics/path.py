@@ -2,7 +2,7 @@ r"""Regularisation paths: the best weights of every size, :math:`\bar W_R\in\arg
 
 The infimum :math:`L_\star` is reached at infinite size, so what is minimised is :math:`\log(L-L_\star)`, computed in log space (see
 :mod:`attsvm.dynamics.excess`): well scaled at any radius. Weights live on the sphere :math:`\|W\|=R`; every radius is searched by
-BFGS from several random starts, from the max-margin direction and from the best weights of the radius before.
+a quasi-Newton method from several random starts, from the max-margin direction and from the best weights of the radii before and after.
 
 Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and *Transformers as Support Vector Machines* (2023): directions
 converge to the solutions of the max-margin programme in the same norm, globally and in a narrow cone around a locally optimal direction.
@@ -105,8 +105,8 @@ def regularization_path(
         parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which bounds the nuclear norm of
             :math:`KQ^\top` by R; ``"prompt"``, a vector p; ``"joint"``, head and prompt :math:`\|v\|=r,\|p\|=R`; ``"joint W"``, head and
             W, :math:`\|v\|=r,\|W\|=R` in the same norm. The search for a pair sees differences of attention down to rounding of the
-            loss: margins of up to about 25.
-        starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the radius before.
+            loss, margins of up to about 25; from there the weights are the best ones for the head that it found.
+        starts: random starts for each radius, beside the max-margin direction of the optimal tokens and the neighbouring radii.
         seed: of the random starts.
         inner: columns of the factors; ``min(d_x, d_z)`` when left out.
         keys: ``(d_k, d_x)``, the fixed key map of a prompt.
@@ -157,7 +157,7 @@ def regularization_path(
         chart = Sphere(excess.shape, bound, cone)
     points = [chart.random(rng) for _ in range(starts)] + ([] if guess is None or cone is not None else [chart.at(guess)])
     points += [chart.centre()] if cone is not None else []
-    found, values = _search([_on(excess, chart, R) for R in sizes], points, chart.slack)
+    found, values = _search([_on(excess, chart, R) for R in sizes], points, slack=chart.slack)
     if not np.isfinite(values[:, 0]).all():
         raise InputError("no product of so few columns was found inside the cone; take more columns (inner) or a wider cone")
     W = np.stack([chart.weights(x, R)[0] for x, R in zip(found, sizes, strict=True)])
@@ -204,28 +204,54 @@ def _joint(
     if head_sizes.shape != sizes.shape or not (np.isfinite(head_sizes) & (head_sizes > 0)).all():
         raise InputError(f"head_radii has shape {head_sizes.shape}; give {len(sizes)} positive numbers, one per radius")
     points = [rng.standard_normal(pair.size) for _ in range(starts)] + ([] if guess is None else [np.concatenate([v, guess.reshape(-1)])])
-    found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points)
-    heads, weights = zip(*(pair.split(x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
+    # What W changes is below the rounding of the value: the test of L-BFGS-B for a value that stands still would end there at once.
+    found, values = _search([joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)], points, "BFGS")
+    heads, weights = zip(*(_finished(pair, x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)), strict=True)
     return RegularizationPath(sizes, np.stack(weights), values[:, 0], np.stack(heads), pair.norm, values)
 
 
-def _search(objectives: list[Objective], points: list[FloatArray], slack: Objective | None = None) -> tuple[list[FloatArray], FloatArray]:
-    """The best point of each objective, and all values from best to worst."""
+def _finished(pair: Pair, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
+    """Head and weights of a pair that was found; the weights once more for this head, in log space, where rounding hides nothing."""
+    v, W = pair.split(x, r, R)
+    chart = Sphere(pair.shape, pair.norm)
+    _, best = _descend(_on(pair.excess(v), chart, R), chart.at(W), "L-BFGS-B")
+    return v, chart.weights(best, R)[0]
+
+
+def _search(
+    objectives: list[Objective], points: list[FloatArray], method: str = "L-BFGS-B", slack: Objective | None = None
+) -> tuple[list[FloatArray], FloatArray]:
+    """The best point of each objective, and all values from best to worst.
+
+    Every objective is searched from all points and from the best one of the objective before it, and then, back from the last, from the
+    best one of the objective after it.
+    """
     if not points:
         raise InputError("there is nothing to start from: the max-margin programme is infeasible; ask for random starts")
+
+    def descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+        return _descend(objective, x, method) if slack is None else _descend_inside(objective, x, slack)
+
     best: list[FloatArray] = []
-    values = np.full((len(objectives), len(points) + 1), np.inf)
+    values = np.full((len(objectives), len(points) + 2), np.inf)
     for k, objective in enumerate(objectives):
-        ends = [_descend(objective, x) if slack is None else _descend_inside(objective, x, slack) for x in points + best[-1:]]
-        ends.sort(key=lambda end: end[0])
+        ends = [descend(objective, x) for x in points + best[-1:]]
+        best.append(min(ends, key=lambda end: end[0])[1])
         values[k, : len(ends)] = [end[0] for end in ends]
-        best.append(ends[0][1])
-    return best, values
+    for k in range(len(objectives) - 2, -1, -1):
+        value, x = descend(objectives[k], best[k + 1])
+        if value < values[k].min():
+            best[k] = x
+        values[k, -1] = value
+    return best, np.sort(values, axis=1)
 
 
-def _descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+_STOP = {"L-BFGS-B": {"gtol": 1e-9, "ftol": 1e-15, "maxcor": 20, "maxiter": 1000}, "BFGS": {"gtol": 1e-9, "maxiter": 500}}
+
+
+def _descend(objective: Objective, x: FloatArray, method: str) -> tuple[float, FloatArray]:
     for _ in range(2):  # a restart forgets a metric that has gone stale
-        result = minimize(objective, x, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 500})
+        result = minimize(objective, x, jac=True, method=method, options=_STOP[method])
         x = result.x
     return float(result.fun), x
 
@@ -243,6 +269,6 @@ def _descend_inside(objective: Objective, x: FloatArray, slack: Objective) -> tu
         x = minimize(scaled, x, jac=True, method="SLSQP", constraints=[inside], options={"ftol": 1e-15, "maxiter": 500}).x
     if slack(x)[0] < -_EDGE:
         return np.inf, x
-    value, free = _descend(objective, x)
+    value, free = _descend(objective, x, "BFGS")
     edge = objective(x)[0]
     return (value, free) if value <= edge and slack(free)[0] >= 0 else (edge, x)

@@ -24,6 +24,12 @@ def compared(evidence: Evidence) -> Evidence:
     return evidence.where(tuning=0)
 
 
+def deepest(evidence: Evidence) -> Evidence:
+    """The compared trainings of the networks with the most blocks: the published figures of weights and attention show six."""
+    rows = compared(evidence)
+    return rows.where(depth=max(rows.levels("depth")))
+
+
 def accuracies(evidence: Evidence) -> dict[str, NDArray[Any]]:
     """Test accuracy in percent of every row, by protocol.
 

@@ -83,21 +83,23 @@ class Experiment:
             raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
         return "paper" if name == "small" and self.published is None else name
 
-    def at(self, *, quick: bool = False, scale: str | None = None, seeds: int | None = None) -> Any:
-        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of trials where one is asked for.
+    def at(self, *, quick: bool = False, scale: str | None = None, seeds: int | None = None, sizes: tuple[int, ...] | None = None) -> Any:
+        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of trials, or networks with other numbers of
+        blocks, where they are asked for.
 
         Where the published sizes take minutes, ``small`` is ``paper``.
 
         Raises:
-            InputError: there is no such scale, or the experiment has no seeds to choose.
+            InputError: there is no such scale, or the experiment has no seeds, or no sizes, to choose.
         """
         known = {"smoke": self.quick, "small": self.parameters, "paper": self.parameters if self.published is None else self.published}
         chosen = known[self.scale("smoke" if quick else scale)]
-        if seeds is None:
-            return chosen
-        if not self.random:
+        if seeds is not None and not self.random:
             raise InputError(f"{self.id} has no random trials, so --seeds does not apply to it; leave it out")
-        return replace(chosen, seeds=seeds)
+        if sizes is not None and not hasattr(chosen, "sizes"):
+            raise InputError(f"{self.id} trains no networks of several sizes, so --sizes does not apply to it; leave it out")
+        asked = {"seeds": seeds, "sizes": sizes}
+        return replace(chosen, **{name: value for name, value in asked.items() if value is not None})
 
     def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
         """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and member of ``seeds`` in them.

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between, true
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-
-if TYPE_CHECKING:
-    from attsvm.data import AttentionData
-    from attsvm.report.style import Picture
+from attsvm.experiments.mirror_pictures import plot_pairs
+from attsvm.experiments.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS, Solutions, descend, divergences, instances
 
 FloatArray = NDArray[np.float64]
 
@@ -29,11 +27,6 @@ class Parameters:
 
 QUICK = Parameters(seeds=10)
 
-POTENTIALS = (1.75, 2.0, 3.0)
-STEPS = {1.75: 1500, 2.0: 2000, 3.0: 20_000}
-RECORDS = 100
-PUBLISHED, EXACT = 0, 1
-
 # Measured for the specification, 100 seeds; rows are the p of the descent, columns the p of the solution.
 CODE = np.array([[0.0141, 0.169, 0.222], [0.165, 0.0068, 0.176], [0.236, 0.180, 0.0050]])
 SAME = np.array([[0.0141, 0.0216, 0.0808], [0.0146, 0.0068, 0.0417], [0.0975, 0.0505, 0.0050]])
@@ -44,67 +37,6 @@ CURVE = {1000: 0.169, 2000: 0.085, 5000: 0.032, 10_000: 0.013}  # p = 3, own pai
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for first, count in blocks(parameters.seeds, 25):
         yield from ({"first": first + 1, "count": count, "length": parameters.length, "mode": mode} for mode in (PUBLISHED, EXACT))
-
-
-def instances(first: int, count: int) -> tuple[AttentionData, FloatArray]:
-    from attsvm.datasets import unit_sphere
-
-    return unit_sphere(6, 8, 10, range(first, first + count))
-
-
-def descend(data: AttentionData, heads: FloatArray, first: int, p: float, steps: int, mode: int, records: int = RECORDS) -> dict[str, Any]:
-    """Weights at evenly spaced records ``(records + 1, runs, d, d)``, and what is selected at the last; a start for each seed and p."""
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.experiments.published import published_descent
-    from attsvm.models import Attention
-    from attsvm.optim import MirrorDescent
-
-    runs, d = heads.shape
-    # the released code does not seed the starts, so every p has its own
-    start = np.stack([np.random.default_rng([first + run, POTENTIALS.index(p)]).standard_normal((d, d)) for run in range(runs)])
-    at = np.unique(np.rint(np.linspace(0, steps, records + 1)).astype(int)).tolist()
-    if mode == EXACT:
-        model = Attention.cross(data, heads, None, init=start)
-        trajectory = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"), steps, AtSteps(at))
-        W = trajectory.W
-    else:
-        W, _ = published_descent(data, heads, start, p, 0.1, steps, at)
-        model = Attention.cross(data, heads, None, init=W[-1])
-        trajectory = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"), 0)
-    return {
-        "step": np.array(at), "W": W, "selected": trajectory.selected[-1], "loss": trajectory.loss[-1],
-        "probability": trajectory.softmax_probability[-1].min(axis=-1),
-    }  # fmt: skip
-
-
-class Solutions:
-    """Max-margin solutions of selections, each solved once, all of one norm together."""
-
-    def __init__(self, data: AttentionData) -> None:
-        self._data = data
-        self._known: dict[tuple[float, int, bytes], Any] = {}
-
-    def __call__(self, selected: NDArray[np.int64], q: float) -> list[Any]:
-        """One solution per run of the selections ``(runs, n)``, in the norm of exponent q."""
-        from attsvm.geometry import Lp
-        from attsvm.margins import selection_margins
-        from attsvm.solvers import max_margin
-
-        keys = [(q, run, row.tobytes()) for run, row in enumerate(selected)]
-        missing = [run for run, key in enumerate(keys) if key not in self._known]
-        programmes = [selection_margins(self._data.instance(run), selected[run]) for run in missing]
-        for run, solution in zip(missing, max_margin(programmes, Lp(q)) if programmes else [], strict=True):
-            self._known[keys[run]] = solution
-        return [self._known[key] for key in keys]
-
-
-def divergences(W: FloatArray, solutions: list[Any], p: float) -> FloatArray:
-    """``(runs, records)``."""
-    from attsvm.geometry import PowerPotential
-
-    targets = np.stack([solution.W for solution in solutions])
-    found: FloatArray = PowerPotential(p).direction_divergence(np.broadcast_to(targets, W.shape), W).T
-    return found
 
 
 def run(first: int, count: int, length: float, mode: int) -> dict[str, Any]:
@@ -333,51 +265,6 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
-
-    colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
-    titles = {"code": "solution of the other run's tokens", "same": "solution of the same tokens"}
-    with canvas(5.4, 2, 3, width=9.2, sharex="col", sharey="row") as (figure, axes):
-        for row, protocol in enumerate(("code", "same")):
-            for k, p in enumerate(POTENTIALS):
-                ax = axes[row, k]
-                seen = []
-                for mode, style in ((EXACT, "-"), (PUBLISHED, "--")):
-                    rows = evidence.where(mode=mode)
-                    step, curves = rows["step"][0, k], rows[protocol][:, k]
-                    for column, q in enumerate(POTENTIALS):
-                        mean = curves[:, column].mean(axis=0)
-                        ax.plot(step, mean, style, color=colours[q], linewidth=1.9 if p == q else 1.0)
-                        seen.append(mean)
-                        if p == q and mode == EXACT:
-                            low, high = np.quantile(curves[:, column], (0.16, 0.84), axis=0)
-                            ax.fill_between(step, low, high, color=colours[q], alpha=0.12, linewidth=0)
-                logarithmic(ax.yaxis, np.concatenate(seen))
-                ax.set_ylim(5e-4, 1.6)
-                ax.set_xlim(0, None)
-                ax.set_title(f"descent with p = {p:g}" if row == 0 else "")
-                if row == 1:
-                    ax.set_xlabel("step")
-            axes[row, 0].set_ylabel(f"mean divergence from the\n{titles[protocol]}")
-        for q in POTENTIALS:
-            axes[0, 0].plot([], [], "-", color=colours[q], label=f"solution of p = {q:g}")
-        axes[0, 1].plot([], [], "-", color=FAINT, label="exact arithmetic")
-        axes[0, 1].plot([], [], "--", color=FAINT, label="published arithmetic")
-        for ax in axes[0, :2]:
-            ax.legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
-        yield render(
-            figure,
-            "directional-divergence",
-            "Every potential finds the solution of its own norm",
-            "Mean over seeds; bands: the middle 68 % of the own pair (a few slow runs raise the mean). Dashed: with the epsilon and "
-            "the textbook gradient of the "
-            "released code, which stop the descent; solid: without. Above, as published, off-diagonal solutions belong to the tokens of "
-            "another run; below, all belong to the same tokens.",
-            "In all panels the curve of the own norm falls lowest. The dashed ones end in plateaus where the solid ones fall on.",
-        )
-
-
 EXPERIMENT = Experiment(
     id="md-1",
     title="Nine pairs: mirror descent in one norm against solutions in another",
@@ -391,7 +278,7 @@ EXPERIMENT = Experiment(
     cells=cells,
     run=run,
     claims=CLAIMS,
-    plot=plot,
+    plot=plot_pairs,
     notes="The released code seeds the data and not the starts, and compares with solutions of other runs' tokens, which agree on half of "
     "the seeds only: most of the published off-diagonal divergence is different tokens, not different norms.",
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.md_1 import POTENTIALS, PUBLISHED, STEPS, Solutions, descend, instances
+from attsvm.experiments.mirror_runs import POTENTIALS, PUBLISHED, STEPS, Solutions, descend, instances
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between
 from attsvm.experiments.experiment import Cell, Experiment, blocks
-from attsvm.experiments.md_1 import Solutions, instances
+from attsvm.experiments.mirror_runs import Solutions, instances
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

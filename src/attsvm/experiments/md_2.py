@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between, true
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.md_1 import EXACT, POTENTIALS, PUBLISHED, STEPS, Solutions, divergences, instances
+from attsvm.experiments.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS, Solutions, divergences, instances
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

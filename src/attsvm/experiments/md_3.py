@@ -1,4 +1,4 @@
-"""Head and weights trained together, and the regularisation path of the pair (specification E3, claim M5)."""
+"""Head and weights trained together (specification E3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.md_1 import EXACT, POTENTIALS, PUBLISHED, STEPS
+from attsvm.experiments.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
 
 if TYPE_CHECKING:
     from attsvm.data import AttentionData
@@ -22,17 +22,11 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Two sequences of three tokens in the plane; nothing is random but the starts of the path's search."""
+    """Two sequences of three tokens in the plane; nothing is random."""
 
-    starts: int = 8
-
-
-QUICK = Parameters(1)
 
 TOKENS = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
 FIRST = 101  # iterations of which both probabilities are read
-SIZES = (2.0, 4.0, 8.0, 12.0, 16.0, 24.0)  # of W along the path, in solutions
-HEADS = (5.0, 20.0, 80.0, 320.0, 1280.0, 5120.0)
 
 # Measured for the specification; the selections are printed in the authors' notebook.
 SELECTED = {1.75: (1, 0), 2.0: (1, 0), 3.0: (0, 0)}
@@ -56,12 +50,7 @@ ENDS = {1.75: (0.0083, 0.0002), 2.0: (0.0038, 0.0003), 3.0: (0.0027, 0.0024)}
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for p in POTENTIALS:
-        yield from ({"part": mode, "p": p} for mode in (PUBLISHED, EXACT))
-        yield {"part": PATH, "p": p, "starts": parameters.starts}
-
-
-PATH = 2
+    yield from ({"mode": mode, "p": p} for p in POTENTIALS for mode in (PUBLISHED, EXACT))
 
 
 def problem() -> AttentionData:
@@ -71,10 +60,10 @@ def problem() -> AttentionData:
     return AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
 
 
-def run(part: int, p: float, starts: int = 0) -> dict[str, Any]:
+def run(mode: int, p: float) -> dict[str, Any]:
     from attsvm.experiments.published import columns
 
-    return columns(part=part, p=p, **(path(p, starts) if part == PATH else descent(p, part)))
+    return columns(mode=mode, p=p, **descent(p, mode))
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
@@ -127,37 +116,8 @@ def descent(p: float, mode: int) -> dict[str, Any]:
     }
 
 
-def path(p: float, starts: int) -> dict[str, Any]:
-    """The joint regularisation path, and the selection of largest label margin in this norm: the pair that it should go to."""
-    import itertools
-
-    from attsvm.dynamics import regularization_path
-    from attsvm.geometry import Lp, PowerPotential
-
-    pairs = {tokens: solutions(tokens, p) for tokens in itertools.product(range(3), repeat=2)}
-    usable = {tokens: pair for tokens, pair in pairs.items() if all(solution.status == "optimal" for solution in pair)}
-    best = min(usable, key=lambda tokens: usable[tokens][1].norm)
-    mm, decoder = usable[best]
-    radii, head_radii = [size * mm.norm for size in SIZES], [size * decoder.norm for size in HEADS]
-    found = regularization_path(
-        problem(), decoder.W[:, 0], Lp(p), radii, "joint W", starts=starts, head_radii=head_radii
-    )  # fmt: skip
-    assert found.head is not None
-    divergence = PowerPotential(p).direction_divergence
-    return {
-        "best": best,
-        "margins": sorted(1.0 / pair[1].norm for pair in usable.values())[-2:],
-        "path_W": divergence(np.broadcast_to(mm.W, found.W.shape), found.W),
-        "path_v": divergence(np.broadcast_to(decoder.W, (len(SIZES), 2, 1)), found.head[..., None]),
-    }
-
-
-def _of(evidence: Evidence, part: int, p: float) -> Evidence:
-    return evidence.where(part=part, p=p)
-
-
-def _trained(evidence: Evidence) -> Evidence:
-    return evidence.take(evidence["part"] != PATH)
+def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
+    return evidence.where(mode=mode, p=p)
 
 
 def _measure_probabilities(evidence: Evidence) -> FloatArray:
@@ -172,7 +132,7 @@ def _measure_ends(evidence: Evidence) -> FloatArray:
 
 
 def _measure_exact(evidence: Evidence) -> FloatArray:
-    rows = evidence.where(part=EXACT)
+    rows = evidence.where(mode=EXACT)
     return np.concatenate([rows[name][:, -1] for name in ("divergence_W", "divergence_v")])
 
 
@@ -181,38 +141,10 @@ def _measure_solutions(evidence: Evidence) -> FloatArray:
 
 
 def _measure_late(evidence: Evidence) -> FloatArray:
-    rows = _trained(evidence)
-    return np.concatenate([rows["logistic"][:, -1], rows["softmax"][:, -1]])
-
-
-def _measure_falling(evidence: Evidence) -> FloatArray:
-    rows = evidence.where(part=PATH)
-    return np.concatenate([np.diff(np.log(rows[name]), axis=1).max(axis=1) for name in ("path_W", "path_v")])
-
-
-def _measure_path_ends(evidence: Evidence) -> FloatArray:
-    rows = evidence.where(part=PATH)
-    return np.concatenate([rows[name][:, -1] for name in ("path_W", "path_v")])
+    return np.concatenate([evidence["logistic"][:, -1], evidence["softmax"][:, -1]])
 
 
 CLAIMS = (
-    Claim(
-        "M5",
-        "The joint regularisation path of W and v turns to the pair of solutions of largest label margin: both divergences fall at "
-        "every size.",
-        "recalled",
-        _measure_falling,
-        at_most(0.0, "logarithm of the ratio of neighbours; the specification's: decreasing"),
-        reference="P3, joint convergence (number recalled); specification T5",
-    ),
-    Claim(
-        "M5b",
-        "At the largest sizes of W and v, 24 and 5120 solutions, both divergences are small.",
-        "recalled",
-        _measure_path_ends,
-        at_most(0.01, "the specification's"),
-        reference="specification T5",
-    ),
     Claim(
         "E3.1",
         "The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics: the potential decides what is selected.",
@@ -261,7 +193,7 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
+    from attsvm.report.style import ATTENTION, FAINT, TRAINED, canvas, logarithmic, render
 
     with canvas(5.2, 2, 3, width=9.2, sharey="row") as (figure, axes):
         for k, p in enumerate(POTENTIALS):
@@ -301,42 +233,21 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "solutions of the tokens selected at the end; dashed: as the released code rounds.",
             "Both probabilities reach one within some tens of iterations. Exact divergences fall on where the published ones stay.",
         )
-    with canvas(2.7, 1, 2, width=7.4, sharey=True) as (figure, axes):
-        for ax, name, sizes, title in (
-            (axes[0], "path_W", SIZES, "W, by its size in solutions"), (axes[1], "path_v", HEADS, "v, by its size in solutions"),
-        ):  # fmt: skip
-            for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
-                ax.plot(sizes, _of(evidence, PATH, p)[name][0], "o-", color=colour, label=f"p = {p:g}")
-            logarithmic(ax.xaxis, np.array(sizes))
-            logarithmic(ax.yaxis, evidence.where(part=PATH)["path_v"])
-            ax.set_title(title)
-        axes[0].set_ylabel("divergence")
-        axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
-        yield render(
-            figure,
-            "joint-path",
-            "The joint regularisation path",
-            "The best pair of W and v of given sizes, both grown together; divergence from the solutions for the tokens of largest "
-            "label margin in the same norm.",
-            "Both divergences fall at every size for every p.",
-        )
 
 
 EXPERIMENT = Experiment(
     id="md-3",
     title="Joint training of head and weights",
-    reference="Optimizing Attention with Mirror Descent, figures of joint training; specification E3 and T5",
+    reference="Optimizing Attention with Mirror Descent, figures of joint training; specification E3",
     protocol="Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with p = 1.75, 2, 3 and steps of "
     "0.1 in both, "
-    "each by its own norm; 1500, 2000 and 20 000 iterations, in the published arithmetic and in the exact one. The path: both sizes "
-    "bounded.",
+    "each by its own norm; 1500, 2000 and 20 000 iterations, in the published arithmetic and in the exact one.",
     parameters=Parameters(),
-    quick=QUICK,
+    quick=Parameters(),
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
     notes="For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one part in 700: joint training is "
-    "local, the "
-    "path is global.",
+    "local. The regularisation path of the pair, md-3b, is global.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
+from attsvm.errors import InputError
 from attsvm.experiments.accuracy_table import compared, difference, mean_accuracy, trained
 from attsvm.experiments.experiment import Cell, Experiment
 from attsvm.experiments.trained_networks import DATA, METHODS, Method, Study, Task, chosen_trainings, run, trainings
@@ -33,10 +34,24 @@ class Parameters:
     Attributes:
         studies: what is trained.
         seeds: runs of every optimiser.
+        sizes: numbers of blocks of the studies that take part; all of them where none is named.
     """
 
     studies: tuple[Study, ...]
     seeds: int = 3
+    sizes: tuple[int, ...] = ()
+
+    def chosen(self) -> tuple[Study, ...]:
+        """The studies that take part, in the order of the sizes.
+
+        Raises:
+            InputError: there is no network of a size.
+        """
+        known = sorted({study.task.depth for study in self.studies})
+        if missing := [size for size in self.sizes if size not in known]:
+            raise InputError(f"there is no network of {missing[0]} blocks at this scale; choose sizes from: {', '.join(map(str, known))}")
+        ordered = self.sizes or known
+        return tuple(study for size in ordered for study in self.studies if study.task.depth == size)
 
 
 def published(depth: int) -> Study:
@@ -134,16 +149,16 @@ QUICK = Parameters(
     ),
     seeds=2,
 )
-PAPER = Parameters((published(3),))
+PAPER = Parameters(tuple(published(depth) for depth in PUBLISHED_LR), sizes=(3,))
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    return trainings(parameters.studies, parameters.seeds)
+    return trainings(parameters.chosen(), parameters.seeds)
 
 
 def then(parameters: Parameters, evidence: Evidence) -> Iterator[Cell]:
     """The trainings with the learning rates that the first cells chose."""
-    return chosen_trainings(parameters.studies, parameters.seeds, evidence)
+    return chosen_trainings(parameters.chosen(), parameters.seeds, evidence)
 
 
 def _published(evidence: Evidence) -> Any:
@@ -184,19 +199,25 @@ def _measure_reached(evidence: Evidence) -> Any:
     return rows["stopped"] == 0
 
 
-def _claim_difference(name: str, data: str, first: str, second: str, statement: str, because: str) -> Claim:
+_SETTING = {
+    "imdb": "Trained on 2000 beginnings of reviews, networks are 55 to 61% accurate on others, where the published ones reach 80 to 84%.",
+    "mnist": "All are 89 to 92% accurate; the published claim is about texts.",
+}
+
+
+def _claim_difference(name: str, data: str, first: str, second: str, statement: str, seen: str) -> Claim:
+    """A claim about one pair of optimisers; ``seen`` is what the small scale gave, in points with its interval."""
     return Claim(
         name,
         statement,
         "ours",
         lambda e: difference(e, data, first, second).low,
-        at_least(0.0, because),
+        at_least(0.0, "lower end of the paired 95% bootstrap interval over seeds and test examples; above 0 is a difference beyond chance"),
         {f"{first} and {second} trained on {data}": lambda e: trained(e, data, first, second)},
-        explanation="At this scale the interval does not lie above zero; the table and the intervals show by how much.",
+        explanation=f"Small scale, three seeds, last epoch: p = 1.1 minus the other is {seen}. {_SETTING[data]}",
     )
 
 
-_ABOVE = "lower end of the paired 95% bootstrap interval over seeds and test examples; above 0 is a difference beyond chance"
 CLAIMS = (
     Claim(
         "E4a",
@@ -234,11 +255,11 @@ CLAIMS = (
         {"trainings on reviews or MNIST": lambda e: bool(np.isin(compared(e)["data"], (DATA.index("imdb"), DATA.index("mnist"))).any())},
         explanation="Some trainings ended with their epochs; the table says how many.",
     ),
-    _claim_difference("E4e", "imdb", "l1.1", "l2", "Reviews: p = 1.1 is more accurate than gradient descent.", _ABOVE),
-    _claim_difference("E4f", "imdb", "l1.1", "l3", "Reviews: p = 1.1 is more accurate than p = 3.", _ABOVE),
-    _claim_difference("E4g", "imdb", "l1.1", "adam", "Reviews: p = 1.1 is more accurate than Adam.", _ABOVE),
-    _claim_difference("E4h", "mnist", "l1.1", "l2", "MNIST: p = 1.1 is more accurate than gradient descent.", _ABOVE),
-    _claim_difference("E4i", "mnist", "l1.1", "adam", "MNIST: p = 1.1 is more accurate than Adam.", _ABOVE),
+    _claim_difference("E4e", "imdb", "l1.1", "l2", "Reviews: p = 1.1 is more accurate than gradient descent.", "2.1 (-.05 to 4.3)"),
+    _claim_difference("E4f", "imdb", "l1.1", "l3", "Reviews: p = 1.1 is more accurate than p = 3.", "2.1 (-.25 to 4.4)"),
+    _claim_difference("E4g", "imdb", "l1.1", "adam", "Reviews: p = 1.1 is more accurate than Adam.", "-4.4 (-7.1 to -1.8)"),
+    _claim_difference("E4h", "mnist", "l1.1", "l2", "MNIST: p = 1.1 is more accurate than gradient descent.", "-.3 (-2.1 to 1.3)"),
+    _claim_difference("E4i", "mnist", "l1.1", "adam", "MNIST: p = 1.1 is more accurate than Adam.", "-2.1 (-3.2 to -.9)"),
 )
 
 TITLES = {"sentences": "sentences of our own", "imdb": "IMDb reviews", "digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -269,9 +290,9 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     plot=plot,
     notes="Small: 2000 reviews of 64 word pieces, 2000 images, two blocks of width 32, minutes on two cores. Paper: the published "
-    "network of three blocks, which needs a GPU; its word pieces are learned from the training texts. At the small scale each optimiser's "
-    "learning rate is chosen by the run itself, on validation examples with a seed of its own, from a grid of three; the grids of mirror "
-    "descent are lr_from_sgd of a common one. The published runs share one initialisation; here every seed draws its own. The rows for "
-    "Adam and spectral descent have no published counterpart.",
+    "network of three blocks, or those of 3, 4 and 6 with --sizes, which need a GPU; their word pieces are learned from the training "
+    "texts. At the small scale each optimiser's learning rate is chosen by the run itself, on validation examples with a seed of its own, "
+    "from a grid of three; the grids of mirror descent are lr_from_sgd of a common one. The published runs share one initialisation; "
+    "here every seed draws its own. The rows for Adam and spectral descent have no published counterpart.",
     published=PAPER,
 )

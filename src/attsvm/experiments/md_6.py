@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least
 from attsvm.experiments import md_4, md_5
-from attsvm.experiments.accuracy_table import compared
+from attsvm.experiments.accuracy_table import deepest
 from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.trained_networks import METHODS, run
 
@@ -23,7 +23,7 @@ def _measure_difference(evidence: Evidence, first: str, second: str) -> Interval
     """Score under one optimiser minus the score under another, with its interval over runs of the same seed and sentences."""
     from attsvm.experiments.intervals import paired_interval
 
-    one, other = (compared(evidence).where(method=METHODS.index(name)) for name in (first, second))
+    one, other = (deepest(evidence).where(method=METHODS.index(name)) for name in (first, second))
     seeds = np.intersect1d(one["seed"], other["seed"])
     scores = [np.stack([each.where(seed=seed)["score"][0] for seed in seeds]) for each in (one, other)]
     return paired_interval(scores[0] - scores[1])
@@ -33,7 +33,7 @@ def _measure_above_chance(evidence: Evidence) -> NDArray[np.float64]:
     """Score of the designated word minus the mean over the tokens of its sentence: lower end of its interval, for every optimiser."""
     from attsvm.experiments.intervals import paired_interval
 
-    table = compared(evidence)
+    table = deepest(evidence)
     rows = [table.where(method=method) for method in table.levels("method")]
     return np.array([paired_interval(row["score"] - row["mean_score"]).low for row in rows])
 
@@ -43,7 +43,7 @@ def _published(evidence: Evidence) -> bool:
 
 
 def _pairs(evidence: Evidence) -> bool:
-    return all(int(np.sum(compared(evidence)["method"] == METHODS.index(name))) >= 3 for name in ("l1.1", "l2"))
+    return all(int(np.sum(deepest(evidence)["method"] == METHODS.index(name))) >= 3 for name in ("l1.1", "l2"))
 
 
 _REVIEWS = {"small networks trained on reviews": lambda e: not _published(e) and bool((e["data"] == 1).all())}
@@ -73,7 +73,8 @@ CLAIMS = (
         lambda e: _measure_difference(e, "l1.1", "l2").low,
         at_least(0.0, "lower end of the paired 95% bootstrap interval over runs and sentences"),
         _REVIEWS,
-        explanation="At this scale the interval does not lie above zero; the picture shows by how much.",
+        explanation="Small scale, three seeds, 44 sentences: .29 against .25, a difference of .03 with an interval of -.09 to .15. "
+        "Networks of different seeds differ by more than that.",
     ),
     Claim(
         "E6d",
@@ -82,7 +83,8 @@ CLAIMS = (
         _measure_above_chance,
         at_least(0.0, "lower end of the 95% bootstrap interval over runs and sentences, one for each optimiser"),
         _REVIEWS,
-        explanation="A network whose training ended without fitting its texts has no reason to look at them.",
+        explanation="Small scale, three seeds, word minus mean over its sentence: p = 1.1 .08 (-.01 to .17), p = 2 .07 (-.05 to .20), "
+        "p = 3 .09 (-.003 to .19), spectral .09 (-.05 to .22); under Adam alone it is beyond chance, .15 (.05 to .26).",
     ),
 )
 
@@ -92,7 +94,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.experiments.network_pictures import NAMES, colours
     from attsvm.report.style import FAINT, RULE, canvas, render
 
-    evidence = compared(evidence)
+    evidence = deepest(evidence)
     names = [METHODS[int(method)] for method in evidence.levels("method")]
     with canvas(3.1, 1, 2, width=6.6, width_ratios=(1.25, 1)) as (figure, axes):
         left, right = axes

@@ -33,6 +33,7 @@ def reproduce(
     scale: str | None = None,
     seeds: int | None = None,
     shift: int = 0,
+    sizes: Sequence[int] | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
     skipped: Skipped | None = None,
@@ -51,10 +52,11 @@ def reproduce(
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
         shift: added to every seed, so that the same claims meet trials that nobody has looked at.
+        sizes: numbers of blocks of the trained networks instead of the experiment's own.
         jobs: processes; the number of cores when left out.
         progress: called with the experiment's name, cells done, cells in all.
         skipped: called with the name of an experiment that is left out, and why: it needs data or a device that is not here, or has no
-            trials to which ``seeds`` or ``shift`` could apply. Without it the error is raised.
+            trials to which ``seeds`` or ``shift`` or networks to which ``sizes`` could apply. Without it the error is raised.
         command_line: how the user asked for it, for the report.
 
     Raises:
@@ -66,7 +68,7 @@ def reproduce(
     asked_for = []
     for each in chosen:
         try:
-            setting = each.at(scale=asked, seeds=seeds)
+            setting = each.at(scale=asked, seeds=seeds, sizes=None if sizes is None else tuple(sizes))
             asked_for.append((each, setting, each.work(setting, shift)))
         except InputError as error:  # of this experiment alone
             if skipped is None:

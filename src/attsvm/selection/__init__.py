@@ -1,7 +1,8 @@
 """Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head or a cyclic order selects."""
 
 from attsvm.selection.conditions import Dominance, all_support, dominance, equal_scores, feasible, gradient_alignment
-from attsvm.selection.cones import MarginDrop, in_angular_cone, in_bregman_cone, in_margin_cone, margin_drop
+from attsvm.selection.cones import in_angular_cone, in_bregman_cone, in_margin_cone
+from attsvm.selection.drop import MarginDrop, margin_drop, margin_drop_bound
 from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
@@ -31,6 +32,7 @@ __all__ = [
     "local_arcs",
     "locally_optimal",
     "margin_drop",
+    "margin_drop_bound",
     "neighbours",
     "optimal_tokens",
     "selected_sets",

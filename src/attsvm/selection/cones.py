@@ -1,19 +1,13 @@
-r"""Where the theorems start: cones of weights around a max-margin direction, and how far label margins drop off it."""
+"""Where the theorems start: cones of weights around a max-margin direction."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
 
-from attsvm.data import AttentionData, BoolArray, FloatArray
+from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Lp
-from attsvm.margins import Margins, decoder_margins
-from attsvm.margins.checks import reals, selected_tokens
-from attsvm.solvers import max_margin
 from attsvm.solvers.solution import MarginSolution
 
 
@@ -85,56 +79,3 @@ def _sized(W: ArrayLike, solution: MarginSolution) -> tuple[FloatArray, FloatArr
         raise InputError(f"W has shape {weights.shape}; its last two axes must be {solution.W.shape}, those of the solution")
     size: FloatArray = np.linalg.norm(weights, axis=(-2, -1))
     return weights, size
-
-
-class MarginDrop(NamedTuple):
-    r"""How the label margin falls when attention leaves the selected tokens.
-
-    Attributes:
-        nu: :math:`\min_p(\Gamma-\Gamma(p))/\max_i(1-s^p_{i\alpha_i})` over the samples; the assumption holds when it is positive.
-        margin: :math:`\Gamma`, the label margin on the selected tokens.
-        ratios: ``(samples,)``, the ratio of each sample.
-    """
-
-    nu: float
-    margin: float
-    ratios: FloatArray
-
-
-def margin_drop(data: AttentionData, tokens: ArrayLike, prompts: ArrayLike, keys: ArrayLike | None = None) -> MarginDrop:
-    r"""An estimate of :math:`\nu` in the margin-drop assumption of joint training, from above: a minimum over samples.
-
-    The assumption: for every prompt p the best label margin with features :math:`X_i^\top\mathrm{softmax}(K_ip)` is at most
-    :math:`\Gamma-\nu\max_i(1-s^p_{i\alpha_i})`.
-
-    Args:
-        data: one instance.
-        tokens: ``(n,)``, the selected tokens.
-        prompts: ``(samples, d_k)``, prompts to try, of many directions and sizes.
-        keys: ``(d_k, d_x)``, the key map; the identity when left out.
-
-    Raises:
-        InputError: selected tokens that no head separates, shapes that do not match.
-
-    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), joint training.
-    """
-    selected = selected_tokens(data, tokens)
-    mapped = data.tokens if keys is None else data.tokens @ reals("keys", keys, (None, data.d_x), "a map of tokens to keys").T
-    samples = reals("prompts", prompts, (None, mapped.shape[-1]), f"(samples, {mapped.shape[-1]})")
-    best = max_margin(decoder_margins(data, selected))
-    if best.status == "infeasible":
-        raise InputError("no head separates the selected tokens by label, so there is no margin that could drop")
-    top = 1.0 / best.norm
-    s = softmax(np.where(data.mask, np.einsum("ntk,sk->snt", mapped, samples), -np.inf), axis=-1)
-    features = data.labels[:, None] * (s[:, :, None, :] @ data.tokens)[:, :, 0]
-    away = 1.0 - s[:, np.arange(data.n), selected]
-    programmes = [_labels(rows) for rows in features]
-    reached = np.array([0.0 if solution.status == "infeasible" else 1.0 / solution.norm for solution in max_margin(programmes)])
-    ratios = (top - reached) / away.max(axis=1)
-    return MarginDrop(float(ratios.min()), top, ratios)
-
-
-def _labels(signed: FloatArray) -> Margins:
-    """Margins of a head on given features that carry their labels."""
-    n = len(signed)
-    return Margins(signed, np.ones((n, 1)), np.arange(n + 1), np.ones(n), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
