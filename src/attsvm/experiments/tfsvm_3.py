@@ -145,7 +145,12 @@ CLAIMS = (
         "About three quarters of the runs end at the optimal tokens (74 % for W, 78 % for factors).",
         "ours",
         lambda e: [np.mean(_variant(e, factors)["global"]) - share for factors, share in ((False, 0.74), (True, 0.78))],
-        between(-0.125, 0.125, "other random starts: two standard deviations of the difference of two shares of 100"),
+        between(
+            -0.1,
+            0.1,
+            "other random starts on the same instances: two standard deviations of a share of 100. On other instances (seeds from 5000 and "
+            "from 9000) 66 and 61 % for W, 66 and 74 % for factors",
+        ),
         {"100 seeds": _paper_scale},
     ),
     Claim(
@@ -180,7 +185,12 @@ CLAIMS = (
         "There the squared norm of either factor is the nuclear norm of the product.",
         "ours",
         lambda e: _variant(e, True)["balance"],
-        close_to(1.0, 0.02, "exactly so at a minimum of the penalty for a given product; steps of 0.1 jitter around it"),
+        close_to(
+            1.0,
+            0.02,
+            "exactly so at a minimum of the penalty for a given product; steps of 0.1 jitter around it, one run in 200 by more",
+            share=0.95,
+        ),
     ),
 )
 

@@ -22,6 +22,7 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
+from attsvm.solvers.infeasibility import least_distance
 from attsvm.solvers.pivoting import pivot
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import Gauge, singular_values
@@ -78,7 +79,11 @@ class Splitting:
         """The point closest to ``X`` that keeps the margins, roughly unless exact; the multipliers follow."""
         p = self.programme
         if self._exact:
-            found = pivot(replace(p, b=p.b - p.values(X)), self.dual, _ROUNDS, math.inf)
+            shifted = replace(p, b=p.b - p.values(X))
+            found = pivot(shifted, self.dual, _ROUNDS, math.inf)
+            if not found.settled:  # dependent rows: least squares know an independent choice of them
+                u, distance = least_distance(shifted)
+                found = pivot(shifted, u / distance, _ROUNDS, math.inf) if distance > 0.0 else found
             if found.settled:
                 self.dual[:] = found.dual
                 return X + found.W
