@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from instances import prompt, ragged, sphere, with_rhs, written_out
 from scipy.optimize import linprog
 
+from attsvm.datasets import unit_sphere
 from attsvm.geometry import Frobenius, Lp
-from attsvm.margins import Margins
+from attsvm.margins import Margins, selection_margins
+from attsvm.selection import optimal_tokens
 from attsvm.solvers import MarginSolution, max_margin
 
 INF = float("inf")
@@ -53,6 +55,16 @@ def test_conditions_on_the_random_family(p: float, seed: int) -> None:
     solution = max_margin(sphere(6, 8, 10, seed), Lp(p))
     assert_optimal(solution, p)
     assert solution.unique
+
+
+@pytest.mark.parametrize("p", [1.0, 1.1, 1.75, 3.0, 10.0, INF])
+@pytest.mark.parametrize("instance", [(15, 5, 4, 5014), (5, 15, 4, 9032), (5, 15, 4, 9091)])
+def test_cones_of_weights_that_are_almost_empty(p: float, instance: tuple[int, int, int, int]) -> None:
+    # The best margin of a unit weight is 2.5e-5, 9e-4 and 6e-4, and rows depend on each other.
+    data, head = unit_sphere(*instance)
+    solution = max_margin(selection_margins(data, optimal_tokens(data, head)), Lp(p), tol=1e-9)
+    assert solution.norm > 200
+    assert_optimal(solution, p)
 
 
 @pytest.mark.parametrize("p", [1.1, 1.75, 3.0])

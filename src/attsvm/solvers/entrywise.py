@@ -22,10 +22,12 @@ from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
+from attsvm.solvers.choice import SMALL
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
 from attsvm.solvers.programme import Programme, equilibrate
+from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.solution import MarginSolution, Request, solved, zero_solution
 from attsvm.solvers.uniqueness import unique_weights
 from attsvm.solvers.vertex import vertex
@@ -88,6 +90,11 @@ class EntrywiseSearch:
         p = self.programme
         W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
         self._consider(p, W, dual, start.solver)
+        exact = self.request.slack is None and self.request.method is None and p.m * p.dof <= SMALL
+        if exact and start.gap < 1.0 and is_narrow(W):
+            self._narrow()
+            if self._good():
+                return self._answer()
         if start.gap < 1.0:
             if warm is None:
                 for exponent, rough in stages(self.norm.p):
@@ -98,6 +105,14 @@ class EntrywiseSearch:
             self._finish(W, dual)
             if not self._done():
                 self._tighten()
+            if (
+                not self._good()
+                and self.request.slack is None
+                and p.m * p.dof <= SMALL
+                and self.request.method is None
+                and not self._late()
+            ):
+                self._narrow()
         return self._answer()
 
     def _warm(self) -> tuple[FloatArray, FloatArray] | None:
@@ -157,10 +172,20 @@ class EntrywiseSearch:
                 return
             W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True)
 
-    def _split(self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool) -> tuple[FloatArray, FloatArray]:
+    def _narrow(self) -> None:
+        """Splitting with exact projections, from the best point, and Newton steps from where it ends: for narrow cones of weights."""
+        assert self.best is not None
+        W, dual = np.ldexp(self.best.W, -self.programme.weight_exponent), self.programme.scaled_dual(self.best.dual)
+        W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True, exact=True)
+        if not self._good() and np.count_nonzero(dual) <= LARGEST_SYSTEM:
+            self._newton(*self._normalised(W, dual, self.norm.p), self.norm.p, 0.0)
+        if not self._done():
+            self._tighten()
+
+    def _split(self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool, exact: bool = False) -> tuple[FloatArray, FloatArray]:
         """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until it gains nothing."""
         p, W, dual = self._normalised(W, dual, self.norm.p)
-        splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
+        splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual, exact=exact)
         slow, before = 0, math.inf
         for _ in range(chunks):
             splitting.run(_CHUNK, self.deadline)

@@ -5,8 +5,9 @@ r"""Splitting for entrywise norms: proximal map of the power against projection 
 The alternating direction method (Gabay and Mercier 1976; Boyd et al., *Distributed optimization and statistical learning via the
 alternating direction method of multipliers*, 2011) keeps two copies of the weights: ``X`` is a proximal point of the power, ``W`` the
 projection of ``X - U`` onto the margins. The projection is a Frobenius programme around another centre, so block coordinate ascent
-solves it, and two epochs from the last multipliers are enough. ``sigma * dual`` are the multipliers of the programme. Where the
-multipliers of the programme are bounded (soft margins), so are those of the projection, at ``cap / sigma``.
+solves it, and two epochs from the last multipliers are enough, except in narrow cones (:mod:`attsvm.solvers.projection`).
+``sigma * dual`` are the multipliers of the programme. Where the multipliers of the programme are bounded (soft margins), so are those of
+the projection, at ``cap / sigma``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from attsvm.data import FloatArray
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.energies import Energy
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.projection import projected
 
 _EPOCHS, _SWEEPS = 2, 3
 _RELAXATION = 1.6
@@ -38,9 +40,12 @@ class EntrywiseSplitting:
         iterations: iterations so far.
     """
 
-    def __init__(self, programme: Programme, energy: Energy, W: FloatArray, dual: FloatArray) -> None:
-        """Start from weights, ``(d_x, d_z)`` and not zero, and multipliers of the power programme, ``(m,)``."""
-        self.programme, self.energy = programme, energy
+    def __init__(self, programme: Programme, energy: Energy, W: FloatArray, dual: FloatArray, *, exact: bool = False) -> None:
+        """Start from weights, ``(d_x, d_z)`` and not zero, and multipliers of the power programme, ``(m,)``.
+
+        ``exact`` projects exactly; of hard programmes.
+        """
+        self.programme, self.energy, self._exact = programme, energy, exact
         self.W, self.X = W.copy(), W.copy()
         pulled = programme.adjoint(dual)
         slope = energy.slope(W)
@@ -63,12 +68,8 @@ class EntrywiseSplitting:
 
     def run(self, iterations: int, deadline: float) -> None:
         """That many more iterations, fewer when the clock passes ``deadline``."""
-        p = self.programme
         for _ in range(iterations):
-            centre = self.X - self._U
-            self.W = centre + p.adjoint(self._dual)
-            for _ in range(_EPOCHS):
-                self._ascent.sweep(self._dual, self.W, _SWEEPS)
+            self.W = self._projected(self.X - self._U)
             relaxed = _RELAXATION * self.W + (1.0 - _RELAXATION) * self.X
             before = self.X
             self.X = self.energy.proximal(relaxed + self._U, 1.0 / self.sigma).W
@@ -78,6 +79,17 @@ class EntrywiseSplitting:
                 self._balance(before)
             if time.monotonic() > deadline:
                 break
+
+    def _projected(self, centre: FloatArray) -> FloatArray:
+        """The point closest to ``centre`` that keeps the margins, roughly unless exact; the multipliers follow."""
+        found = projected(self.programme, centre, self._dual) if self._exact else None
+        if found is not None:
+            W, self._dual[:] = found
+            return W
+        W = centre + self.programme.adjoint(self._dual)
+        for _ in range(_EPOCHS):
+            self._ascent.sweep(self._dual, W, _SWEEPS)
+        return W
 
     def _balance(self, before: FloatArray) -> None:
         """Bring the relative distance of the copies and the relative change of the multipliers towards each other."""

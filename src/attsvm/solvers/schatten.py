@@ -27,6 +27,7 @@ from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.isolated import Isolated, isolated_solution
 from attsvm.solvers.programme import equilibrate
+from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
 from attsvm.solvers.spectra import gauge, singular_values
@@ -100,7 +101,7 @@ class _Search:
             if not np.abs(W).max() > 0.0:
                 W, dual = start.W, start.dual
             self._rescale(W)
-            exact = attempt > 0 and q.m * q.dof <= SMALL  # what the first attempt leaves is often a narrow cone
+            exact = (attempt > 0 or is_narrow(start.W)) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
             state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5), exact=exact)
             if self.request.method != "schatten-newton":
                 state.run(most, self.aim, _CHECK_EVERY, self.deadline)

@@ -3,8 +3,8 @@ r"""Alternating directions for norms of singular values.
 .. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{ for all } c.
 
 One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly by two warm epochs of block dual
-coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly by block principal pivoting: in a narrow cone of weights, where the best
-margin is thousands of times smaller than the rows, epochs crawl and a factorisation does not. Then it shrinks the singular values of
+coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly (:mod:`attsvm.solvers.projection`), which narrow cones of
+weights need. Then it shrinks the singular values of
 :math:`W+U`, and adds what is left to :math:`U`. At the fixed point :math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda`
 certifies the norm of :math:`V` by itself (Boyd et al., *Distributed optimization and statistical learning via the alternating direction
 method of multipliers*, 2011, with over-relaxation and residual balancing as there). The iterates :math:`V` have exact low rank for the
@@ -13,23 +13,19 @@ nuclear norm.
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import replace
 
 import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
-from attsvm.solvers.infeasibility import least_distance
-from attsvm.solvers.pivoting import pivot
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.projection import projected
 from attsvm.solvers.spectra import Gauge, singular_values
 
 _RELAXATION = 1.6
 _EPOCHS, _SWEEPS = 2, 3
-_ROUNDS = 12  # factorisations of an exact projection; warm ones take one
 _BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
 _BALANCING_UNTIL = 400  # later changes of t would undo convergence
 
@@ -78,15 +74,10 @@ class Splitting:
     def _projected(self, X: FloatArray) -> FloatArray:
         """The point closest to ``X`` that keeps the margins, roughly unless exact; the multipliers follow."""
         p = self.programme
-        if self._exact:
-            shifted = replace(p, b=p.b - p.values(X))
-            found = pivot(shifted, self.dual, _ROUNDS, math.inf)
-            if not found.settled:  # dependent rows: least squares know an independent choice of them
-                u, distance = least_distance(shifted)
-                found = pivot(shifted, u / distance, _ROUNDS, math.inf) if distance > 0.0 else found
-            if found.settled:
-                self.dual[:] = found.dual
-                return X + found.W
+        found = projected(p, X, self.dual) if self._exact else None
+        if found is not None:
+            W, self.dual[:] = found
+            return W
         W = X + p.adjoint(self.dual)
         for _ in range(_EPOCHS):
             self._ascent.sweep(self.dual, W, _SWEEPS)

@@ -1,0 +1,42 @@
+"""The weights that keep all margins and are closest to a centre, exactly: a Frobenius programme with other right-hand sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.solvers.infeasibility import least_distance
+from attsvm.solvers.pivoting import pivot
+from attsvm.solvers.programme import Programme
+
+_ROUNDS = 12  # factorisations; from multipliers of a centre nearby, one
+
+_NARROW = 300.0
+
+
+def is_narrow(W: FloatArray) -> bool:
+    """Whether the Frobenius solution of a programme whose rows are at most one says that exact projections pay from the beginning."""
+    return bool(np.linalg.norm(W) > _NARROW)
+
+
+def projected(p: Programme, centre: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    r""":math:`\arg\min\{\|W-C\|_F:\langle A_c,W\rangle\ge b_c\}` and its multipliers; None where rounding leaves the active rows open.
+
+    In a narrow cone of weights, where the best margin is thousands of times smaller than the rows, epochs of ascent crawl towards it,
+    and a factorisation does not.
+
+    Args:
+        p: a hard programme.
+        centre: ``(d_x, d_z)``.
+        dual: ``(m,)`` multipliers from which the search for active rows starts.
+    """
+    shifted = replace(p, b=p.b - p.values(centre))
+    found = pivot(shifted, dual, _ROUNDS, math.inf)
+    if not found.settled:  # dependent rows: least squares know an independent choice of them
+        u, distance = least_distance(shifted)
+        if distance > 0.0:
+            found = pivot(shifted, u / distance, _ROUNDS, math.inf)
+    return (centre + found.W, found.dual) if found.settled else None
