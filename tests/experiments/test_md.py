@@ -63,10 +63,10 @@ def test_nine_pairs_at_a_small_scale() -> None:
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
     data, heads = mirror_runs.instances(1, 4)
-    selected, solutions = narrow_cones.local_selections(data, heads, 1.75)
+    _, solutions = narrow_cones.local_selections(data, heads, 1.75)
     W = 6.0 * np.stack([s.W for s in solutions])[None]
-    found = narrow_cones.ascent(data, heads, selected, solutions, W)
     scores = token_scores(data, heads)
+    found = narrow_cones.ascent(scores, solutions, W)
     for run, solution in enumerate(solutions):
         weights = torch.nn.Parameter(torch.tensor(W[0, run]))
         logits = torch.einsum("ntd,de,ne->nt", torch.tensor(data.tokens[run]), weights, torch.tensor(data.queries[run]))

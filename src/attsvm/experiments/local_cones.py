@@ -50,13 +50,21 @@ def ascent(solution: MarginSolution, scores: FloatArray, generator: np.random.Ge
     In the cone of opening :math:`\sqrt{2\mu}=\Theta(\rho-1)/4B` margins move by less than a third of :math:`\Theta(\rho-1)`. At the size
     chosen, non-neighbours weigh :math:`e^{-\mathrm{FAR}}` of a neighbour. The solution is that of the Frobenius norm.
     """
-    margins = solution.margins
     gap = min(surplus(solution), 1.0)
-    q = margins(solution.W)
-    W = inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator)
+    return float(ascent_at(solution, scores, inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator)).min())
+
+
+def ascent_at(solution: MarginSolution, scores: FloatArray, W: FloatArray) -> FloatArray:
+    r"""Shares ``(points,)`` of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, for weights ``(points, d_x, d_z)``.
+
+    The sum is that of :math:`s_t(\bar\gamma-\gamma_t)q_t` over all rivals t, q their margins in the solution of any norm, weighted by the
+    slopes of the loss. A common factor of all attention away from the selected tokens does not matter, so none underflows.
+    """
+    margins = solution.margins
     logits = np.einsum("cd,pde,ce->pc", margins.differences, W, margins.queries[margins.sequence], optimize=True)
-    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)  # a common factor of all weights does not matter
+    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)
     best = scores[np.arange(margins.n), margins.selected]
     lead = best[margins.sequence] - scores[margins.sequence, margins.token]
-    terms = weight * lead * q / (1.0 + np.exp(best))[margins.sequence]
-    return float((terms.sum(axis=1) / np.abs(terms).sum(axis=1)).min())
+    terms = weight * lead * margins(solution.W) / (1.0 + np.exp(best))[margins.sequence]
+    shares: FloatArray = terms.sum(axis=1) / np.abs(terms).sum(axis=1)
+    return shares

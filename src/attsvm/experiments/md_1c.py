@@ -102,7 +102,7 @@ def cone(p: float, first: int, count: int, steps: int) -> dict[str, Any]:
         "growth": np.exp(np.diff(np.log(size), axis=0).min(axis=0)),
         "widening": divergence.max(axis=1) / divergence[:, 0],
         "inside": inside.all(axis=1),
-        "ascent": ascent(data, heads, selected, solutions, trajectory.W),
+        "ascent": ascent(scores, solutions, trajectory.W * sizes[:, None, None]),
         "fall": divergence[:, -1] / divergence[:, 0],
         "other": (trajectory.selected != selected).any(axis=(0, 2)),
         "spurious": (selected != np.argmax(scores, axis=-1)).any(axis=1),

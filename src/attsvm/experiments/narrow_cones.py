@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.experiments.local_cones import ascent_at
 from attsvm.experiments.mirror_runs import Solutions
 
 FloatArray = NDArray[np.float64]
@@ -74,24 +75,6 @@ def edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Gener
     return point, max(FAR / gap, CLOSE / np.sqrt(opening))
 
 
-def ascent(data: Any, heads: FloatArray, selected: NDArray[np.int64], solutions: list[Any], W: FloatArray) -> FloatArray:
-    r"""Least share over the records of :math:`\sum_{t\ne\alpha}s_t(\bar\gamma-\gamma_t)q_t`, weighted by slopes, in its absolute terms.
-
-    A common factor of all attention away from the selected tokens does not matter, so none underflows.
-    """
-    from attsvm.selection import token_scores
-
-    scores = token_scores(data, heads)
-    logits = np.einsum("rntd,krde,rne->krnt", data.tokens, W, data.queries, optimize=True)
-    at = selected[None, ..., None]
-    away = logits - np.take_along_axis(logits, np.broadcast_to(at, (len(W), *at.shape[1:])), axis=-1)
-    others = np.arange(data.T) != selected[..., None]
-    top = np.where(others, away, -np.inf).max(axis=(-2, -1), keepdims=True)
-    weight = np.where(others, np.exp(np.minimum(away - top, 0.0)), 0.0)
-    chosen = np.take_along_axis(scores, selected[..., None], axis=-1)
-    q = np.ones(scores.shape)
-    for run, solution in enumerate(solutions):
-        q[run, solution.margins.sequence, solution.margins.token] = solution.margins(solution.W)
-    terms = weight * ((chosen - scores) * q / (1.0 + np.exp(chosen)))
-    least: FloatArray = (terms.sum(axis=(-2, -1)) / np.abs(terms).sum(axis=(-2, -1))).min(axis=0)
-    return least
+def ascent(scores: FloatArray, solutions: list[Any], W: FloatArray) -> FloatArray:
+    r"""Least share over the records ``(records, runs, d_x, d_z)`` of :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms."""
+    return np.array([ascent_at(solution, scores[run], W[:, run]).min() for run, solution in enumerate(solutions)])

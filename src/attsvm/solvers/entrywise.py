@@ -105,13 +105,7 @@ class EntrywiseSearch:
             self._finish(W, dual)
             if not self._done():
                 self._tighten()
-            if (
-                not self._good()
-                and self.request.slack is None
-                and p.m * p.dof <= SMALL
-                and self.request.method is None
-                and not self._late()
-            ):
+            if exact and not (self._good() or self._late()):
                 self._narrow()
         return self._answer()
 

@@ -21,9 +21,8 @@ from attsvm.data import FloatArray
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.energies import Energy
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.projection import projected
+from attsvm.solvers.projection import EPOCHS, approach
 
-_EPOCHS, _SWEEPS = 2, 3
 _RELAXATION = 1.6
 _STREAMING, _POWER = 4.0, 300.0  # cost of a memory-bound multiply-add, and of a proximal point
 _BALANCE = 10  # iterations between changes of sigma
@@ -64,12 +63,12 @@ class EntrywiseSplitting:
     @property
     def cost(self) -> float:
         """Multiply-adds of one iteration, in units of those of a matrix product."""
-        return _STREAMING * _EPOCHS * self._ascent.epoch_cost + _POWER * self.programme.dof
+        return _STREAMING * EPOCHS * self._ascent.epoch_cost + _POWER * self.programme.dof
 
     def run(self, iterations: int, deadline: float) -> None:
         """That many more iterations, fewer when the clock passes ``deadline``."""
         for _ in range(iterations):
-            self.W = self._projected(self.X - self._U)
+            self.W = approach(self._ascent, self.X - self._U, exact=self._exact)
             relaxed = _RELAXATION * self.W + (1.0 - _RELAXATION) * self.X
             before = self.X
             self.X = self.energy.proximal(relaxed + self._U, 1.0 / self.sigma).W
@@ -79,17 +78,6 @@ class EntrywiseSplitting:
                 self._balance(before)
             if time.monotonic() > deadline:
                 break
-
-    def _projected(self, centre: FloatArray) -> FloatArray:
-        """The point closest to ``centre`` that keeps the margins, roughly unless exact; the multipliers follow."""
-        found = projected(self.programme, centre, self._dual) if self._exact else None
-        if found is not None:
-            W, self._dual[:] = found
-            return W
-        W = centre + self.programme.adjoint(self._dual)
-        for _ in range(_EPOCHS):
-            self._ascent.sweep(self._dual, W, _SWEEPS)
-        return W
 
     def _balance(self, before: FloatArray) -> None:
         """Bring the relative distance of the copies and the relative change of the multipliers towards each other."""

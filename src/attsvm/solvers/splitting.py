@@ -21,11 +21,10 @@ from attsvm.data import FloatArray
 from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.projection import projected
+from attsvm.solvers.projection import approach
 from attsvm.solvers.spectra import Gauge, singular_values
 
 _RELAXATION = 1.6
-_EPOCHS, _SWEEPS = 2, 3
 _BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
 _BALANCING_UNTIL = 400  # later changes of t would undo convergence
 
@@ -48,7 +47,6 @@ class Splitting:
         self.V = weights
         self.dual = self._ascent.dual
         self._U = self._ascent.W.copy()
-        self._W = self.V.copy()
         self.t = t
         self.iterations = 0
         self.error = np.inf
@@ -57,7 +55,7 @@ class Splitting:
     def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
         """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most ``target``, or at ``deadline``."""
         for _ in range(iterations):
-            W = self._projected(self.V - self._U)
+            W = approach(self._ascent, self.V - self._U, exact=self._exact)
             mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
             left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
             values = self.gauge.prox(s, self.t).values
@@ -70,18 +68,6 @@ class Splitting:
                     return
             if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _BALANCING_UNTIL:
                 self._balance(_relative(W - self.V, self.V), _relative(self.V - before, self._U))
-
-    def _projected(self, X: FloatArray) -> FloatArray:
-        """The point closest to ``X`` that keeps the margins, roughly unless exact; the multipliers follow."""
-        p = self.programme
-        found = projected(p, X, self.dual) if self._exact else None
-        if found is not None:
-            W, self.dual[:] = found
-            return W
-        W = X + p.adjoint(self.dual)
-        for _ in range(_EPOCHS):
-            self._ascent.sweep(self.dual, W, _SWEEPS)
-        return W
 
     def _measure(self) -> float:
         p = self.programme
