@@ -23,17 +23,6 @@ def summing_kernel(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(function))
 
 
-def parallel_kernel(function: Function) -> Function:
-    """Like :func:`kernel`, with ``numba.prange`` loops spread over the cores; see :func:`attsvm.models.kernels.threads_for`."""
-    return cast("Function", numba.njit(cache=True, nogil=True, parallel=True)(function))
-
-
 def fusing_kernel(function: Function) -> Function:
     """Like :func:`kernel`, but a product and a sum may round once instead of twice; division by zero gives what IEEE says."""
     return cast("Function", numba.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")(function))
-
-
-def parallel_fusing_kernel(function: Function) -> Function:
-    """Like :func:`fusing_kernel`, with ``numba.prange`` loops spread over the cores."""
-    compiled = numba.njit(cache=True, nogil=True, parallel=True, fastmath={"contract"}, error_model="numpy")
-    return cast("Function", compiled(function))

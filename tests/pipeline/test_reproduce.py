@@ -128,6 +128,19 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path):
     assert state.calls == [2]
 
 
+def test_a_checkpoint_that_its_finished_cell_could_not_remove_is_removed(tmp_path):
+    """The kill came between the two."""
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    (kept, *_) = (tmp_path / "out" / "cells").glob("*/*.safetensors")
+    left, going = kept.with_suffix(""), kept.parent / "of-a-cell-that-is-not-finished"
+    for folder in (left, going):
+        (folder / "checkpoint").mkdir(parents=True)
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert not left.exists()
+    assert kept.exists()
+    assert (going / "checkpoint").exists()
+
+
 def test_the_quick_scale(tmp_path):
     (run,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
     assert (run["scale"], run["trials"]) == ("quick", 2)

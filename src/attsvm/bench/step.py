@@ -282,6 +282,9 @@ def _synchronise(device: torch.device) -> None:
 def _threads(count: int) -> Iterator[None]:
     import numba
 
+    from attsvm.parallel import start_threads
+
+    start_threads()
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(count)
     numba.set_num_threads(min(count, before[1]))

@@ -19,6 +19,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.parallel import start_threads
 
 Progress = Callable[[str, int, int], None]
 Times = tuple[float, float]
@@ -54,6 +55,7 @@ def _plural(threads: int) -> str:
 def run(threads: int, cells: Cells, progress: Progress, *, quick: bool) -> list[dict[str, Any]]:
     """Every job, measured or taken from ``cells``; compilation comes before the clock."""
     named = jobs(threads, quick=quick)
+    start_threads()
     before = torch.get_num_threads(), numba.get_num_threads()
     results = []
     try:

@@ -16,8 +16,9 @@ import numpy as np
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.dynamics import costs, ragged
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 from attsvm.models import kernels
+from attsvm.parallel import parallel_kernel, threads_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class FactorEngine:
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
         own = self._factors
-        with kernels.threads_for(self._cost * count * len(self._K)):
+        with threads_for(self._cost * count * len(self._K)):
             _advance(
                 *self._data(), self._K, self._Q, self.stopped_at, self._winners, self._kept, step, self._setup.factors(step, count),
                 own.rates, own.normalize, own.stacked, own.penalty,

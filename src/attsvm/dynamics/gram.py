@@ -21,8 +21,9 @@ import numpy as np
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 from attsvm.models import kernels
+from attsvm.parallel import parallel_kernel, threads_for
 
 _LANES = 8
 _ROUNDED = 1e-13  # a mean loss that somebody summed in another order
@@ -72,7 +73,7 @@ class GramEngine:
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
-        with kernels.threads_for(self._cost * count * len(self._logits)):
+        with threads_for(self._cost * count * len(self._logits)):
             _advance(
                 self._K, self._tokens, self._queries, self._offsets, self._score, self._shift,
                 self._logits, self._coefficients, self.stopped_at, *self._scratch, self._setup.loss, self._best, self._beyond,

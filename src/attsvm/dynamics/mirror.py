@@ -19,11 +19,12 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
 from attsvm.dynamics.ragged import LOG, MARGIN, MASS, OWN, SLOPE, mean_loss, one_sequence
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 from attsvm.models import kernels
 from attsvm.optim.fused import compiled_power
 from attsvm.optim.kernels import Power, image64
 from attsvm.optim.powers import mirror_exponents
+from attsvm.parallel import parallel_kernel, threads_for
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class MirrorEngine:
             step, setup.factors(step, count), setup.lr, setup.normalize, W.eps, W.keeps, W.inverse, W.forward,
             head_lr, setup.head_normalize, head.eps, head.keeps, head.inverse, head.forward,
         )  # fmt: skip
-        with kernels.threads_for(self._cost * count * len(self._Wt)):
+        with threads_for(self._cost * count * len(self._Wt)):
             _advance(*arguments)
 
     def look(self) -> Look:

@@ -20,8 +20,9 @@ import numpy as np
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 from attsvm.models import kernels
+from attsvm.parallel import parallel_part, threads_for
 
 _CHUNKS = 32
 # what is kept per sequence: margin, softmax sum, log factor of the weights' share, slope, log factor of the head's share
@@ -62,7 +63,7 @@ class RaggedEngine:
             rates = (setup.lr[r], setup.normalize, head_lr, setup.head_normalize, setup.has_intercept)
             factors = setup.factors(step, count), setup.head_factors(step, count)
             arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, *factors, *rates)
-            with kernels.threads_for(self._cost):
+            with threads_for(self._cost):
                 self.stopped_at[r] = _advance(*arguments)
 
     def look(self) -> Look:
@@ -73,7 +74,7 @@ class RaggedEngine:
         selected, probability = np.empty((count, n), dtype=np.int64), np.empty((count, n))
         for r in range(count):
             part, arguments = self._arguments(r)
-            with kernels.threads_for(self._cost):
+            with threads_for(self._cost):
                 norm, log_factor, _ = _gradient(*arguments)
             winners, kept = arguments[_WINNERS], arguments[_KEPT]
             log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
@@ -162,7 +163,7 @@ def one_sequence(
     return lo + winner
 
 
-@parallel_kernel
+@parallel_part
 def _read(
     tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
     Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
@@ -180,7 +181,7 @@ def _read(
             )  # fmt: skip
 
 
-@parallel_kernel
+@parallel_part
 def _sum(
     queries: FloatArray, labels: FloatArray, bounds: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
     log_W: float, log_head: float, parts: FloatArray, head_parts: FloatArray,

@@ -10,7 +10,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
+from attsvm.parallel import parallel_kernel
 
 if TYPE_CHECKING:
     from attsvm.data import AttentionData

@@ -13,8 +13,9 @@ import numba
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.jit import kernel, parallel_kernel
+from attsvm.jit import kernel
 from attsvm.models import kernels
+from attsvm.parallel import parallel_kernel
 
 
 @kernel

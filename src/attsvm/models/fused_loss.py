@@ -6,8 +6,9 @@ import numba
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.jit import kernel, parallel_kernel, summing_kernel
+from attsvm.jit import kernel, summing_kernel
 from attsvm.models import kernels, loss_stages
+from attsvm.parallel import parallel_kernel
 
 Instances = tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]
 """Keys, tokens, mask, labels and weights of the rows, as :attr:`attsvm.models.sequences.Sequences.arrays` holds them."""

@@ -14,12 +14,8 @@ second-order term.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import numba
 import numpy as np
-import torch
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import kernel, summing_kernel
@@ -30,8 +26,6 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the rounded integer in the low bits
 _C = tuple(1.0 / math.factorial(k) for k in range(14))
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = _C[2:]
-
-_WORTH_SHARING = 500.0  # microseconds
 
 
 @kernel
@@ -218,23 +212,6 @@ def probabilities(e: FloatArray, near: float, Z: float, S: FloatArray) -> None:
             S[t] = math.exp(min(e[t] - near, 0.0)) if near > -np.inf else 0.0
     for t in range(e.shape[0]):
         S[t] /= Z
-
-
-@contextmanager
-def threads_for(microseconds: float) -> Iterator[None]:
-    """One thread for a parallel section that is too short to share: waiting for another core would cost more than it saves.
-
-    Torch keeps its own number of threads: numba's first parallel section sets OpenMP's default for the whole process, and
-    torch would from then on split its smallest products over all cores.
-    """
-    torch_before, before = torch.get_num_threads(), numba.get_num_threads()  # in this order: numba starts its threads when asked
-    numba.set_num_threads(before if microseconds >= _WORTH_SHARING else 1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
-        if torch.get_num_threads() != torch_before:
-            torch.set_num_threads(torch_before)
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

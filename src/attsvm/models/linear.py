@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
-from attsvm.models.softmax import by_sequence, query_logits, select, threads_when, worth_sharing
+from attsvm.models.softmax import by_sequence, query_logits, select, worth_sharing
 
 if TYPE_CHECKING:
     from attsvm.data import FloatArray, IntArray
@@ -128,8 +128,7 @@ def _compiled(
     shared = worth_sharing(runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1])
     columns = readout.numpy().reshape(-1, length)
     scores = _NO_SCORES if joint else sequences.scores(columns)
-    with threads_when(shared):
-        passes[shared](*moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found)
+    passes[shared](*moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found)
     losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
     gradient = torch.from_numpy(pulled if front else pulled[0])
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim

@@ -11,8 +11,6 @@ carries an :math:`s_t`, the largest can be taken out as a factor before it under
 
 from __future__ import annotations
 
-import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,11 +150,10 @@ class _Compiled(torch.autograd.Function):
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
         passing: Any = (fused.forward, fused.forward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
-        with threads_when(passing is fused.forward_shared):
-            passing(
-                moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
-                outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
-            )  # fmt: skip
+        passing(
+            moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
+            outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
+        )  # fmt: skip
         return outputs
 
     @staticmethod
@@ -169,11 +166,10 @@ class _Compiled(torch.autograd.Function):
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
         passing: Any = (fused.backward, fused.backward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
-        with threads_when(passing is fused.backward_shared):
-            passing(
-                grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
-                pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
-            )  # fmt: skip
+        passing(
+            grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
+            pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
+        )  # fmt: skip
         if ctx.scale is not None:
             ctx.scale.attention = factors
         return pulled, None, None
@@ -182,12 +178,3 @@ class _Compiled(torch.autograd.Function):
 def worth_sharing(logits: int, width: int) -> bool:
     """Whether one pass over this many logits takes more than about half a millisecond on one core."""
     return logits * (10.0 + 0.5 * width) > 5e5
-
-
-def threads_when(shared: bool) -> AbstractContextManager[None]:
-    """Around a shared pass torch's number of threads is kept; see :func:`attsvm.models.kernels.threads_for`."""
-    if not shared:
-        return nullcontext()
-    from attsvm.models.kernels import threads_for
-
-    return threads_for(math.inf)

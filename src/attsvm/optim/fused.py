@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from attsvm.optim import kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.powers import Exponent
+from attsvm.parallel import at_most_threads
 
 _KINDS = {
     Exponent(1, 0.0): kernels.PRODUCT1,
@@ -41,15 +41,8 @@ def fused_step(potential: PowerMap, weights: TensorList, gradients: TensorList, 
         inverse, forward = (compiled_power(exponent, dtype) for exponent in (potential.inverse, potential.forward))
         sizes, starts, owners = _blocks(tuple(weights[index].numel() for index in members))
         g, y, w = (np.array([_address(tensors[index]) for index in members]) for tensors in (gradients, duals, weights))
-        torch_threads = torch.get_num_threads()  # numba's first parallel section sets OpenMP's default for the whole process
-        numba_threads = numba.get_num_threads()
-        numba.set_num_threads(max(1, min(torch_threads, numba_threads, len(starts))))
-        try:
+        with at_most_threads(min(torch.get_num_threads(), len(starts))):
             step(g, y, w, sizes, starts, owners, shrink, lr, inverse, forward)
-        finally:
-            numba.set_num_threads(numba_threads)
-            if torch.get_num_threads() != torch_threads:
-                torch.set_num_threads(torch_threads)
     torch.autograd.graph.increment_version(weights)  # torch does not see these writes
     torch.autograd.graph.increment_version([dual for dual in duals if dual is not None])
 

@@ -21,7 +21,8 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
-from attsvm.jit import fusing_kernel, parallel_fusing_kernel
+from attsvm.jit import fusing_kernel
+from attsvm.parallel import parallel_fusing_kernel
 
 FloatArray = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]

@@ -47,6 +47,9 @@ class Cells:
         folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
         begun = set() if begun is None else begun
+        for checkpoints in folder.iterdir():
+            if checkpoints.is_dir() and checkpoints.with_suffix(".safetensors").exists():  # killed before it could remove them
+                shutil.rmtree(checkpoints, ignore_errors=True)
         code = code_fingerprint(chosen)
         self._paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
         self.missing = [

@@ -80,7 +80,8 @@ def train_many(
             torch.save(model, exchange / f"model-{k}.pt")
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
         try:
-            jobs = {pool.submit(_work, exchange, k, plan, folders[k], options, max(1, cores // workers)): k for k, plan in enumerate(plans)}
+            threads = min(torch.get_num_threads(), max(1, cores // workers))  # of each: no more than this process may take
+            jobs = {pool.submit(_work, exchange, k, plan, folders[k], options, threads): k for k, plan in enumerate(plans)}
             found: dict[int, History] = {}
             for job in as_completed(jobs):
                 k = jobs[job]
