@@ -28,8 +28,8 @@ from attsvm.margins import (
 from attsvm.selection import neighbours
 from attsvm.solvers import equalities, max_margin
 from attsvm.solvers.equalities import opposite_pairs
+from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import equilibrate
-from attsvm.solvers.solution import Request
 
 
 def eliminated(margins: Margins) -> np.ndarray | None:

@@ -11,8 +11,9 @@ import numpy as np
 from attsvm.claims import Claim, Evidence, at_least, at_most
 from attsvm.errors import InputError
 from attsvm.experiments.accuracy_table import compared, difference, mean_accuracy, trained
+from attsvm.experiments.examples import Task
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.trained_networks import DATA, METHODS, Method, Study, Task, chosen_trainings, run, trainings
+from attsvm.experiments.trained_networks import DATA, METHODS, Method, Study, chosen_trainings, run, trainings
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

@@ -9,9 +9,10 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least
 from attsvm.experiments.accuracy_table import accuracies, compared, difference
+from attsvm.experiments.examples import Task
 from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.md_4 import TITLES, Parameters, cells, then
-from attsvm.experiments.trained_networks import METHODS, Method, Study, Task, run
+from attsvm.experiments.trained_networks import METHODS, Method, Study, run
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture

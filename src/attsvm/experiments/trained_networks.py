@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.errors import UnavailableError
-from attsvm.experiments.examples import files_digest
+from attsvm.experiments.examples import Task, files_digest
 from attsvm.experiments.experiment import Cell
 
 if TYPE_CHECKING:
@@ -33,56 +33,6 @@ TUNING_SEED = 1_000_000
 """Seed of the trainings that choose a learning rate; no other training has it."""
 COURSE = 1000
 """Length of the columns that hold a number per epoch, NaN after the last one."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """Examples and a network.
-
-    Attributes:
-        data: one of :data:`DATA`.
-        train: number of training examples; 0 for all.
-        validation: number of held-out examples that may choose an epoch. They are taken from the published test set, which leaves the
-            published training set whole, and never counted as test examples.
-        test: number of other held-out examples; 0 for all.
-        vocabulary: word pieces, learned from the training texts.
-        length: word pieces of a text that are kept.
-        side: pixels that images are resized to; 0 for their own.
-        patch: pixels of the side of a patch.
-        width: size of a token.
-        depth: number of blocks.
-        heads: heads of a block.
-        hidden: width of the network inside a block.
-        dropout: share dropped in training.
-        batch: examples of a step.
-        epochs: most epochs.
-        stop_accuracy: stop after an epoch with this training accuracy, measured while training; 0 for never.
-        augment: whether images are cropped and flipped at random.
-        tuning_epochs: epochs of each training that chooses a learning rate.
-        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is compiled.
-        parts: see :class:`attsvm.training.TrainingPlan`.
-    """
-
-    data: str
-    train: int
-    validation: int
-    test: int
-    width: int
-    depth: int
-    heads: int
-    hidden: int
-    dropout: float
-    batch: int
-    epochs: int
-    vocabulary: int = 0
-    length: int = 0
-    side: int = 0
-    patch: int = 0
-    stop_accuracy: float = 0.995
-    augment: bool = False
-    tuning_epochs: int = 0
-    accelerator: bool = False
-    parts: int = 1
 
 
 @dataclass(frozen=True)

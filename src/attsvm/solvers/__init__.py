@@ -7,8 +7,7 @@ from attsvm.solvers.choice import Choice, choose, solver_names
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.path import margin_path
 from attsvm.solvers.residuals import Residuals
-from attsvm.solvers.solution import MarginSolution, Status
-from attsvm.solvers.verification import SecondOpinion
+from attsvm.solvers.solution import MarginSolution, SecondOpinion, Status
 
 __all__ = [
     "Choice",

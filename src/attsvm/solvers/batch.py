@@ -18,7 +18,8 @@ from attsvm.errors import InputError
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers.certificates import Certificate
 from attsvm.solvers.choice import FEW
-from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, kept, solved
+from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
+from attsvm.solvers.solution import MarginSolution
 
 
 @dataclass(frozen=True, eq=False)

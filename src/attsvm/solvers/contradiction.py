@@ -40,6 +40,19 @@ def contradiction(margins: Margins, dual: FloatArray) -> str:
     return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
 
 
+def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
+    """The certificate on as few rows as Carathéodory's theorem allows."""
+    if np.count_nonzero(dual) <= 2 or margins.equalities.any():
+        return dual
+    from attsvm.solvers.infeasibility import reduced
+    from attsvm.solvers.programme import equilibrate
+
+    programme = equilibrate(margins, None)
+    few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
+    few = few / few.max()
+    return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+
+
 def _demands(margins: Margins, rows: IntArray) -> list[str]:
     """What the rows ask for, each demand once: one per sequence, and one per row where rows are arcs of an order."""
     if margins.kind == "order":

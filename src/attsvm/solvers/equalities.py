@@ -10,7 +10,6 @@ A programme of equalities alone is, in the Frobenius norm, a least-norm problem 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,10 +18,8 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins, least_norm
 from attsvm.solvers.certificates import Certificate, lower_bound
-from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
-
-if TYPE_CHECKING:
-    from attsvm.solvers.front import Solver
+from attsvm.solvers.outcomes import Request, Solver, infeasible_solution, solved
+from attsvm.solvers.solution import MarginSolution
 
 _PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
 

@@ -27,10 +27,11 @@ from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft,
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
+from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
 from attsvm.solvers.pivoting import LARGEST_SYSTEM, pivot
 from attsvm.solvers.programme import empty_rows, equilibrate
 from attsvm.solvers.proximal import ProximalMultipliers
-from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved, zero_solution
+from attsvm.solvers.solution import MarginSolution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS = 40

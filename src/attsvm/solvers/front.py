@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,18 +15,14 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
+from attsvm.solvers import equalities
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
+from attsvm.solvers.outcomes import Request, Solver, rescaled
 from attsvm.solvers.scaling import scaled
-from attsvm.solvers.solution import MarginSolution, Request, rescaled
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.verification import Verifier, check_verifier, verified
-
-
-class Solver(Protocol):
-    """What a solver module offers as ``solve``."""
-
-    def __call__(self, margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-        """The solution in ``norm``, certified from ``margins``."""
 
 
 @overload
@@ -86,7 +82,7 @@ def max_margin(
         tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6 for the nuclear
             and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
         warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by sequence and tokens, see
-            :mod:`attsvm.solvers.path`), or multipliers ``(m,)``.
+            :mod:`attsvm.solvers.starts`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
         solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that :func:`~attsvm.solvers.choose` names.
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
@@ -136,8 +132,6 @@ def max_margin(
         method=method,
     )
     if warm_start is not None:
-        from attsvm.solvers.path import Start, carried
-
         start = carried(margins, warm_start, slack) if isinstance(warm_start, MarginSolution) else Start(_multipliers(margins, warm_start))
         dual = None if start is None else near.start(start.dual)
         if start is not None and dual is not None:
@@ -146,12 +140,7 @@ def max_margin(
                 request, warm_start=dual, warm_weights=start.W if unchanged else None, warm_step=start.step if unchanged else None
             )
     solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
-    if margins.equalities.any():
-        from attsvm.solvers import equalities
-
-        found = equalities.solve(near.margins, norm, request, solve)
-    else:
-        found = solve(near.margins, norm, request)
+    found = equalities.solve(near.margins, norm, request, solve) if margins.equalities.any() else solve(near.margins, norm, request)
     found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)

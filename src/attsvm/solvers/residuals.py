@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.geometry import Frobenius
-
-if TYPE_CHECKING:
-    from attsvm.solvers.solution import MarginSolution
+from attsvm.data import FloatArray
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins
 
 
 class Residuals(NamedTuple):
@@ -35,36 +34,33 @@ class Residuals(NamedTuple):
     complementarity: float
 
 
-def residuals_of(solution: MarginSolution) -> Residuals:
-    """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
-    if solution.status == "infeasible":
-        return Residuals(np.inf, np.inf, np.inf, np.inf)
-    near = solution.near()
-    cap = np.inf if near.slack is None else near.slack
-    room = near.margins(near.W) - near.margins.rhs + near.slacks
-    equal = near.margins.equalities
+def residuals_of(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float | None, slacks: FloatArray) -> Residuals:
+    """Residuals of the optimality conditions of the programme of these margins, at a scale near one, in the norm that was minimised."""
+    cap = np.inf if slack is None else slack
+    room = margins(W) - margins.rhs + slacks
+    equal = margins.equalities
     room[equal] = -np.abs(room[equal])
-    top = float(np.abs(near.dual).max(initial=0.0))
-    outside = max(float(-near.dual[~equal].min(initial=0.0)), float((near.dual - cap).max(initial=0.0)))
-    products = float((np.abs(near.dual) * np.abs(room)).max(initial=0.0))
-    if near.slack is not None:
-        products = max(products, float(((near.slack - near.dual) * near.slacks).max(initial=0.0)))
-    total = float(near.margins.rhs @ near.dual)
+    top = float(np.abs(dual).max(initial=0.0))
+    outside = max(float(-dual[~equal].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
+    products = float((np.abs(dual) * np.abs(room)).max(initial=0.0))
+    if slack is not None:
+        products = max(products, float(((slack - dual) * slacks).max(initial=0.0)))
+    total = float(margins.rhs @ dual)
     return Residuals(
-        stationarity=_stationarity(near),
+        stationarity=_stationarity(margins.adjoint(dual), W, norm, soft=slack is not None),
         primal=max(0.0, float((-room).max(initial=0.0))),
         dual=outside / top if top > 0 else outside,
         complementarity=products / total if total > 0 else products,
     )
 
 
-def _stationarity(near: MarginSolution) -> float:
-    V = near.margins.adjoint(near.dual)
-    if near.norm == 0.0:
+def _stationarity(V: FloatArray, W: FloatArray, norm: Norm, *, soft: bool) -> float:
+    length = float(norm.value(W))
+    if length == 0.0:
         return float(np.abs(V).max(initial=0.0))
-    if near.geometry == Frobenius():
-        return float(np.linalg.norm(near.W - V)) / near.norm
-    size, product = float(near.geometry.dual_value(V)), float(np.sum(V * near.W))
-    if near.slack is not None:
-        return max(0.0, (0.5 * near.norm**2 + 0.5 * size**2 - product) / near.norm**2)
-    return max(0.0, 1.0 - product / (size * near.norm)) if size > 0.0 else 1.0
+    if norm == Frobenius():
+        return float(np.linalg.norm(W - V)) / length
+    size, product = float(norm.dual_value(V)), float(np.sum(V * W))
+    if soft:
+        return max(0.0, (0.5 * length**2 + 0.5 * size**2 - product) / length**2)
+    return max(0.0, 1.0 - product / (size * length)) if size > 0.0 else 1.0

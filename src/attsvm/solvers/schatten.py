@@ -26,10 +26,11 @@ from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.isolated import Isolated, isolated_solution
+from attsvm.solvers.outcomes import Request, infeasible_solution, solved
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
-from attsvm.solvers.solution import MarginSolution, Request, infeasible_solution, solved
+from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.spectra import gauge, singular_values
 from attsvm.solvers.splitting import Splitting
 

@@ -3,7 +3,7 @@ r"""The soft margin in the entrywise norms.
 .. math:: \min_W \tfrac12\|W\|_p^2+C\sum_c(b_c-\langle A_c,W\rangle)_+,
    \qquad\text{dual}\qquad \max_{0\le\lambda\le C} b^\top\lambda-\tfrac12\|A^\top\lambda\|_q^2,\quad \tfrac1p+\tfrac1q=1.
 
-The stages are those of :mod:`attsvm.solvers.entrywise` with multipliers in a box and half the squared norm as the energy
+The stages are those of :mod:`attsvm.solvers.entrywise_search` with multipliers in a box and half the squared norm as the energy
 (:mod:`attsvm.solvers.squared_norms`); they start from the soft margin in the Frobenius norm, whose multipliers lie in the same box.
 Between stages the programme is rescaled, by a power of two, so that its solution has norm about one. At the
 optimum :math:`\|W\|_p=\|A^\top\lambda\|_q`.
@@ -21,9 +21,10 @@ from attsvm.geometry import Frobenius, Lp
 from attsvm.solvers import frobenius
 from attsvm.solvers.certificates import Certificate, certify_soft
 from attsvm.solvers.energies import Energy
-from attsvm.solvers.entrywise import EntrywiseSearch, stages
+from attsvm.solvers.entrywise_search import EntrywiseSearch, stages
+from attsvm.solvers.outcomes import solved
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.solution import MarginSolution, solved
+from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.squared_norms import squared_norm
 from attsvm.solvers.uniqueness import unique_weights
 
@@ -31,7 +32,7 @@ _MET = 1e-9  # relative shortfall of a margin that counts as met
 
 
 class SoftEntrywiseSearch(EntrywiseSearch):
-    """One solve; see :class:`attsvm.solvers.entrywise.EntrywiseSearch`."""
+    """One solve; see :class:`attsvm.solvers.entrywise_search.EntrywiseSearch`."""
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""

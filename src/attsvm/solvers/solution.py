@@ -4,50 +4,47 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.solvers.certificates import Certificate, farkas_residual, lower_bound
-from attsvm.solvers.contradiction import contradiction
+from attsvm.solvers.certificates import farkas_residual, lower_bound
+from attsvm.solvers.contradiction import few_rows
 from attsvm.solvers.residuals import Residuals, residuals_of
-from attsvm.solvers.scaling import Scaling, scaled
-from attsvm.solvers.verification import SecondOpinion
+from attsvm.solvers.scaling import scaled
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
-_SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-_CHEAP_REDUCTION = 200  # rows of a certificate that are reduced at once, so that the message can name them
-_BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
 
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What the caller asked a solver for, after checking.
+@dataclass(frozen=True)
+class SecondOpinion:
+    """What another solver says about the same programme.
 
     Attributes:
-        tol: largest gap and violation of an ``optimal`` solution.
-        slack: penalty C of the soft margin, ``None`` for the hard one.
-        warm_start: ``(m,)`` multipliers to start from, or ``None``.
-        warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
-        warm_step: step of the splitting that found them, or ``None``.
-        max_seconds: wall-clock limit, or ``None``.
-        opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
-            without one. A solver may use it; the programme means the same without.
-        method: one method of the family on its own, a name of :mod:`attsvm.solvers.choice`; ``None`` for the whole cascade.
+        solver: its name and version.
+        status: its own word for the outcome.
+        verdict: what that means: ``optimal``, ``infeasible``, or ``none`` when it gave no answer.
+        objective: the least norm that it found (for the soft margin the penalised objective); ``None`` without one, and for HiGHS in a
+            norm that it can only check for feasibility.
+        difference: ``|its objective - ours| / ours``; ``None`` when there is nothing to compare.
+        gap: its own relative duality gap; ``None`` when it does not report one.
+        tolerance: largest ``difference`` that counts as agreement.
+        agrees: True or False; ``None`` when it gave no answer.
+        reason: one sentence: what was compared, and why that tolerance.
     """
 
-    tol: float
-    slack: float | None
-    warm_start: FloatArray | None
-    max_seconds: float | None
-    opposite: IntArray | None = None
-    method: str | None = None
-    warm_weights: FloatArray | None = None
-    warm_step: float | None = None
+    solver: str
+    status: str
+    verdict: Literal["optimal", "infeasible", "none"]
+    objective: float | None
+    difference: float | None
+    gap: float | None
+    tolerance: float
+    agrees: bool | None
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +146,10 @@ class MarginSolution:
 
     def kkt(self) -> Residuals:
         """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
-        return residuals_of(self)
+        if self.status == "infeasible":
+            return Residuals(np.inf, np.inf, np.inf, np.inf)
+        near = self.near()
+        return residuals_of(near.margins, near.geometry, near.W, near.dual, near.slack, near.slacks)
 
     def near(self) -> MarginSolution:
         """The same solution at a scale near one, where squares and products stay within float64; see :mod:`attsvm.solvers.scaling`."""
@@ -172,150 +172,8 @@ class MarginSolution:
         """
         if self.status != "infeasible":
             return np.zeros((0, 3), dtype=np.int64)
-        dual = _few_rows(scaled(self.margins).margins, self.dual)
+        dual = few_rows(scaled(self.margins).margins, self.dual)
         rows = np.flatnonzero(dual)
         rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
         return np.stack([sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1).astype(np.int64)
-
-
-def solved(margins: Margins, found: Certificate, request: Request, solver: str, iterations: int) -> MarginSolution:
-    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance, else ``inaccurate``."""
-    short = np.maximum(margins.rhs - found.values, 0.0)
-    slacks = short if request.slack is not None else np.zeros(margins.m)
-    close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
-    blurred = found.rounding > max(request.tol, _BLUR)
-    status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
-    figures = _figures(found.norm, found.gap, found.violation)
-    if status == "optimal":
-        message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
-    elif found.gap == 1.0:
-        message = f"inaccurate: neither weights that meet every margin nor a contradiction was found (violation {found.violation:.1e})"
-    elif blurred:
-        message = (
-            f"inaccurate: margins of such weights have a rounding error of {found.rounding:.1e} ({figures}); clean or rescale the data"
-        )
-    else:
-        message = f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more time or a larger tol"
-    return MarginSolution(
-        margins=margins,
-        status=status,
-        W=found.W,
-        norm=found.norm,
-        dual=found.dual,
-        gap=found.gap,
-        violation=found.violation,
-        support=np.flatnonzero(close),
-        tol=request.tol,
-        slack=request.slack,
-        slacks=slacks,
-        solver=solver,
-        iterations=iterations,
-        message=message,
-    )
-
-
-def _figures(norm: float, gap: float, violation: float) -> str:
-    return f"norm {norm:.6g}, gap {gap:.1e}, violation {violation:.1e}"
-
-
-def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
-    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of both.
-
-    Raises:
-        InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
-    """
-    slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
-    if found.status == "infeasible":  # a certificate has no scale
-        return replace(found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max()))
-    W, dual = near.restored(found.W, found.dual)
-    norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
-    message = found.message.replace(_figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation))
-    return replace(
-        found,
-        margins=margins,
-        W=W,
-        norm=norm,
-        dual=dual,
-        violation=violation,
-        slack=slack,
-        slacks=np.ldexp(found.slacks, near.sides),
-        message=message.replace(f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"),
-    )
-
-
-@overload
-def kept(error: float, rounding: float, tol: float) -> bool: ...
-
-
-@overload
-def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
-
-
-def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
-    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and margins that do not drown in rounding."""
-    return (error <= tol) & (rounding <= max(tol, _BLUR))
-
-
-def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-    """Zero weights, optimal because no right-hand side is positive."""
-    W = np.zeros(margins.shape)
-    close = np.flatnonzero(margins.rhs <= _SUPPORT)
-    reason = "no sequence has a rival token" if margins.m == 0 else "no right-hand side is positive"
-    return MarginSolution(
-        margins=margins,
-        status="optimal",
-        W=W,
-        norm=float(norm.value(W)),
-        dual=np.zeros(margins.m),
-        gap=0.0,
-        violation=0.0,
-        support=close,
-        tol=request.tol,
-        slack=request.slack,
-        slacks=np.zeros(margins.m),
-        solver="inspection",
-        iterations=0,
-        message=f"optimal: {reason}, so the zero weights are the solution",
-    )
-
-
-def infeasible_solution(
-    margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int, *, minimal: bool = False
-) -> MarginSolution:
-    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one).
-
-    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is cheap.
-    """
-    dual = dual / np.abs(dual).max()
-    if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
-        dual = _few_rows(margins, dual)
-    return MarginSolution(
-        margins=margins,
-        status="infeasible",
-        W=np.zeros(margins.shape),
-        norm=float("inf"),
-        dual=dual,
-        gap=1.0,
-        violation=float(np.abs(margins.rhs).max()),
-        support=np.flatnonzero(dual),
-        tol=request.tol,
-        slack=request.slack,
-        slacks=np.zeros(margins.m),
-        solver=solver,
-        iterations=iterations,
-        message=f"infeasible: {contradiction(margins, dual)}",
-    )
-
-
-def _few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
-    """The certificate on as few rows as Carathéodory's theorem allows."""
-    if np.count_nonzero(dual) <= 2 or margins.equalities.any():
-        return dual
-    from attsvm.solvers.infeasibility import reduced
-    from attsvm.solvers.programme import equilibrate
-
-    programme = equilibrate(margins, None)
-    few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
-    few = few / few.max()
-    return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
 from attsvm.solvers.peers import Answer, by_clarabel, by_highs, invariant, written_out
 from attsvm.solvers.scaling import scaled
-
-if TYPE_CHECKING:
-    from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.solution import MarginSolution, SecondOpinion
 
 Verifier = Literal["clarabel", "highs"]
 
@@ -30,34 +28,6 @@ _LARGEST = 1 << 24  # entries of the written-out rows
 _LARGEST_BLOCK = 150  # rows of a semidefinite block
 _AGREEMENT = 1e-6  # relative; interior points end at 1e-8 to 1e-10 of their own measure, which bounds the objective less tightly
 _ROUGH_AGREEMENT = 1e-3  # where the peer itself reports reduced accuracy
-
-
-@dataclass(frozen=True)
-class SecondOpinion:
-    """What another solver says about the same programme.
-
-    Attributes:
-        solver: its name and version.
-        status: its own word for the outcome.
-        verdict: what that means: ``optimal``, ``infeasible``, or ``none`` when it gave no answer.
-        objective: the least norm that it found (for the soft margin the penalised objective); ``None`` without one, and for HiGHS in a
-            norm that it can only check for feasibility.
-        difference: ``|its objective - ours| / ours``; ``None`` when there is nothing to compare.
-        gap: its own relative duality gap; ``None`` when it does not report one.
-        tolerance: largest ``difference`` that counts as agreement.
-        agrees: True or False; ``None`` when it gave no answer.
-        reason: one sentence: what was compared, and why that tolerance.
-    """
-
-    solver: str
-    status: str
-    verdict: Literal["optimal", "infeasible", "none"]
-    objective: float | None
-    difference: float | None
-    gap: float | None
-    tolerance: float
-    agrees: bool | None
-    reason: str
 
 
 def check_verifier(verify: str, norm: Norm, margins: Margins, slack: float | None) -> None:
