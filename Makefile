@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/digits
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow test-oldest lint docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,12 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
+# Downloads gigabytes: PyPI's torch of then brings its CUDA libraries.
+test-oldest:
+	test -x $(VENV)-oldest/bin/python || $(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[test]'
+	$(VENV)-oldest/bin/python -m pytest -m 'not slow' -n 2 --dist worksteal -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,4 +50,4 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/path.py
 
 clean:
-	rm -rf $(VENV) docs/_build build dist
+	rm -rf $(VENV) $(VENV)-oldest docs/_build build dist

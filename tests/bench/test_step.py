@@ -34,11 +34,11 @@ def test_the_lists_have_the_size_of_their_names(name, size):
 
 def test_figures_of_torch_optimisers(tiny, monkeypatch):
     monkeypatch.setitem(contenders.CONTENDERS, "absent", Contender(lambda parameters: torch.optim.Nothing(parameters), 3, 0, "AdamW fused"))
-    wanted = plan(contenders=("SGD foreach", "absent", "AdamW foreach", "SteepestDescent fro", "Muon"))
+    wanted = plan(contenders=("SGD foreach", "absent", "AdamW foreach", "SteepestDescent fro", "SteepestDescent spec, Newton-Schulz"))
     cells = {cell["optimiser"]: cell for cell in step.run(wanted, Cells(None), quiet)}
     count = sum(map(math.prod, LISTS["tiny"]()))
     # A reference joins the lot of the contestant that is compared with it, asked for or not.
-    assert set(cells) == {*wanted.contenders, "AdamW fused"}
+    assert set(cells) == {*wanted.contenders, "AdamW fused", "Muon"}
     assert cells["SGD foreach"]["state_bytes"] == 0
     assert cells["AdamW foreach"]["state_bytes"] == 8 * count
     assert cells["AdamW foreach"]["ratio"] == 1.0
@@ -47,7 +47,9 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
     assert cells["SGD foreach"]["wall_quartiles"][0] <= cells["SGD foreach"]["wall"] <= cells["SGD foreach"]["wall_quartiles"][1]
     assert cells["absent"]["outcome"] == "not available"
     assert "Nothing" in cells["absent"]["reason"]
-    assert cells["Muon"]["count"] == sum(map(math.prod, contenders.hidden_matrices("tiny"))) < count
+    spectral = cells["SteepestDescent spec, Newton-Schulz"]
+    assert spectral["count"] == sum(map(math.prod, contenders.hidden_matrices("tiny"))) < count
+    assert cells["Muon"]["outcome"] == ("finished" if hasattr(torch.optim, "Muon") else "not available")  # torch has it from 2.9 on
     text = step_table.tables(list(cells.values()), by_cpu=True)
     assert "not available: absent" in text
     assert "(hidden matrices only)" in text

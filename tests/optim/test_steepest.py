@@ -185,9 +185,11 @@ def test_spectral_on_a_diagonal_is_sign() -> None:
     torch.testing.assert_close(p, q, rtol=0, atol=1e-15)
 
 
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
 MUON: dict[str, Any] = {"momentum": 0.95, "dampening": 0.95, "nesterov": True, "weight_decay": 0.1, "polar": "newton-schulz"}
 
 
+@needs_muon
 @pytest.mark.parametrize("shape", [(16, 16), (16, 48), (64, 64), (128, 160)])
 def test_is_muon_on_equal_settings(shape: tuple[int, int]) -> None:
     a, b = parameter(*shape, dtype=torch.float32), parameter(*shape, dtype=torch.float32)
@@ -200,6 +202,7 @@ def test_is_muon_on_equal_settings(shape: tuple[int, int]) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0.05 * (seed + 1) * float((b.detach() - start).abs().max()))
 
 
+@needs_muon
 def test_muon_of_tall_matrices_needs_its_own_lr() -> None:
     a, b = parameter(64, 16, dtype=torch.float32), parameter(64, 16, dtype=torch.float32)
     ours, theirs = (

@@ -74,15 +74,16 @@ def batch(step, dtype):
     return torch.randn(BATCH, 4, 6, generator=torch.Generator().manual_seed(100 + step)).to(dtype)
 
 
-class Fleet(nn.ModuleDict):
+class Fleet(nn.Module):
     """One network for every optimiser, in one model: what a step costs in messages is paid once."""
 
     def __init__(self, names):
-        super().__init__({str(index): Net() for index, _ in enumerate(names)})
+        super().__init__()
+        self.nets = nn.ModuleList(Net() for _ in names)
         self.to(dtype(names[0]))
 
     def forward(self, x):
-        return sum((net(x) - 1).square().mean() for net in self.values())
+        return sum((net(x) - 1).square().mean() for net in self.nets)
 
 
 def dtype(name):
@@ -105,7 +106,7 @@ def fleets():
         kinds.setdefault(dtype(name), []).append(name)
     for names in kinds.values():
         fleet = Fleet(names)
-        yield names, fleet, [OPTIMIZERS[name](net) for name, net in zip(names, fleet.values(), strict=True)]
+        yield names, fleet, [OPTIMIZERS[name](net) for name, net in zip(names, fleet.nets, strict=True)]
 
 
 def main(rank, folder):
@@ -123,18 +124,18 @@ def main(rank, folder):
     results = {}
     for names, fleet, optimizers in fleets():
         train(DistributedDataParallel(fleet), optimizers, range(STEPS), mine)
-        for name, net in zip(names, fleet.values(), strict=True):
+        for name, net in zip(names, fleet.nets, strict=True):
             results[f"ddp, {name}"] = [p.detach().clone() for p in net.parameters()]
     for names, fleet, _ in fleets():
         fully_shard(fleet, mesh=mesh)
-        optimizers = [OPTIMIZERS[name](net) for name, net in zip(names, fleet.values(), strict=True)]
+        optimizers = [OPTIMIZERS[name](net) for name, net in zip(names, fleet.nets, strict=True)]
         train(fleet, optimizers, range(STEPS // 2), mine)
         if "split" in names:
-            net, optimizer = fleet[str(names.index("split"))], optimizers[names.index("split")]
+            net, optimizer = fleet.nets[names.index("split")], optimizers[names.index("split")]
             saved = {"net": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer)}
             checkpoint.save(saved, checkpoint_id=folder / "checkpoint")
         train(fleet, optimizers, range(STEPS // 2, STEPS), mine)
-        for name, net in zip(names, fleet.values(), strict=True):
+        for name, net in zip(names, fleet.nets, strict=True):
             results[f"fsdp, {name}"] = [p.full_tensor().detach() for p in net.parameters()]
     if rank == 0:
         torch.save(results, folder / "results.pt")

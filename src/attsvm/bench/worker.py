@@ -33,10 +33,11 @@ class Worker:
         work: a function of a job that the other process can import; what it returns must pickle.
         threads: of every numerical library in the process.
         startup: wall seconds until the process answers at all.
-        grace: wall seconds of a job on top of its limit, for what is not limited: imports, drawing the instance, certifying the answer.
+        grace: wall seconds of a job on top of its limit, for what is not limited: imports, compiling, drawing the instance,
+            certifying the answer.
     """
 
-    def __init__(self, work: Work, *, threads: int = 1, startup: float = 60.0, grace: float = 30.0) -> None:
+    def __init__(self, work: Work, *, threads: int = 1, startup: float = 60.0, grace: float = 120.0) -> None:
         self._work = work
         self._threads = threads
         self._startup = startup

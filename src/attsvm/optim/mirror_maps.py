@@ -13,11 +13,16 @@ class PowerMap:
     r""":math:`\psi(W)=\frac1p\|W\|_p^p`: its mirror map is the signed power with exponent :math:`p-1`, entry by entry.
 
     The optimiser's side of :class:`attsvm.geometry.PowerPotential`: the same function, in place and in the precision of its state.
+
+    Attributes:
+        p: the exponent.
+        q: that of the dual space, :math:`\frac1p+\frac1q=1`.
     """
 
     def __init__(self, p: float) -> None:
         self.p = p
         self.forward, self.inverse = mirror_exponents(p)
+        self.q = 1.0 + self.inverse.value
 
     def mirror(self, W: Tensor) -> Tensor:
         r""":math:`\nabla\psi(W)`."""
@@ -26,11 +31,6 @@ class PowerMap:
     def image(self, Y: Tensor) -> Tensor:
         r""":math:`(\nabla\psi)^{-1}(Y)`."""
         return signed_power(Y, self.inverse)
-
-    @property
-    def q(self) -> float:
-        r"""The exponent of the dual space, :math:`\frac1p+\frac1q=1`."""
-        return 1.0 + float(self.inverse)
 
     def coordinates(self, gradient: Tensor) -> Tensor:
         """The numbers whose q-norm is the dual norm, with the axes of the gradient."""

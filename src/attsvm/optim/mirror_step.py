@@ -20,7 +20,7 @@ def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, g
     decay = group["weight_decay"] if group["decay_mode"] != "l2" else 0.0
     shrink = 1.0 - lr * decay if decay else 1.0
     if decay and group["decay_mode"] == "primal" and potential.p != 2:
-        shrink = shrink ** float(potential.forward)
+        shrink = shrink**potential.forward.value
     if potential.p == 2 and all(dual is None and g.dtype == w.dtype for dual, g, w in zip(duals, gradients, weights, strict=True)):
         if decay:
             torch._foreach_mul_(weights, shrink)

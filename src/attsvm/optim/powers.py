@@ -24,7 +24,9 @@ class Exponent:
     whole: int
     rest: float
 
-    def __float__(self) -> float:
+    @property
+    def value(self) -> float:
+        """The exponent as one number. No ``__float__``: the compiler of torch 2.6 cannot follow that."""
         return self.whole + self.rest
 
 

@@ -160,6 +160,8 @@ class SteepestDescent(DescentOptimizer):
             closure: evaluates the model anew, with gradients, and returns the loss.
             loss: the loss at the present weights, where there is no closure; only Polyak's step reads it. One number, or one per run.
         """
+        if closure is None and loss is None:
+            return super().step()
         self._loss = loss
         try:
             if closure is None:
