@@ -22,7 +22,7 @@ from attsvm.dynamics.ragged import LOG, MARGIN, MASS, OWN, SLOPE, mean_loss, one
 from attsvm.jit import kernel
 from attsvm.models import kernels
 from attsvm.optim.fused import compiled_power
-from attsvm.optim.kernels import Power, image64
+from attsvm.optim.power_kernels import Power, image64
 from attsvm.optim.powers import mirror_exponents
 from attsvm.parallel import parallel_kernel, threads_for
 

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.optim import kernels
+from attsvm.optim import kernels, power_kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.powers import Exponent
 from attsvm.parallel import at_most_threads
 
 _KINDS = {
-    Exponent(1, 0.0): kernels.PRODUCT1,
-    Exponent(2, 0.0): kernels.PRODUCT2,
-    Exponent(3, 0.0): kernels.PRODUCT3,
-    Exponent(4, 0.0): kernels.PRODUCT4,
-    Exponent(5, 0.0): kernels.PRODUCT5,
-    Exponent(10, 0.0): kernels.PRODUCT10,
-    Exponent(0, 0.5): kernels.ROOT2,
-    Exponent(0, 0.25): kernels.ROOT4,
-    Exponent(0, 0.75): kernels.ROOT34,
+    Exponent(1, 0.0): power_kernels.PRODUCT1,
+    Exponent(2, 0.0): power_kernels.PRODUCT2,
+    Exponent(3, 0.0): power_kernels.PRODUCT3,
+    Exponent(4, 0.0): power_kernels.PRODUCT4,
+    Exponent(5, 0.0): power_kernels.PRODUCT5,
+    Exponent(10, 0.0): power_kernels.PRODUCT10,
+    Exponent(0, 0.5): power_kernels.ROOT2,
+    Exponent(0, 0.25): power_kernels.ROOT4,
+    Exponent(0, 0.75): power_kernels.ROOT34,
 }
 
 
@@ -51,11 +51,11 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def compiled_power(exponent: Exponent, dtype: torch.dtype = torch.float64) -> kernels.Power:
+def compiled_power(exponent: Exponent, dtype: torch.dtype = torch.float64) -> power_kernels.Power:
     """How the kernel computes a power, and the exponent."""
-    kind = _KINDS.get(exponent, kernels.POWER)
+    kind = _KINDS.get(exponent, power_kernels.POWER)
     if dtype == torch.float64 and exponent.whole > 4:
-        kind = kernels.POWER
+        kind = power_kernels.POWER
     return kind, float(exponent.whole), exponent.rest
 
 

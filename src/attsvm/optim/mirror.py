@@ -12,9 +12,10 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList
-from attsvm.optim.mirror_maps import MAPS, PowerMap
+from attsvm.optim.mirror_maps import MAPS
 from attsvm.optim.mirror_step import fused_obstacle, take_step
-from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, part, refuse_flat, whole
+from attsvm.optim.moving import Moving, mirror_map, normalize, state_dtype
+from attsvm.optim.reductions import like, local, part, refuse_flat, whole
 
 _DECAYS = ("dual", "primal", "l2")
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
@@ -151,8 +152,8 @@ class MirrorDescent(DescentOptimizer):
                     f"a parameter of shape {tuple(parameter.shape)} has no singular values; give it a group with potential='power'"
                 )
             obstacle = fused_obstacle(parameter) if group["fused"] else None
-            if group["fused"] and obstacle is None and _state_dtype(group, parameter) != parameter.dtype:
-                obstacle = f"is {parameter.dtype}, with a state of {_state_dtype(group, parameter)}"
+            if group["fused"] and obstacle is None and state_dtype(group, parameter) != parameter.dtype:
+                obstacle = f"is {parameter.dtype}, with a state of {state_dtype(group, parameter)}"
             if obstacle is not None:
                 raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
         group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
@@ -176,11 +177,11 @@ class MirrorDescent(DescentOptimizer):
         if not _keeps_dual(group, parameter):
             known.pop("dual", None)
             return {}
-        potential, dual = _map(group), known.get("dual")
+        potential, dual = mirror_map(group), known.get("dual")
         gather = whole if group["potential"] == "schatten" else local
         weight = gather(parameter.detach())
         if dual is None:
-            return {"dual": like(_part(potential.mirror(weight.to(_state_dtype(group, parameter))), parameter, group), parameter)}
+            return {"dual": like(_part(potential.mirror(weight.to(state_dtype(group, parameter))), parameter, group), parameter)}
         if self._written.get(parameter) != parameter._version:
             mine = gather(dual)
             kept = potential.agreement(weight, potential.image(mine).to(weight.dtype))
@@ -188,14 +189,14 @@ class MirrorDescent(DescentOptimizer):
         return {}
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
-        works = [_Work(*arguments[:-1]) for arguments in moving]
+        works = [Moving(*arguments[:-1]) for arguments in moving]
         for work, (group, parameters, _, _, buffers) in zip(works, moving, strict=True):
             self._directions(group, parameters, work, buffers)
             if group["potential"] == "schatten":
                 work.gather()
-        _normalize(works)
+        normalize(works)
         for work in works:
-            take_step(work.group, _map(work.group), work.weights, work.gradients, work.duals)
+            take_step(work.group, mirror_map(work.group), work.weights, work.gradients, work.duals)
             work.write_back()
 
     def _moved(self, moving: list[tuple[Any, ...]]) -> None:
@@ -203,7 +204,7 @@ class MirrorDescent(DescentOptimizer):
             for _, parameters, *_ in moving:
                 self._written.update((parameter, parameter._version) for parameter in parameters)
 
-    def _directions(self, group: dict[str, Any], parameters: TensorList, work: _Work, buffers: StateList) -> None:
+    def _directions(self, group: dict[str, Any], parameters: TensorList, work: Moving, buffers: StateList) -> None:
         """Turn gradients into directions: sign, l2 decay, momentum. The gradients themselves are never written."""
         if group["maximize"]:
             work.gradients = list(torch._foreach_neg(work.gradients))
@@ -220,100 +221,6 @@ class MirrorDescent(DescentOptimizer):
             else:
                 averages.append(local(buffer).mul_(group["momentum"]).add_(gradient, alpha=1 - group["dampening"]))
         work.gradients = list(torch._foreach_add(work.gradients, averages, alpha=group["momentum"])) if group["nesterov"] else averages
-
-
-class _Work:
-    """The tensors of one group that move in this step, as this process holds them.
-
-    The entries that a sparse gradient names stand in for their parameter.
-    """
-
-    def __init__(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList) -> None:
-        self.group = group
-        self.weights: TensorList = []
-        self.gradients: TensorList = []
-        self.duals: StateList = []
-        self._parameters = parameters
-        self._targets: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []
-        self._shards: list[tuple[Tensor, Tensor, Tensor]] = []
-        for parameter, gradient, dual in zip(parameters, gradients, duals, strict=True):
-            weight, mine = local(parameter), None if dual is None else local(dual)
-            if gradient.is_sparse:
-                weight, gradient, mine = self._gathered(weight, gradient.coalesce(), mine)
-            else:
-                gradient = local(gradient, parameter)
-            self.weights.append(weight)
-            self.gradients.append(gradient.to(_state_dtype(group, parameter)))
-            self.duals.append(mine)
-
-    def _gathered(self, weight: Tensor, gradient: Tensor, dual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        group = self.group
-        if (
-            group["momentum"]
-            or group["weight_decay"]
-            or group["normalize"] == "run"
-            or group["potential"] == "schatten"
-            or group["capturable"]
-        ):
-            raise InputError(
-                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run', "
-                "potential='schatten' and capturable, or give a dense gradient"
-            )
-        entries = tuple(gradient.indices())
-        rows = weight[entries]
-        self._targets.append((weight, entries, rows))
-        if dual is None:
-            return rows, gradient.values(), None
-        images = dual[entries]
-        self._targets.append((dual, entries, images))
-        return rows, gradient.values(), images
-
-    def gather(self) -> None:
-        """Bring shards together, for what needs whole matrices: every process takes the same step and keeps its part."""
-        for index, parameter in enumerate(self._parameters):
-            if not is_sharded(parameter):
-                continue
-            self.gradients[index] = whole(like(self.gradients[index], parameter))
-            for column in (self.weights, self.duals):
-                mine = column[index]
-                if mine is not None:
-                    gathered = whole(like(mine, parameter))
-                    self._shards.append((mine, gathered, parameter))
-                    column[index] = gathered
-
-    def placed(self) -> TensorList:
-        """The directions, placed like their parameters, so that norms are those of whole parameters."""
-        if self._targets or self._shards:
-            return self.gradients
-        return [like(g, w) for g, w in zip(self.gradients, self._parameters, strict=True)]
-
-    def divide(self, dual_norms: TensorList) -> None:
-        """Divide every direction by its norm; what is exactly zero stays zero."""
-        eps = self.group["eps"]
-        divisors = [torch.where(norm == 0, torch.ones_like(norm), norm + eps) for norm in dual_norms]
-        self.gradients = [g / d.to(g.dtype) for g, d in zip(self.gradients, divisors, strict=True)]
-
-    def write_back(self) -> None:
-        """Put gathered entries, and this process's part of gathered shards, where they came from."""
-        for shard, gathered, parameter in self._shards:
-            shard.copy_(part(gathered, parameter))
-        for target, entries, values in self._targets:
-            target[entries] = values
-
-
-def _normalize(works: list[_Work]) -> None:
-    shared = [work for work in works if work.group["normalize"] == "global"]
-    for work in works:
-        if work.group["normalize"] in (True, "tensor", "run"):
-            work.divide(_map(work.group).dual_norms(work.placed(), runs=work.group["normalize"] == "run"))
-    if shared:
-        if len({(work.group["p"], work.group["potential"]) for work in shared}) > 1:
-            raise InputError("groups with normalize='global' have different p or potential; one norm needs one of each")
-        potential = _map(shared[0].group)
-        each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
-        norm = norms([torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])], potential.q)[0]
-        for work in shared:
-            work.divide([norm.to(g.device) for g in work.gradients])
 
 
 def lr_from_sgd(lr: float, p: float, typical: float) -> float:
@@ -339,18 +246,5 @@ def _part(values: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     return part(values, parameter) if group["potential"] == "schatten" else values
 
 
-def _map(group: dict[str, Any]) -> PowerMap:
-    return MAPS[group["potential"]](float(group["p"]))
-
-
-def _state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
-    if group["state_dtype"] is not None:
-        dtype: torch.dtype = group["state_dtype"]
-        return dtype
-    if group["p"] == 2 and group["potential"] == "power":
-        return parameter.dtype
-    return parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32
-
-
 def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:
-    return bool(group["dual_state"]) and (group["p"] != 2 or _state_dtype(group, parameter) != parameter.dtype)
+    return bool(group["dual_state"]) and (group["p"] != 2 or state_dtype(group, parameter) != parameter.dtype)

@@ -13,20 +13,19 @@ from torch.optim.optimizer import ParamsT
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
-from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, portions, together
-from attsvm.optim.directions import aligned_length, steepest_direction, takes_singular_values
-from attsvm.optim.mirror_step import fused_obstacle
+from attsvm.optim.blocks import Blocks, assembled, matrices, portions, together
+from attsvm.optim.directions import aligned_length, steepest_direction
 from attsvm.optim.polar import Polar
 from attsvm.optim.polyak import polyak_step
-from attsvm.optim.reductions import is_sharded, local, refuse_flat
+from attsvm.optim.reductions import is_sharded, local
 from attsvm.optim.sharded import sharded_directions
+from attsvm.optim.steepest_settings import check_settings, takes_kernel
 
 # a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default, read it
 torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
 
 
 _FROBENIUS = Frobenius()  # asked for at every step
-_LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
 class SteepestDescent(DescentOptimizer):
@@ -183,7 +182,7 @@ class SteepestDescent(DescentOptimizer):
 
     def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
         lr = scalar(group, "lr")
-        if not isinstance(lr, Tensor) and _takes_kernel(group, parameters):
+        if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
             from attsvm.optim.normalized import normalized_step  # and with it numba
 
             return normalized_step(parameters, _averaged(group, gradients, states[0]), 1 - lr * group["weight_decay"], lr)
@@ -241,74 +240,9 @@ class SteepestDescent(DescentOptimizer):
         return self._loss
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        _check_numbers(group)
-        norm, polar = group["norm"], group["polar"]
-        if not isinstance(norm, Norm):
-            raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
-        if polar not in ("exact", "newton-schulz", "polar-express"):
-            raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
-        if group["normalize"] or norm != _FROBENIUS:
-            refuse_flat(group["params"], f"the direction of {norm!r}")
-        for parameter in group["params"]:
-            if parameter.ndim < 2 and takes_singular_values(norm):
-                raise InputError(
-                    f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no singular values; "
-                    "put vectors into a group with Frobenius() or an Lp norm"
-                )
-            check_blocks(group["blocks"], group["blocks_axis"], parameter)
-        if group["step_size"] not in ("fixed", "polyak"):
-            raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
-        if group["step_size"] == "polyak":
-            if group["momentum"]:
-                raise InputError(
-                    f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a gradient; set one of them"
-                )
-            if sum(other["step_size"] == "polyak" for other in self.param_groups) > 1:
-                raise InputError(
-                    "two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group"
-                )
-        if group["fused"]:
-            _check_fused(group)
-        decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
-        if group["capturable"] and decomposes:
-            raise InputError(
-                f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on the host; "
-                "use Spectral() with polar='polar-express'"
-            )
-
-
-def _takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
-    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work for all cores."""
-    if torch.compiler.is_compiling() or _unfused(group) is not None:
-        return False
-    if group["fused"] is None and (group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG):
-        return False
-    return group["fused"] is not False and all(fused_obstacle(parameter) is None for parameter in parameters)
-
-
-def _unfused(group: dict[str, Any]) -> str | None:
-    """The setting that the compiled step does not know, or None."""
-    if group["norm"] != _FROBENIUS:
-        return f"norm={group['norm']!r}"
-    if not group["normalize"]:
-        return "normalize=False"
-    if group["step_size"] != "fixed":
-        return f"step_size={group['step_size']!r}"
-    if group["blocks"] is not None:
-        return f"blocks={group['blocks']!r}"
-    return "capturable=True" if group["capturable"] else None
-
-
-def _check_fused(group: dict[str, Any]) -> None:
-    if group["foreach"]:
-        raise InputError("foreach and fused are both True; choose one")
-    setting = _unfused(group)
-    if setting is not None:
-        raise InputError(f"fused is True with {setting}; the compiled kernel takes normalised steps in the Frobenius norm: leave fused out")
-    for parameter in group["params"]:
-        obstacle = fused_obstacle(parameter)
-        if obstacle is not None:
-            raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
+        check_settings(group)
+        if group["step_size"] == "polyak" and sum(other["step_size"] == "polyak" for other in self.param_groups) > 1:
+            raise InputError("two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group")
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
@@ -336,23 +270,3 @@ def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) 
 def _column(steps: Tensor, vector: Tensor) -> Tensor:
     """``()`` as it is, ``(runs,)`` against the leading axis of ``vector``."""
     return steps.to(vector.dtype).reshape(-1, *[1] * (vector.ndim - 1)) if steps.ndim else steps.to(vector.dtype)
-
-
-def _check_numbers(group: dict[str, Any]) -> None:
-    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
-        "momentum": (lambda number: 0 <= number < 1, "0 <= momentum < 1"),
-        "dampening": (lambda number: 0 <= number <= 1, "0 <= dampening <= 1"),
-        "weight_decay": (lambda number: 0 <= number < math.inf, "a number that is at least 0"),
-        "polyak_factor": (lambda number: 0 < number < math.inf, "a positive number"),
-    }
-    for name, (holds, wanted) in bounds.items():
-        value = group[name]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value):
-            raise InputError(f"{name} is {value!r}; give {wanted}")
-    steps, floor = group["ns_steps"], group["loss_floor"]
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
-        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
-    if not isinstance(floor, (int, float, Tensor)) or not bool(torch.isfinite(torch.as_tensor(floor)).all()):
-        raise InputError(f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of one per run")
-    if group["nesterov"] and not group["momentum"]:
-        raise InputError("nesterov is True with momentum 0; give a momentum")
