@@ -12,7 +12,7 @@ def test_one_run_is_the_percentile_bootstrap_over_items() -> None:
     differences = np.random.default_rng(0).gamma(1.0, size=80) - 0.8
     mine = paired_interval(differences[None], resamples=20_000)
     peer = stats.bootstrap(
-        (differences,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(1)
+        (differences,), np.mean, n_resamples=20_000, method="percentile", random_state=np.random.default_rng(1)
     ).confidence_interval
     # Two independent simulations of a quantile whose error is about 1.5 deviations of the mean over the root of 20 000 / 10.
     assert (mine.low, mine.high) == pytest.approx(tuple(peer), abs=0.04 * differences.std() / np.sqrt(80) * 3)
