@@ -22,11 +22,8 @@ _BATCH = 256  # examples of one forward pass without gradients
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
     """Products of float32 matrices in TensorFloat-32 for ``tf32``, in full otherwise, while the block lasts."""
-    before, wanted = torch.get_float32_matmul_precision(), "high" if precision == "tf32" else "highest"
-    if wanted == before:  # setting what is set would still end what it inherits from torch.backends.fp32_precision
-        yield
-        return
-    torch.set_float32_matmul_precision(wanted)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
