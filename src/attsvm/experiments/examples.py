@@ -26,7 +26,7 @@ class Task:
     """Examples and a network.
 
     Attributes:
-        data: one of :data:`DATA`.
+        data: one of :data:`attsvm.experiments.trained_networks.DATA`.
         train: number of training examples; 0 for all.
         validation: number of held-out examples that may choose an epoch. They are taken from the published test set, which leaves the
             published training set whole, and never counted as test examples.
