@@ -1,9 +1,11 @@
-"""Sequences of related programmes: each step from the solution before it (margin_path) beside each step alone (max_margin).
+"""Sequences of related programmes: each step from the solution before it (margin_path) beside each
+step alone (max_margin).
 
     python benchmarks/path.py --json path.json
 
-Both are this library, so the ratios say what warm starts are worth and nothing about other solvers. Times are CPU seconds of this
-process, compiled code warm, the sum over all steps after the first. Drift is relative noise on differences and queries, new at every step.
+Both are this library, so the ratios say what warm starts are worth and nothing about other solvers.
+Times are CPU seconds of this process, compiled code warm, the sum over all steps after the first.
+Drift is relative noise on differences and queries, new at every step.
 """
 
 from __future__ import annotations
@@ -36,14 +38,18 @@ NORMS: tuple[Norm, ...] = (Frobenius(), Lp(1.1), Nuclear(), Spectral())
 
 
 def drifting(margins: Margins, size: float, steps: int) -> list[Margins]:
-    """The programme and ``steps`` more, each with noise of relative length ``size`` on rows of the one before."""
+    """The programme and ``steps`` more, each with noise of relative length ``size`` on rows of the
+    one before.
+    """
     rng = np.random.default_rng(0)
     out = [margins]
     for _ in range(steps):
         D, Z = out[-1].differences, out[-1].queries
         noise_d, noise_z = (rng.standard_normal(a.shape) / np.sqrt(a.shape[1]) for a in (D, Z))
         lengths = np.linalg.norm(D, axis=1, keepdims=True)
-        out.append(replace(out[-1], differences=D + size * lengths * noise_d, queries=Z + size * noise_z))
+        out.append(
+            replace(out[-1], differences=D + size * lengths * noise_d, queries=Z + size * noise_z)
+        )
     return out
 
 
@@ -62,7 +68,9 @@ def alone(programmes: list[Margins], norms: list[Norm]) -> list[MarginSolution]:
     return [max_margin(m, norm) for m, norm in zip(programmes, norms, strict=True)]
 
 
-def timed(run: Callable[[], list[MarginSolution]], first: Callable[[], Any], repeats: int) -> tuple[float, list[MarginSolution]]:
+def timed(
+    run: Callable[[], list[MarginSolution]], first: Callable[[], Any], repeats: int
+) -> tuple[float, list[MarginSolution]]:
     """Seconds without those of the first step."""
     times, found = [], []
     for _ in range(repeats):
@@ -83,16 +91,27 @@ def main() -> int:
     options = parser.parse_args()
     base = instance(*SIZES[options.size], 0)
     cases: list[tuple[str, list[Margins], list[Norm]]] = [
-        ("exponents 2 to 1.05, M", [instance(*SIZES["M"], 0)] * len(EXPONENTS), [Lp(p) for p in EXPONENTS])
+        (
+            "exponents 2 to 1.05, M",
+            [instance(*SIZES["M"], 0)] * len(EXPONENTS),
+            [Lp(p) for p in EXPONENTS],
+        )
     ]
     for norm in NORMS:
         for drift in (1e-3, 1e-2, 1e-1):
             programmes = drifting(base, drift, options.steps)
-            cases.append((f"drift {drift:g}, {norm!r}, {options.size}", programmes, [norm] * len(programmes)))
+            cases.append(
+                (f"drift {drift:g}, {norm!r}, {options.size}", programmes, [norm] * len(programmes))
+            )
         programmes = flipped(options.size, options.steps)
-        cases.append((f"one token flipped, {norm!r}, {options.size}", programmes, [norm] * len(programmes)))
+        cases.append(
+            (f"one token flipped, {norm!r}, {options.size}", programmes, [norm] * len(programmes))
+        )
     results = []
-    print("| sequence | alone, CPU ms | path, CPU ms | ratio | iterations | largest gap |\n|---|---|---|---|---|---|")
+    print(
+        "| sequence | alone, CPU ms | path, CPU ms | ratio | iterations | largest gap"
+        " |\n|---|---|---|---|---|---|"
+    )
     for name, programmes, norms in cases:
         max_margin(programmes[0], norms[-1])  # imports and compilation
         first = lambda p=programmes, k=norms: max_margin(p[0], k[0])  # noqa: E731
@@ -100,11 +119,23 @@ def main() -> int:
         warm, path = timed(lambda p=programmes, k=norms: margin_path(p, k), first, options.repeats)
         counts = [sum(s.iterations for s in found[1:]) for found in (each, path)]
         gap = max((s.gap for s in path if s.status != "infeasible"), default=1.0)
-        same = all(a.status == b.status and (a.norm == b.norm or abs(a.norm / b.norm - 1) < 1e-5) for a, b in zip(each, path, strict=True))
+        same = all(
+            a.status == b.status and (a.norm == b.norm or abs(a.norm / b.norm - 1) < 1e-5)
+            for a, b in zip(each, path, strict=True)
+        )
         assert same, name
-        results.append({"sequence": name, "alone_s": cold, "path_s": warm, "iterations": counts, "gap": gap})
-        print(f"| {name} | {1e3 * cold:.0f} | {1e3 * warm:.0f} | {cold / warm:.2f} | {counts[0]} / {counts[1]} | {gap:.0e} |", flush=True)
-    print(f"\nLoad {os.getloadavg()[0]:.1f}; {platform.machine()}, {os.cpu_count()} cores; {versions()}")
+        results.append(
+            {"sequence": name, "alone_s": cold, "path_s": warm, "iterations": counts, "gap": gap}
+        )
+        print(
+            f"| {name} | {1e3 * cold:.0f} | {1e3 * warm:.0f} | {cold / warm:.2f} | {counts[0]} /"
+            f" {counts[1]} | {gap:.0e} |",
+            flush=True,
+        )
+    print(
+        f"\nLoad {os.getloadavg()[0]:.1f}; {platform.machine()}, {os.cpu_count()} cores;"
+        f" {versions()}"
+    )
     if options.json:
         options.json.write_text(json.dumps({"results": results, "versions": versions()}, indent=1))
     return 0

@@ -1,11 +1,13 @@
-"""Many small Frobenius programmes: one call of attsvm beside a loop over other people's solvers, same instances, same process.
+"""Many small Frobenius programmes: one call of attsvm beside a loop over other people's solvers,
+same instances, same process.
 
     python benchmarks/solve_batch.py --count 1000 --json solve_batch.json
 
-Instances are those of the papers, ``attsvm.datasets.unit_sphere``. The peers are handed their matrices ready made; the times of attsvm
-include the certificates, which for the peers are computed afterwards, by the same formula. Wall milliseconds for the whole batch and
-CPU milliseconds of the process, each the least of the repeats, taken in turns; compiled code warm. ``NUMBA_NUM_THREADS`` sets the threads
-of attsvm; the peers have one.
+Instances are those of the papers, ``attsvm.datasets.unit_sphere``. The peers are handed their
+matrices ready made; the times of attsvm include the certificates, which for the peers are computed
+afterwards, by the same formula. Wall milliseconds for the whole batch and CPU milliseconds of the
+process, each the least of the repeats, taken in turns; compiled code warm. ``NUMBA_NUM_THREADS``
+sets the threads of attsvm; the peers have one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,13 @@ Solve = Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
 def daqp_primal(m: int, k: int) -> Solve:
     """The programme itself: H the identity, A the written-out rows."""
-    H, f, upper, lower, sense = np.eye(k), np.zeros(k), np.full(m, 1e30), np.ones(m), np.zeros(m, dtype=np.int32)
+    H, f, upper, lower, sense = (
+        np.eye(k),
+        np.zeros(k),
+        np.full(m, 1e30),
+        np.ones(m),
+        np.zeros(m, dtype=np.int32),
+    )
 
     def solve(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w, _, _, info = daqp.solve(H, f, A, upper, lower, sense)
@@ -68,7 +76,9 @@ def piqp_dual(m: int) -> Solve:
 
 
 def nnls_dual(m: int) -> Solve:
-    """Lawson-Hanson on the Cholesky factor of the Gram matrix; the factor and the right-hand side are ready made."""
+    """Lawson-Hanson on the Cholesky factor of the Gram matrix; the factor and the right-hand side
+    are ready made.
+    """
 
     def solve(system: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return np.empty(0), nnls(*system, maxiter=30 * m)[0]
@@ -82,7 +92,9 @@ def factored(margins: Margins) -> tuple[np.ndarray, np.ndarray]:
     return R, solve_triangular(R, np.ones(len(G)), trans="T")
 
 
-def worst_proof(batch: MarginsBatch, found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+def worst_proof(
+    batch: MarginsBatch, found: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[float, float]:
     gap = violation = 0.0
     for margins, (w, dual) in zip(batch, found, strict=True):
         W = w.reshape(margins.shape) if w.size else margins.adjoint(dual)
@@ -111,7 +123,9 @@ def main() -> int:
     contestants: dict[str, Callable[[], Any]] = {
         "attsvm, one call": lambda: max_margin(batch),
         "attsvm, one call on a list of Margins": lambda: max_margin(separate),
-        "attsvm, margins and solve from the data": lambda: max_margin(selection_batch(data, tokens)),
+        "attsvm, margins and solve from the data": lambda: max_margin(
+            selection_batch(data, tokens)
+        ),
         "attsvm, one call each": lambda: [max_margin(one) for one in separate],
         "daqp": loop(daqp_primal(m, k), [rows(one) for one in separate]),
         "piqp": loop(piqp_dual(m), [one.gram() for one in separate]),
@@ -133,22 +147,40 @@ def main() -> int:
             gap, violation = max(s.gap for s in answer), max(s.violation for s in answer)
         else:
             gap, violation = worst_proof(batch, answer)
-        results.append({"solver": name, "wall_s": wall[name], "cpu_s": cpu[name], "gap": gap, "violation": violation})
+        results.append(
+            {
+                "solver": name,
+                "wall_s": wall[name],
+                "cpu_s": cpu[name],
+                "gap": gap,
+                "violation": violation,
+            }
+        )
     mine = results[0]
     print(
-        f"| {options.count} programmes {tuple(options.size)} | wall ms | CPU ms | times attsvm, wall | CPU | worst gap | worst violation |"
+        f"| {options.count} programmes {tuple(options.size)} | wall ms | CPU ms | times attsvm,"
+        " wall | CPU | worst gap | worst violation |"
     )
     print("|---|---|---|---|---|---|---|")
     for r in results:
         print(
-            f"| {r['solver']} | {1e3 * r['wall_s']:.3g} | {1e3 * r['cpu_s']:.3g} | {r['wall_s'] / mine['wall_s']:.3g} "
-            f"| {r['cpu_s'] / mine['cpu_s']:.3g} | {r['gap']:.0e} | {r['violation']:.0e} |"
+            f"| {r['solver']} | {1e3 * r['wall_s']:.3g} | {1e3 * r['cpu_s']:.3g} |"
+            f" {r['wall_s'] / mine['wall_s']:.3g} | {r['cpu_s'] / mine['cpu_s']:.3g} |"
+            f" {r['gap']:.0e} | {r['violation']:.0e} |"
         )
     threads = numba.config.NUMBA_NUM_THREADS
     after = os.getloadavg()[0]
-    print(f"\n{threads} threads; load average {before:.1f} before, {after:.1f} after; {platform.machine()}; {versions()}")
+    print(
+        f"\n{threads} threads; load average {before:.1f} before, {after:.1f} after;"
+        f" {platform.machine()}; {versions()}"
+    )
     if options.json:
-        record = {"results": results, "threads": threads, "load": [before, after], "versions": versions()}
+        record = {
+            "results": results,
+            "threads": threads,
+            "load": [before, after],
+            "versions": versions(),
+        }
         options.json.write_text(json.dumps(record, indent=1))
     return 0
 

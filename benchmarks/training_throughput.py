@@ -1,15 +1,19 @@
-"""Tokens per second of the sentiment model: a training step with MirrorDescent beside the same step with torch's fused AdamW.
+"""Tokens per second of the sentiment model: a training step with MirrorDescent beside the same step
+with torch's fused AdamW.
 
-    python benchmarks/training_throughput.py [--rounds N] [--batch N] [--device cuda] [--precision bf16] [--parts N] [--profile]
+    python benchmarks/training_throughput.py [--rounds N] [--batch N] [--device cuda]
+        [--precision bf16] [--parts N] [--profile]
 
-The full model (17.23 million parameters), texts with the lengths of tokenised reviews (log-normal, median 220, cut at 512), one step of
-each optimiser in turn; the ratio is of medians. On a CPU seconds are those of the processor, so that other programmes do not count.
+The full model (17.23 million parameters), texts with the lengths of tokenised reviews (log-normal,
+median 220, cut at 512), one step of each optimiser in turn; the ratio is of medians. On a CPU
+seconds are those of the processor, so that other programmes do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,7 +31,9 @@ def reviews(n: int) -> Examples:
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(220), 0.6, n).astype(int), 20, LENGTH)
     mask = np.arange(LENGTH) < lengths[:, None]
-    return Examples(np.where(mask, rng.integers(5, 30522, (n, LENGTH)), 0), rng.integers(0, 2, n), mask)
+    return Examples(
+        np.where(mask, rng.integers(5, 30522, (n, LENGTH)), 0), rng.integers(0, 2, n), mask
+    )
 
 
 def step(model, optimizer, examples, schedule, precision):
@@ -80,27 +86,50 @@ def main():
     with matrix_products(options.precision):
         for number in range(options.rounds + 1):
             for name, (model, optimizer) in contenders.items():
-                work = lambda m=model, o=optimizer: step(m, o, examples, schedule, options.precision)  # noqa: E731
+                work = partial(step, model, optimizer, examples, schedule, options.precision)
                 spent = clocked(options.device, work)
                 if number:  # the first round compiles and allocates
                     seconds[name].append(spent)
         tokens, peer = int(examples.lengths.sum()), float(np.median(seconds["torch AdamW fused"]))
-        print(f"{options.batch} texts, {tokens} tokens, {options.parts} parts, {options.device}, {options.precision}")
+        print(
+            f"{options.batch} texts, {tokens} tokens, {options.parts} parts, {options.device},"
+            f" {options.precision}"
+        )
         for name, values in seconds.items():
             median = float(np.median(values))
             print(
-                f"{name:22s}{tokens / median:10.0f} tokens/s{peer / median:8.3f} of AdamW's   spread {min(values):.2f}..{max(values):.2f} s"
+                f"{name:22s}{tokens / median:10.0f} tokens/s{peer / median:8.3f} of AdamW's  "
+                f" spread {min(values):.2f}..{max(values):.2f} s"
             )
         if options.profile:
             for name in ("MirrorDescent p=1.1", "torch AdamW fused"):
-                activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if options.device == "cuda" else [])]
+                activities = [
+                    ProfilerActivity.CPU,
+                    *([ProfilerActivity.CUDA] if options.device == "cuda" else []),
+                ]
                 with profile(activities=activities) as found:
                     step(*contenders[name], examples, schedule, options.precision)
-                stages = {event.key: event for event in found.key_averages() if event.key[0].isdigit()}
-                spent = {key: getattr(event, f"{options.device}_time_total") for key, event in stages.items()}
+                stages = {
+                    event.key: event for event in found.key_averages() if event.key[0].isdigit()
+                }
+                spent = {
+                    key: getattr(event, f"{options.device}_time_total")
+                    for key, event in stages.items()
+                }
                 total = sum(spent.values())
-                print(f"{name}: " + ", ".join(f"{key[2:]} {value / total:.1%}" for key, value in sorted(spent.items())))
-                print(found.key_averages().table(sort_by=f"self_{options.device}_time_total", row_limit=8, max_name_column_width=40))
+                print(
+                    f"{name}: "
+                    + ", ".join(
+                        f"{key[2:]} {value / total:.1%}" for key, value in sorted(spent.items())
+                    )
+                )
+                print(
+                    found.key_averages().table(
+                        sort_by=f"self_{options.device}_time_total",
+                        row_limit=8,
+                        max_name_column_width=40,
+                    )
+                )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,14 @@ project = "attsvm"
 author = "The attsvm developers"
 copyright = "the attsvm developers, Apache-2.0"
 version = release = attsvm.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "pictures"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "pictures",
+]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"

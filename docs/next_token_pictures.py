@@ -1,4 +1,6 @@
-"""The pictures of the page about next-token prediction, each drawn from a computation with attsvm's public functions."""
+"""The pictures of the page about next-token prediction, each drawn from a computation with attsvm's
+public functions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ import attsvm
 from attsvm.datasets.next_token import NextTokenData, partial_order
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage, two_stage
 from attsvm.report.orders import draw_order
-from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, Picture, canvas, label_ends, logarithmic, render
+from attsvm.report.style import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    Picture,
+    canvas,
+    label_ends,
+    logarithmic,
+    render,
+)
 
 ALONE = {"fox": "runs", "hen": "clucks", "corn": "grows", "eats": "much", "feeds": "many"}
 FARM = {
@@ -56,9 +68,17 @@ def orders() -> Picture:
         for ax, word in zip(axes, ("eats", "feeds"), strict=True):
             query = int(data.numbers(word)[0])
             scores = solution.W @ data.embeddings[query]
-            draw_order(ax, graphs.of(query), data.names(range(data.K)), [f"{score:+.2f}".replace("-", "−") for score in scores])
+            draw_order(
+                ax,
+                graphs.of(query),
+                data.names(range(data.K)),
+                [f"{score:+.2f}".replace("-", "−") for score in scores],
+            )
             ax.set_title(f"after “{word}”")
-        words = "Two graphs of four words: fox above hen above corn and eats, and corn above hen above fox and feeds, with scores."
+        words = (
+            "Two graphs of four words: fox above hen above corn and eats, and corn above hen above"
+            " fox and feeds, with scores."
+        )
         return render(figure, "orders", "One partial order for every query", "", words)
 
 
@@ -75,7 +95,10 @@ def course() -> Picture:
         for ax in axes:
             logarithmic(ax.xaxis, steps)
             ax.set_xlabel("step")
-        words = "The distance falls along a straight line on logarithmic axes; the attention on fox rises from a third to one."
+        words = (
+            "The distance falls along a straight line on logarithmic axes; the attention on fox"
+            " rises from a third to one."
+        )
         return render(figure, "course", "Training finds the direction", "", words)
 
 
@@ -87,26 +110,45 @@ def masses(ax: Any, attention: Any, sentence: str, colours: tuple[str, ...]) -> 
         ax.plot(attention.steps[1:], [share[word] for share in shares], color=colour)
     ax.set_ylim(-0.03, 1.03)
     ax.set_title(f"attention in “{sentence}”")
-    label_ends(ax, [(shares[-1][word], word, colour) for word, colour in zip(shares[0], colours, strict=True)], spacing=0.12)
+    label_ends(
+        ax,
+        [(shares[-1][word], word, colour) for word, colour in zip(shares[0], colours, strict=True)],
+        spacing=0.12,
+    )
 
 
 def unseen() -> Picture:
-    """Attention in sentences that training never saw, early enough to see shares, with the prediction of the max-margin weights."""
+    """Attention in sentences that training never saw, early enough to see shares, with the
+    prediction of the max-margin weights.
+    """
     data, solution, trained = farm()
     early = int(np.searchsorted(trained.attention.steps, 300))
-    W, best = trained.attention.W[early, 0], solution.W * trained.attention.norm[early, 0] / solution.norm
+    W, best = (
+        trained.attention.W[early, 0],
+        solution.W * trained.attention.norm[early, 0] / solution.norm,
+    )
     with canvas(2.5, 1, 3, width=6.8, sharey=True) as (figure, axes):
         for ax, sentence in zip(axes, UNSEEN, strict=True):
             shares, predicted = (_attention(data, weights, sentence) for weights in (W, best))
             top = max(shares, key=lambda word: shares[word])
             colours = [ATTENTION if word == top else TRAINED for word in shares]
             ax.bar(range(len(shares)), list(shares.values()), 0.65, color=colours)
-            ax.plot(range(len(shares)), list(predicted.values()), "_", color=BEST, markersize=17, markeredgewidth=2.2)
+            ax.plot(
+                range(len(shares)),
+                list(predicted.values()),
+                "_",
+                color=BEST,
+                markersize=17,
+                markeredgewidth=2.2,
+            )
             ax.set_xticks(range(len(shares)), list(shares))
             ax.set_ylim(0, 1)
             ax.set_title(f"“{sentence}”")
         axes[0].set_ylabel("attention")
-        words = "In each of three sentences one word takes most of the attention: fox, corn, fox. Green marks lie at the tops of the bars."
+        words = (
+            "In each of three sentences one word takes most of the attention: fox, corn, fox. Green"
+            " marks lie at the tops of the bars."
+        )
         return render(figure, "unseen", "Sentences never seen", "", words)
 
 
@@ -131,7 +173,10 @@ def tied() -> Picture:
             axes[1].axhline(share, color=FAINT, linewidth=0.8, linestyle=":")
         logarithmic(axes[1].xaxis, course.steps[1:].astype(float))
         axes[1].set_xlabel("step")
-        words = "Fox and hen share a frame above corn and sees. Attention on fox goes to two thirds, on hen to one third."
+        words = (
+            "Fox and hen share a frame above corn and sees. Attention on fox goes to two thirds, on"
+            " hen to one third."
+        )
         return render(figure, "tied", "Contradictions become shares", "", words)
 
 

@@ -1,6 +1,8 @@
-"""Sphinx extension: pictures that the library draws while the pages are built, and the list of its experiments.
+"""Sphinx extension: pictures that the library draws while the pages are built, and the list of its
+experiments.
 
-* ``{picture} NAME``: the function of that name in ``theory_pictures`` or ``next_token_pictures``, as a drawing inside the page.
+* ``{picture} NAME``: the function of that name in ``theory_pictures`` or ``next_token_pictures``,
+  as a drawing inside the page.
 * ``{experiments}``: every experiment of ``attsvm reproduce`` with its protocol and claims.
 * ``{experiment}`mmts-1` ``: a name, linked to that list when there is such an experiment.
 """
@@ -26,10 +28,15 @@ DRAWN = {function.__name__: function for module in MODULES for function in modul
 
 
 def figure(picture: Picture) -> str:
-    """The HTML of a picture: its drawing with colours as CSS variables, and the words for those who cannot see it."""
+    """The HTML of a picture: its drawing with colours as CSS variables, and the words for those who
+    cannot see it.
+    """
     label = html.escape(f"{picture.title}. {picture.alt}", quote=True)
     width = f"max-width: {picture.width * 1.25:.2f}in"
-    return f'<figure class="picture" role="img" aria-label="{label}" style="{width}">{inline(picture)}</figure>'
+    return (
+        f'<figure class="picture" role="img" aria-label="{label}"'
+        f' style="{width}">{inline(picture)}</figure>'
+    )
 
 
 class Drawing(SphinxDirective):
@@ -63,13 +70,17 @@ def _described(name: str) -> nodes.section:
     section += nodes.literal_block("", f"attsvm reproduce {name}", language="console")
     claims = nodes.bullet_list()
     for claim in known.claims:
-        line = nodes.paragraph("", "", nodes.strong("", claim.id), nodes.Text(f" ({claim.source}): {claim.statement}"))
+        line = nodes.paragraph(
+            "", "", nodes.strong("", claim.id), nodes.Text(f" ({claim.source}): {claim.statement}")
+        )
         claims += nodes.list_item("", line)
     section += claims
     return section
 
 
-def linked(_name: str, rawtext: str, text: str, _line: int, inliner: Any, *_: Any) -> tuple[list[nodes.Node], list[nodes.Node]]:
+def linked(
+    _name: str, rawtext: str, text: str, _line: int, inliner: Any, *_: Any
+) -> tuple[list[nodes.Node], list[nodes.Node]]:
     """The role ``experiment``."""
     words = nodes.literal(rawtext, text)
     if text not in identifiers():

@@ -1,4 +1,6 @@
-"""The ten pictures of the page about the theory, each drawn from a computation with attsvm's public functions."""
+"""The ten pictures of the page about the theory, each drawn from a computation with attsvm's public
+functions.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,34 @@ import attsvm
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LambdaHead
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED, Picture, canvas, logarithmic, render
+from attsvm.report.style import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    TRAINED,
+    Picture,
+    canvas,
+    logarithmic,
+    render,
+)
 
 
-def _descend(problem: Any, steps: int, starts: Any = None, lr: float = 0.1, record: Any = None) -> Any:
+def _descend(
+    problem: Any, steps: int, starts: Any = None, lr: float = 0.1, record: Any = None
+) -> Any:
     """Normalised gradient descent on the prompt of a toy, from each of its starts."""
     first = problem.starts["p"] if starts is None else np.asarray(starts)
-    model = Attention.prompt(problem.lifted, problem.value_head, keys=problem.keys, runs=len(first), init=first)
-    return attsvm.train(model, problem.lifted, SteepestDescent(model.parameters(), lr=lr), steps, record or AtSteps(range(steps + 1)))
+    model = Attention.prompt(
+        problem.lifted, problem.value_head, keys=problem.keys, runs=len(first), init=first
+    )
+    return attsvm.train(
+        model,
+        problem.lifted,
+        SteepestDescent(model.parameters(), lr=lr),
+        steps,
+        record or AtSteps(range(steps + 1)),
+    )
 
 
 def _plane(ax: Any, x: tuple[float, float], y: tuple[float, float]) -> None:
@@ -29,20 +51,33 @@ def _plane(ax: Any, x: tuple[float, float], y: tuple[float, float]) -> None:
 
 
 def _ray(ax: Any, direction: Any, colour: str) -> None:
-    ax.plot(*np.stack([np.zeros(2), 100 * direction / np.linalg.norm(direction)], axis=1), "--", color=colour, linewidth=1.2)
+    ax.plot(
+        *np.stack([np.zeros(2), 100 * direction / np.linalg.norm(direction)], axis=1),
+        "--",
+        color=colour,
+        linewidth=1.2,
+    )
 
 
 def selection() -> Picture:
     """Softmax of the same logits, scaled up: from a mean to a choice."""
     data, head = attsvm.datasets.unit_sphere(n=1, T=5, d=6, seed=0)
     solution = attsvm.max_margin(attsvm.selection_margins(data, attsvm.optimal_tokens(data, head)))
-    model = Attention.cross(data, head, runs=3, init=np.stack([scale * solution.W for scale in (0.0, 1.5, 10.0)]))
+    model = Attention.cross(
+        data, head, runs=3, init=np.stack([scale * solution.W for scale in (0.0, 1.5, 10.0)])
+    )
     shares = model.probabilities(data).detach().numpy()[:, 0]
     with canvas(2.3, 1, 3, width=6.6, sharey=True) as (figure, axes):
         for ax, share, title in zip(
-            axes, shares, ("weights zero: the mean", "small weights: a mixture", "large weights: a choice"), strict=True
+            axes,
+            shares,
+            ("weights zero: the mean", "small weights: a mixture", "large weights: a choice"),
+            strict=True,
         ):
-            colours = [ATTENTION if t == share.argmax() and share.max() > share.min() + 1e-9 else TRAINED for t in range(5)]
+            colours = [
+                ATTENTION if t == share.argmax() and share.max() > share.min() + 1e-9 else TRAINED
+                for t in range(5)
+            ]
             ax.bar(range(1, 6), share, color=colours, width=0.7)
             ax.set_ylim(0, 1)
             ax.set_xticks(range(1, 6))
@@ -54,7 +89,9 @@ def selection() -> Picture:
 
 
 def half_spaces() -> Picture:
-    """Every rival token forbids a half-space of prompts; the nearest prompt that is left is the max-margin prompt."""
+    """Every rival token forbids a half-space of prompts; the nearest prompt that is left is the
+    max-margin prompt.
+    """
     problem = attsvm.datasets.toy("single_global")
     margins = attsvm.prompt_margins(problem.data, [0])
     best = attsvm.max_margin(margins).W[:, 0]
@@ -68,7 +105,18 @@ def half_spaces() -> Picture:
             ax.fill_between(x, edge, -3.0, color=colour, alpha=0.12, linewidth=0)
             ax.text(*place, f"token {name} too close", color=colour)
         _ray(ax, best, INK)
-        ax.annotate("", best, (0, 0), arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0})
+        ax.annotate(
+            "",
+            best,
+            (0, 0),
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": INK,
+                "linewidth": 1.8,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+        )
         ax.text(0.06, 0.3, "max-margin prompt")
         ax.text(-1.45, 1.35, "token 1 wins\nby the margin", color=FAINT)
         _plane(ax, (-1.6, 1.9), (-1.0, 1.8))
@@ -96,7 +144,9 @@ def paths() -> Picture:
 def two_limits() -> Picture:
     """The same data, two starts, two limits."""
     problem = attsvm.datasets.toy("single_local")
-    rays = [attsvm.max_margin(attsvm.prompt_margins(problem.data, [token])).W[:, 0] for token in (0, 1)]
+    rays = [
+        attsvm.max_margin(attsvm.prompt_margins(problem.data, [token])).W[:, 0] for token in (0, 1)
+    ]
     trajectory = _descend(problem, 200, [[0.0, 0.5], [0.0, -1.5]])
     with canvas(3.0, width=4.4) as (figure, axes):
         for run in range(2):
@@ -112,7 +162,9 @@ def two_limits() -> Picture:
 
 
 def growth() -> Picture:
-    """The gap of the direction in log space, and what the textbook gradient makes of it in single precision."""
+    """The gap of the direction in log space, and what the textbook gradient makes of it in single
+    precision.
+    """
     problem = attsvm.datasets.toy("multiple_global")
     best = attsvm.max_margin(attsvm.prompt_margins(problem.data, [0, 0, 0])).W[:, 0]
     unit = best / np.linalg.norm(best)
@@ -156,19 +208,30 @@ def factors() -> Picture:
     with canvas(2.6, 1, 2, width=6.6, sharey=True) as (figure, axes):
         for ax, name, norm, words, options in (
             (axes[0], "W trained directly", attsvm.Frobenius(), "least Frobenius norm", {}),
-            (axes[1], "W = K Qᵀ, factors trained", attsvm.Nuclear(), "least nuclear norm", factored),
+            (
+                axes[1],
+                "W = K Qᵀ, factors trained",
+                attsvm.Nuclear(),
+                "least nuclear norm",
+                factored,
+            ),
         ):
             model = Attention.cross(data, head, runs=1, **options)
             run = attsvm.train(model, data, SteepestDescent(model.parameters(), lr=0.1), 4000)
             best = attsvm.max_margin(attsvm.selection_margins(data, run.selected[-1, 0]), norm)
-            for W, shift, colour, label in ((run.W[-1, 0], -0.19, TRAINED, "trained"), (best.W, 0.19, BEST, words)):
+            for W, shift, colour, label in (
+                (run.W[-1, 0], -0.19, TRAINED, "trained"),
+                (best.W, 0.19, BEST, words),
+            ):
                 sizes = np.linalg.svd(W, compute_uv=False)[:7]
                 ax.bar(np.arange(1, 8) + shift, sizes / sizes[0], 0.36, color=colour, label=label)
             ax.set_title(name)
             ax.set_xlabel("singular value")
             ax.legend(frameon=False, fontsize=8.5)
         axes[0].set_ylabel("relative to the first")
-        words = "Six singular values on the left, fewer on the right, equal for training and solution."
+        words = (
+            "Six singular values on the left, fewer on the right, equal for training and solution."
+        )
         return render(figure, "factors", "W against K and Q", "", words)
 
 
@@ -183,16 +246,25 @@ def geometries() -> Picture:
         model = Attention.cross(data, heads)
         optimizer = MirrorDescent(model.parameters(), lr=lr, p=p, normalize="tensor")
         run = attsvm.train(model, data, optimizer, 700, AtSteps([0]), snapshots=False)
-        chosen = [attsvm.selection_margins(data.instance(k), tokens) for k, tokens in enumerate(run.selected[-1])]
+        chosen = [
+            attsvm.selection_margins(data.instance(k), tokens)
+            for k, tokens in enumerate(run.selected[-1])
+        ]
         for column, q in enumerate(powers):
-            table[row, column] = np.median(run.direction_gap(attsvm.max_margin(chosen, attsvm.Lp(q)))[-1])
+            table[row, column] = np.median(
+                run.direction_gap(attsvm.max_margin(chosen, attsvm.Lp(q)))[-1]
+            )
     shade = 0.04 + 0.4 * (np.log10(table / table.max()) / np.log10(table.min() / table.max()))
     with canvas(2.9, width=4.4) as (figure, axes):
         for row, column in np.ndindex(3, 3):
             corner = (column - 0.5, row - 0.5)
-            axes[0].add_patch(Rectangle(corner, 1, 1, facecolor=BEST, alpha=shade[row, column], linewidth=0))
+            axes[0].add_patch(
+                Rectangle(corner, 1, 1, facecolor=BEST, alpha=shade[row, column], linewidth=0)
+            )
             weight = "bold" if row == column else "normal"
-            axes[0].text(column, row, f"{table[row, column]:.4f}", ha="center", va="center", weight=weight)
+            axes[0].text(
+                column, row, f"{table[row, column]:.4f}", ha="center", va="center", weight=weight
+            )
         names = [f"p = {p:g}" for p in powers]
         axes[0].set_xlim(-0.5, 2.5)
         axes[0].set_ylim(2.5, -0.5)
@@ -211,7 +283,14 @@ def overparameterisation() -> Picture:
     for place, d in enumerate(dimensions):
         data, heads = attsvm.datasets.unit_sphere(n, T, d, seed=range(40))
         model = Attention.cross(data, heads)
-        run = attsvm.train(model, data, SteepestDescent(model.parameters(), lr=0.1), 1000, AtSteps([0]), snapshots=False)
+        run = attsvm.train(
+            model,
+            data,
+            SteepestDescent(model.parameters(), lr=0.1),
+            1000,
+            AtSteps([0]),
+            snapshots=False,
+        )
         best = attsvm.optimal_tokens(data, heads)
         saturated = run.softmax_probability[-1].min(axis=1) > 0.99
         shares[:, place] = (
@@ -220,7 +299,10 @@ def overparameterisation() -> Picture:
         )
     with canvas(2.6) as (figure, axes):
         for line, colour, label in zip(
-            shares, (TRAINED, BEST), ("descent ends at the best tokens", "every token is a support token"), strict=True
+            shares,
+            (TRAINED, BEST),
+            ("descent ends at the best tokens", "every token is a support token"),
+            strict=True,
         ):
             axes[0].plot(dimensions, 100 * line, "o-", color=colour, label=label)
         axes[0].set_xscale("log", base=2)
@@ -234,7 +316,9 @@ def overparameterisation() -> Picture:
 
 
 def several_tokens() -> Picture:
-    """The head that wants mixtures: predicted and trained attention, and the gap with and without the finite component."""
+    """The head that wants mixtures: predicted and trained attention, and the gap with and without
+    the finite component.
+    """
     import torch
 
     from attsvm.selection import sparsemax_selection
@@ -244,9 +328,15 @@ def several_tokens() -> Picture:
     mixture = sparsemax_selection(attsvm.token_scores(data, head), strength)
     finite = attsvm.finite_component(data, mixture.sets, mixture.probabilities).W
     direction = attsvm.max_margin(attsvm.multi_token_margins(data, mixture.sets)).W
-    model = Attention.cross(data, LambdaHead(torch.from_numpy(head), strength), runs=1, init="zeros")
+    model = Attention.cross(
+        data, LambdaHead(torch.from_numpy(head), strength), runs=1, init="zeros"
+    )
     run = attsvm.train(
-        model, data, SteepestDescent(model.parameters(), lr=0.1), 1500, schedule=lambda step: 1.0 if step < 500 else 500.0 / step
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=0.1),
+        1500,
+        schedule=lambda step: 1.0 if step < 500 else 500.0 / step,
     )
     trained = model.probabilities(data).detach().numpy()[0]
     gap = [1.0 - attsvm.recombine(W, finite, direction).cosine for W in run.W[1:, 0]]
@@ -254,7 +344,15 @@ def several_tokens() -> Picture:
     with canvas(2.7, 1, 2, width=6.8) as (figure, axes):
         place = np.arange(12) + np.repeat(np.arange(3), 4)
         axes[0].bar(place, trained.ravel(), 0.7, color=TRAINED, label="trained")
-        axes[0].plot(place, mixture.probabilities.ravel(), "_", color=BEST, markersize=13, markeredgewidth=2.2, label="predicted")
+        axes[0].plot(
+            place,
+            mixture.probabilities.ravel(),
+            "_",
+            color=BEST,
+            markersize=13,
+            markeredgewidth=2.2,
+            label="predicted",
+        )
         axes[0].set_xticks([1.5, 6.5, 11.5], ["sequence 1", "sequence 2", "sequence 3"])
         axes[0].set_ylim(0, 1.25)
         axes[0].legend(frameon=False, fontsize=8.5, ncols=2, loc="upper center")
@@ -280,7 +378,9 @@ def joint() -> Picture:
     strict = attsvm.max_margin(attsvm.prompt_margins(data, tokens)).W[:, 0]
     v, p = problem.starts["v"][0], problem.starts["p"][0]
     model = Attention.prompt(data, v, runs=1, init=p, train_head=True)
-    run = attsvm.train(model, data, SteepestDescent(model.parameters(), lr=0.1), 300, AtSteps(range(301)))
+    run = attsvm.train(
+        model, data, SteepestDescent(model.parameters(), lr=0.1), 300, AtSteps(range(301))
+    )
     with canvas(3.0, 1, 2, width=6.8) as (figure, axes):
         _ray(axes[0], strict, FAINT)
         _ray(axes[0], relaxed, BEST)
@@ -303,4 +403,15 @@ def joint() -> Picture:
         return render(figure, "joint", "Head and attention together", "", words)
 
 
-PICTURES = (selection, half_spaces, paths, two_limits, growth, factors, geometries, overparameterisation, several_tokens, joint)
+PICTURES = (
+    selection,
+    half_spaces,
+    paths,
+    two_limits,
+    growth,
+    factors,
+    geometries,
+    overparameterisation,
+    several_tokens,
+    joint,
+)

@@ -1,4 +1,6 @@
-"""Every test: fixed hypothesis profile, one thread per numerical library, nothing written outside tmp_path."""
+"""Every test: fixed hypothesis profile, one thread per numerical library, nothing written outside
+tmp_path.
+"""
 
 from __future__ import annotations
 

@@ -18,23 +18,62 @@ def tokens(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 REFUSED = {
-    "tokens-rank": ({"tokens": np.ones((2, 3)), "labels": [1, 1]}, r"^tokens has shape \(2, 3\); it needs at least three axes"),
-    "no-sequences": ({"tokens": np.ones((0, 2, 3)), "labels": []}, r"^tokens has shape \(0, 2, 3\), so there are no sequences"),
-    "no-tokens": ({"tokens": np.ones((1, 0, 3)), "labels": [1]}, r"^tokens has shape \(1, 0, 3\), so there are no tokens"),
-    "no-features": ({"tokens": np.ones((1, 2, 0)), "labels": [1]}, r"^tokens has shape \(1, 2, 0\), so there are no features"),
-    "ragged": ({"tokens": [[[1.0]], [[1.0], [2.0]]], "labels": [1, 1]}, r"^tokens is not a rectangular array .*from_bags"),
-    "strings": ({"tokens": np.full((1, 1, 1), "a"), "labels": [1]}, r"^tokens has dtype <U1; give real numbers"),
-    "complex": ({"tokens": np.ones((1, 1, 1), complex), "labels": [1]}, r"^tokens has dtype complex128"),
-    "nan": ({"tokens": [[[0.0, 1.0], [np.nan, 0.0]]], "labels": [1]}, r"^tokens of shape \(1, 2, 2\) holds nan at \[0, 1, 0\]"),
-    "infinite": ({"tokens": [[[0.0], [-np.inf]]], "labels": [1]}, r"^tokens of shape \(1, 2, 1\) holds -inf at \[0, 1, 0\]"),
-    "labels-shape": ({"tokens": np.ones((2, 1, 1)), "labels": [1]}, r"^labels has shape \(1,\); it must be \(2,\)"),
-    "labels-value": ({"tokens": np.ones((2, 1, 1)), "labels": [1, 0]}, r"^labels holds 0 at \[1\]; labels must be -1 or \+1 .*2\*y-1"),
-    "labels-nan": ({"tokens": np.ones((1, 1, 1)), "labels": [np.nan]}, r"^labels holds nan at \[0\]"),
+    "tokens-rank": (
+        {"tokens": np.ones((2, 3)), "labels": [1, 1]},
+        r"^tokens has shape \(2, 3\); it needs at least three axes",
+    ),
+    "no-sequences": (
+        {"tokens": np.ones((0, 2, 3)), "labels": []},
+        r"^tokens has shape \(0, 2, 3\), so there are no sequences",
+    ),
+    "no-tokens": (
+        {"tokens": np.ones((1, 0, 3)), "labels": [1]},
+        r"^tokens has shape \(1, 0, 3\), so there are no tokens",
+    ),
+    "no-features": (
+        {"tokens": np.ones((1, 2, 0)), "labels": [1]},
+        r"^tokens has shape \(1, 2, 0\), so there are no features",
+    ),
+    "ragged": (
+        {"tokens": [[[1.0]], [[1.0], [2.0]]], "labels": [1, 1]},
+        r"^tokens is not a rectangular array .*from_bags",
+    ),
+    "strings": (
+        {"tokens": np.full((1, 1, 1), "a"), "labels": [1]},
+        r"^tokens has dtype <U1; give real numbers",
+    ),
+    "complex": (
+        {"tokens": np.ones((1, 1, 1), complex), "labels": [1]},
+        r"^tokens has dtype complex128",
+    ),
+    "nan": (
+        {"tokens": [[[0.0, 1.0], [np.nan, 0.0]]], "labels": [1]},
+        r"^tokens of shape \(1, 2, 2\) holds nan at \[0, 1, 0\]",
+    ),
+    "infinite": (
+        {"tokens": [[[0.0], [-np.inf]]], "labels": [1]},
+        r"^tokens of shape \(1, 2, 1\) holds -inf at \[0, 1, 0\]",
+    ),
+    "labels-shape": (
+        {"tokens": np.ones((2, 1, 1)), "labels": [1]},
+        r"^labels has shape \(1,\); it must be \(2,\)",
+    ),
+    "labels-value": (
+        {"tokens": np.ones((2, 1, 1)), "labels": [1, 0]},
+        r"^labels holds 0 at \[1\]; labels must be -1 or \+1 .*2\*y-1",
+    ),
+    "labels-nan": (
+        {"tokens": np.ones((1, 1, 1)), "labels": [np.nan]},
+        r"^labels holds nan at \[0\]",
+    ),
     "queries-shape": (
         {"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones((3, 1))},
         r"^queries has shape \(3, 1\); it must be \(2, 'd_z'\)",
     ),
-    "queries-rank": ({"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones(2)}, r"^queries has shape \(2,\)"),
+    "queries-rank": (
+        {"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones(2)},
+        r"^queries has shape \(2,\)",
+    ),
     "queries-empty": (
         {"tokens": np.ones((2, 1, 1)), "labels": [1, 1], "queries": np.ones((2, 0))},
         r"^queries has shape \(2, 0\), so it has no features",
@@ -43,8 +82,14 @@ REFUSED = {
         {"tokens": np.ones((1, 1, 1)), "labels": [1], "queries": [[0, np.nan]]},
         r"^queries of shape \(1, 2\) holds nan at \[0, 1\]",
     ),
-    "mask-shape": ({"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[True]]}, r"^mask has shape \(1, 1\); it must be \(1, 2\)"),
-    "mask-value": ({"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[1, 2]]}, r"^mask holds 2 at \[0, 1\]; use booleans or 0 and 1"),
+    "mask-shape": (
+        {"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[True]]},
+        r"^mask has shape \(1, 1\); it must be \(1, 2\)",
+    ),
+    "mask-value": (
+        {"tokens": np.ones((1, 2, 1)), "labels": [1], "mask": [[1, 2]]},
+        r"^mask holds 2 at \[0, 1\]; use booleans or 0 and 1",
+    ),
     "mask-hides": (
         {"tokens": np.ones((2, 2, 1)), "labels": [1, 1], "mask": [[1, 0], [0, 0]]},
         r"^mask hides every token of sequence \[1\]",
@@ -68,7 +113,9 @@ def test_one_bad_value_is_found_where_it_is(data):
     value = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
     X = np.zeros(shape)
     X[where] = value
-    with pytest.raises(InputError, match="holds " + str(value) + r" at \[" + ", ".join(map(str, where)) + r"\]"):
+    with pytest.raises(
+        InputError, match="holds " + str(value) + r" at \[" + ", ".join(map(str, where)) + r"\]"
+    ):
         AttentionData(X, np.ones(shape[:-2]))
     mask = np.ones(shape[:-1], bool)
     mask[where[:-1]] = False
@@ -77,7 +124,10 @@ def test_one_bad_value_is_found_where_it_is(data):
 
 
 @given(
-    hnp.arrays(st.sampled_from([np.float16, np.float32, np.int8, np.int64, np.bool_]), hnp.array_shapes(min_dims=3, max_dims=4, max_side=4))
+    hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.int8, np.int64, np.bool_]),
+        hnp.array_shapes(min_dims=3, max_dims=4, max_side=4),
+    )
 )
 def test_any_real_dtype_is_taken_exactly(X):
     if X.dtype.kind == "f":
@@ -137,7 +187,9 @@ def test_sizes_with_leading_axes_and_instance():
     assert one.batch_shape == ()
     assert np.array_equal(one.tokens, data.tokens[3])
     assert np.array_equal(one.queries, data.queries[3])
-    with pytest.raises(InputError, match=r"instance needs 1 indices for leading axes \(5,\), got 2"):
+    with pytest.raises(
+        InputError, match=r"instance needs 1 indices for leading axes \(5,\), got 2"
+    ):
         data.instance(0, 0)
 
 
@@ -177,7 +229,14 @@ def test_take_keeps_the_chosen_sequences_and_trims_the_padding(lengths, data):
         assert np.array_equal(part.queries[row], whole.queries[i])
 
 
-@given(hnp.arrays(np.int64, st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 2)), elements=st.integers(-1, 1)), st.data())
+@given(
+    hnp.arrays(
+        np.int64,
+        st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 2)),
+        elements=st.integers(-1, 1),
+    ),
+    st.data(),
+)
 def test_duplicates_are_the_later_equal_visible_tokens(X, data):
     mask = data.draw(hnp.arrays(np.bool_, X.shape[:-1]))
     mask[:, data.draw(st.integers(0, X.shape[1] - 1))] = True
@@ -185,7 +244,9 @@ def test_duplicates_are_the_later_equal_visible_tokens(X, data):
     expected = np.zeros(mask.shape, bool)
     for i in range(len(X)):
         for t in range(X.shape[1]):
-            expected[i, t] = mask[i, t] and any(mask[i, s] and (X[i, s] == X[i, t]).all() for s in range(t))
+            expected[i, t] = mask[i, t] and any(
+                mask[i, s] and (X[i, s] == X[i, t]).all() for s in range(t)
+            )
     assert np.array_equal(held.duplicate_tokens(), expected)
     alone = held.without_duplicates()
     assert not alone.duplicate_tokens().any()
@@ -205,7 +266,9 @@ def test_repeated_tokens_are_found_at_every_scale_and_nowhere_else():
         data = AttentionData(tokens, np.ones(200), mask=mask)
         expected = np.zeros((200, 6), dtype=bool)
         for i, t in np.argwhere(mask):
-            expected[i, t] = any(mask[i, s] and np.array_equal(tokens[i, s], tokens[i, t]) for s in range(t))
+            expected[i, t] = any(
+                mask[i, s] and np.array_equal(tokens[i, s], tokens[i, t]) for s in range(t)
+            )
         assert expected.any()
         assert not expected.all()
         np.testing.assert_array_equal(data.duplicate_tokens(), expected)

@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tour.md"])
 def test_python_blocks_run(page, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks
     scope: dict[str, object] = {}
     for block in blocks:
@@ -21,7 +23,11 @@ def test_python_blocks_run(page, capsys):
 
 
 def test_the_norms_page_runs(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/norms.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```",
+        (ROOT / "docs/norms.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/norms.md", "exec"), scope)
@@ -33,7 +39,11 @@ def test_the_norms_page_runs(capsys):
 
 def test_the_optimisers_page_runs(capsys):
     scope: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/optimisers.md").read_text(encoding="utf-8"), flags=re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```",
+        (ROOT / "docs/optimisers.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    ):
         exec(compile(block, "docs/optimisers.md", "exec"), scope)
     assert "attention/margin" in capsys.readouterr().out
     groups = scope["optimizer"].param_groups  # type: ignore[attr-defined]
@@ -41,7 +51,9 @@ def test_the_optimisers_page_runs(capsys):
 
 
 def test_the_training_page_runs(capsys):
-    """The first block as it stands; the others need data that nobody has to have, so their names and arguments are looked up."""
+    """The first block as it stands; the others need data that nobody has to have, so their names
+    and arguments are looked up.
+    """
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {}
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
@@ -57,7 +69,11 @@ def test_the_training_page_runs(capsys):
 
 
 def test_the_models_page_runs(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```",
+        (ROOT / "docs/models.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
     for block in blocks:
         exec(compile(block, "docs/models.md", "exec"), {})
     assert 0 < float(capsys.readouterr().out) < 0.05

@@ -26,7 +26,9 @@ def data():
     rng = np.random.default_rng(0)
     mask = np.ones((3, 4), bool)
     mask[0, 2:] = False
-    return AttentionData(rng.standard_normal((3, 4, 5)), [1, -1, 1], rng.standard_normal((3, 2)), mask)
+    return AttentionData(
+        rng.standard_normal((3, 4, 5)), [1, -1, 1], rng.standard_normal((3, 2)), mask
+    )
 
 
 def refused(path, sentence, *, read=load_arrays):
@@ -42,7 +44,8 @@ def refused(path, sentence, *, read=load_arrays):
     assert peak < SMALL
 
 
-# --- round trips -------------------------------------------------------------------------------------------------
+# --- round trips
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -58,13 +61,28 @@ def test_data_comes_back_bit_for_bit(data, tmp_path, suffix):
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(
     array=hnp.arrays(
-        st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint16, np.int32, np.int64, np.uint64, np.bool_]),
+        st.sampled_from(
+            [
+                np.float16,
+                np.float32,
+                np.float64,
+                np.int8,
+                np.uint16,
+                np.int32,
+                np.int64,
+                np.uint64,
+                np.bool_,
+            ]
+        ),
         hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
     )
 )
 def test_arrays_come_back_bit_for_bit(array, suffix, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / f"a{suffix}"
-    save_arrays({"a": array, "turned": array.T, "swapped": array.astype(array.dtype.newbyteorder(">"))}, path)
+    save_arrays(
+        {"a": array, "turned": array.T, "swapped": array.astype(array.dtype.newbyteorder(">"))},
+        path,
+    )
     again = load_arrays(path)
     assert set(again) == {"a", "turned", "swapped"}
     assert again["a"].dtype == array.dtype
@@ -84,7 +102,13 @@ def test_equal_arrays_give_equal_files(data, tmp_path, suffix):
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_files_of_numpy_are_read(tmp_path, write):
     X = np.random.default_rng(0).standard_normal((2, 3, 4))
-    write(tmp_path / "a.npz", X=np.asfortranarray(X.astype(np.float16)), y=np.array([1, -1]), v=np.zeros(4), name=np.array("kept"))
+    write(
+        tmp_path / "a.npz",
+        X=np.asfortranarray(X.astype(np.float16)),
+        y=np.array([1, -1]),
+        v=np.zeros(4),
+        name=np.array("kept"),
+    )
     found, extras = AttentionData.read(tmp_path / "a.npz")
     assert np.array_equal(found.tokens, X.astype(np.float16))
     assert np.array_equal(found.queries, found.tokens[:, 0])
@@ -114,13 +138,19 @@ def test_bfloat16_is_read_exactly(tmp_path):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_objects_and_strings_are_not_saved(tmp_path, suffix):
-    for value in (np.array([None]), np.array(["a"]), np.ones(1, complex), np.ones(1, np.longdouble)):
+    for value in (
+        np.array([None]),
+        np.array(["a"]),
+        np.ones(1, complex),
+        np.ones(1, np.longdouble),
+    ):
         with pytest.raises(InputError, match=r"array a has dtype .* convert it to real numbers"):
             save_arrays({"a": value}, tmp_path / f"a{suffix}")
     assert list(tmp_path.iterdir()) == []
 
 
-# --- atomic writes -----------------------------------------------------------------------------------------------
+# --- atomic writes
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -158,16 +188,22 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
 
 
 def test_where_nothing_can_be_written(data, tmp_path):
-    with pytest.raises(InputError, match=r"folder .*missing does not exist; create it before writing a\.npz"):
+    with pytest.raises(
+        InputError, match=r"folder .*missing does not exist; create it before writing a\.npz"
+    ):
         data.save(tmp_path / "missing" / "a.npz")
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(InputError, match=r"folder\.npz is a folder; give the name of a file"):
         data.save(tmp_path / "folder.npz")
-    with pytest.raises(InputError, match=r"a\.pickle ends in \.pickle; arrays are kept in \.npz or \.safetensors files"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.pickle ends in \.pickle; arrays are kept in \.npz or \.safetensors files",
+    ):
         data.save(tmp_path / "a.pickle")
 
 
-# --- plain refusals ----------------------------------------------------------------------------------------------
+# --- plain refusals
+# ----------------------------------------------------------------------------------------------
 
 
 def test_no_file_a_folder_and_an_unknown_suffix(tmp_path):
@@ -184,7 +220,9 @@ def test_no_file_a_folder_and_an_unknown_suffix(tmp_path):
 def test_missing_arrays_are_named_and_those_present_listed(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     save_arrays({"tokens": np.ones((1, 1, 1)), "y": [1]}, path)
-    refused(path, r"has no array X \(it holds tokens, y\); store tokens as X", read=AttentionData.load)
+    refused(
+        path, r"has no array X \(it holds tokens, y\); store tokens as X", read=AttentionData.load
+    )
     save_arrays({"X": np.ones((1, 1, 1))}, path)
     refused(path, r"has no array y \(it holds X\)", read=AttentionData.load)
     save_arrays({"X": np.ones((1, 1, 1)), "y": [0]}, path)
@@ -230,7 +268,8 @@ def test_a_changed_byte_never_crashes(draw, suffix, tmp_path_factory):
         assert path.name in str(error)  # noqa: PT017
 
 
-# --- headers that promise too much -------------------------------------------------------------------------------
+# --- headers that promise too much
+# -------------------------------------------------------------------------------
 
 
 def npy(shape, dtype="<f8", body=b"", extra=""):
@@ -260,17 +299,29 @@ def npz(path, entries, compression=zipfile.ZIP_STORED):
     ],
 )
 def test_an_npy_header_larger_than_its_entry(tmp_path, shape, compression):
-    path = npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(16)), "y": npy("(1,)", body=bytes(8))}, compression)
+    path = npz(
+        tmp_path / "a.npz",
+        {"X": npy(shape, body=bytes(16)), "y": npy("(1,)", body=bytes(8))},
+        compression,
+    )
     refused(path, "truncated or corrupt .*X")
 
 
 def test_an_npy_header_smaller_than_its_entry(tmp_path):
-    refused(npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(16))}), r"array X announces 8 bytes of shape \(1,\), its entry holds 16")
+    refused(
+        npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(16))}),
+        r"array X announces 8 bytes of shape \(1,\), its entry holds 16",
+    )
 
 
-@pytest.mark.parametrize("shape", ["__import__('os')", "(" * 3000, "'a'", "(1.5,)", "(True,", "None"])
+@pytest.mark.parametrize(
+    "shape", ["__import__('os')", "(" * 3000, "'a'", "(1.5,)", "(True,", "None"]
+)
 def test_an_npy_header_that_is_no_header(tmp_path, shape):
-    refused(npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(8))}), "the header of array X makes no sense|X announces")
+    refused(
+        npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(8))}),
+        "the header of array X makes no sense|X announces",
+    )
 
 
 def test_a_long_npy_header_is_refused(tmp_path):
@@ -290,8 +341,13 @@ def lying_zip(path, field_offset_in_directory, value):
 
 
 def test_a_zip_directory_that_announces_more_than_the_file(tmp_path):
-    refused(lying_zip(tmp_path / "a.npz", (24,), 0xFFFFFF00), "X.npy announces 4294967040 bytes, its 208 hold at most 208")
-    refused(lying_zip(tmp_path / "b.npz", (20, 24), 0xFFFFFF00), "entries announce more bytes than the")
+    refused(
+        lying_zip(tmp_path / "a.npz", (24,), 0xFFFFFF00),
+        "X.npy announces 4294967040 bytes, its 208 hold at most 208",
+    )
+    refused(
+        lying_zip(tmp_path / "b.npz", (20, 24), 0xFFFFFF00), "entries announce more bytes than the"
+    )
 
 
 def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
@@ -301,7 +357,9 @@ def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
     npz(path, {"X": header + noise}, zipfile.ZIP_DEFLATED)
     content = bytearray(path.read_bytes())
     at = content.index(b"PK\x01\x02")
-    content[at + 24 : at + 28] = struct.pack("<I", len(header) + 32000000)  # within what deflate could do
+    content[at + 24 : at + 28] = struct.pack(
+        "<I", len(header) + 32000000
+    )  # within what deflate could do
     path.write_bytes(content)
     refused(path, "truncated or corrupt")
 
@@ -309,11 +367,17 @@ def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
 def test_names_inside_a_file_do_not_break_the_sentence(tmp_path):
     refused(npz(tmp_path / "a.npz", {"X\n" * 1000: npy("(9,)")}), r"array X X X .*\.\.\.")
     header = {"X\n" * 1000: {"dtype": "F\n8", "shape": [0], "data_offsets": [0, 0]}}
-    refused(safetensors(tmp_path / "a.safetensors", header), r"array X X X .*\.\.\. of .* has type F 8, which NumPy lacks")
+    refused(
+        safetensors(tmp_path / "a.safetensors", header),
+        r"array X X X .*\.\.\. of .* has type F 8, which NumPy lacks",
+    )
 
 
 def test_an_unusual_compression_is_named(tmp_path):
-    refused(npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(8))}, zipfile.ZIP_LZMA), "compresses X.npy in a way NumPy does not write")
+    refused(
+        npz(tmp_path / "a.npz", {"X": npy("(1,)", body=bytes(8))}, zipfile.ZIP_LZMA),
+        "compresses X.npy in a way NumPy does not write",
+    )
 
 
 def safetensors(path, header, body=b"", length=None):
@@ -328,9 +392,18 @@ TENSOR = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
 @pytest.mark.parametrize(
     ("header", "sentence"),
     [
-        ({"X": {**TENSOR, "shape": [1250000000], "data_offsets": [0, 10**10]}}, "array X ends at byte 10000000000 of 16"),
-        ({"X": {**TENSOR, "shape": [1250000000]}}, r"array X of shape \(1250000000,\) needs 10000000000 bytes, its offsets are 0 to 16"),
-        ({"X": {**TENSOR, "data_offsets": [16, 32]}}, "array X of shape .* its offsets are 16 to 32"),
+        (
+            {"X": {**TENSOR, "shape": [1250000000], "data_offsets": [0, 10**10]}},
+            "array X ends at byte 10000000000 of 16",
+        ),
+        (
+            {"X": {**TENSOR, "shape": [1250000000]}},
+            r"array X of shape \(1250000000,\) needs 10000000000 bytes, its offsets are 0 to 16",
+        ),
+        (
+            {"X": {**TENSOR, "data_offsets": [16, 32]}},
+            "array X of shape .* its offsets are 16 to 32",
+        ),
         ({"X": {**TENSOR, "data_offsets": [16, 0]}}, "its offsets are 16 to 0"),
         ({"X": TENSOR, "Y": TENSOR}, "array [XY] of shape .* its offsets are 0 to 16"),
         ({"X": {**TENSOR, "shape": [-2]}}, "its header makes no sense: -2 where a length is due"),
@@ -338,8 +411,14 @@ TENSOR = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
         ({"X": {**TENSOR, "shape": None}}, "its header makes no sense"),
         ({"X": {**TENSOR, "data_offsets": [0]}}, "its header makes no sense"),
         ({"X": {"shape": [2]}}, "its header makes no sense"),
-        ({"X": {**TENSOR, "dtype": "F8_E4M3"}}, "array X of .* has type F8_E4M3, which NumPy lacks"),
-        ({"X": {**TENSOR, "shape": [0, 2**64], "data_offsets": [0, 0]}}, r"array X announces shape \(0, 18446744073709551616\)"),
+        (
+            {"X": {**TENSOR, "dtype": "F8_E4M3"}},
+            "array X of .* has type F8_E4M3, which NumPy lacks",
+        ),
+        (
+            {"X": {**TENSOR, "shape": [0, 2**64], "data_offsets": [0, 0]}},
+            r"array X announces shape \(0, 18446744073709551616\)",
+        ),
         ([1], "its header makes no sense"),
         (b"{" * 9, "its header makes no sense"),
         (b"[" * 100000, "its header makes no sense"),
@@ -352,7 +431,10 @@ def test_a_safetensors_header_that_lies(tmp_path, header, sentence):
 
 @pytest.mark.parametrize("length", [17, 10**10, 2**64 - 1])
 def test_a_safetensors_header_longer_than_the_file(tmp_path, length):
-    refused(safetensors(tmp_path / "a.safetensors", b"{}", bytes(8), length), rf"its header announces {length} bytes, the file holds 10")
+    refused(
+        safetensors(tmp_path / "a.safetensors", b"{}", bytes(8), length),
+        rf"its header announces {length} bytes, the file holds 10",
+    )
 
 
 def test_an_empty_file_of_either_kind(tmp_path):

@@ -22,4 +22,6 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_star_import_works():
-    subprocess.run([sys.executable, "-c", "from attsvm import *; assert max_margin and datasets"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "from attsvm import *; assert max_margin and datasets"], check=True
+    )

@@ -43,9 +43,19 @@ with at_most_threads(2): pass
 @pytest.mark.parametrize("start", list(STARTS))
 def test_torch_keeps_its_number_of_threads(start):
     """In a process of its own: only the first parallel section of a process could change it."""
-    script = STARTS[start] + "\nimport numba, torch\nprint(numba.get_num_threads(), torch.get_num_threads())"
+    script = (
+        STARTS[start]
+        + "\nimport numba, torch\nprint(numba.get_num_threads(), torch.get_num_threads())"
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
-    told = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True, timeout=120)
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert told.stdout.split() == ["2", "1"]
 
 

@@ -18,7 +18,9 @@ FAST = {"joint_steps": 60, "steps": 2000, "records": 20}
 
 
 def make_bags(n=60, seed=0, d=6):
-    """Bags of noise in which one token carries the label on its first feature and is marked by its second."""
+    """Bags of noise in which one token carries the label on its first feature and is marked by its
+    second.
+    """
     generator = np.random.default_rng(seed)
     labels = np.where(np.arange(n) % 2 == 0, "cat", "dog")
     bags = []
@@ -60,8 +62,12 @@ def test_fitted_attributes_describe_the_data_given(fitted):
     assert list(model.classes_) == ["cat", "dog"]
     assert model.n_features_in_ == 6
     assert model.selected_tokens_.shape == (60,)
-    assert all(0 <= token < len(bag) for token, bag in zip(model.selected_tokens_, bags, strict=True))
-    assert np.array_equal(np.union1d(model.train_indices_, model.validation_indices_), np.arange(60))
+    assert all(
+        0 <= token < len(bag) for token, bag in zip(model.selected_tokens_, bags, strict=True)
+    )
+    assert np.array_equal(
+        np.union1d(model.train_indices_, model.validation_indices_), np.arange(60)
+    )
     assert set(model.support_tokens_[:, 0]) <= set(model.train_indices_.tolist())
     sequence, token = model.support_tokens_[0]
     assert token != model.selected_tokens_[sequence]
@@ -79,7 +85,11 @@ def test_the_margin_is_certified_and_the_direction_approaches_it(fitted):
         query = np.concatenate([[1.0], mean / np.linalg.norm(mean)]) / np.sqrt(2.0)
         logits = tokens @ W @ query
         others = np.delete(logits, model.selected_tokens_[i])
-        smallest = min(smallest, logits[model.selected_tokens_[i]] - others.max()) if len(others) else smallest
+        smallest = (
+            min(smallest, logits[model.selected_tokens_[i]] - others.max())
+            if len(others)
+            else smallest
+        )
     assert smallest == pytest.approx(1.0, abs=1e-9)
     assert model.margin_ == pytest.approx(1.0 / np.linalg.norm(W), rel=1e-12)
     gaps = model.trajectory_.direction_gap(W)
@@ -101,10 +111,14 @@ def test_it_learns_the_marked_token(fitted):
 
 def test_the_unit_of_the_tokens_does_not_matter(fitted):
     model, bags, labels = fitted
-    other = AttentionSVC(**FAST).fit([1024.0 * bag for bag in bags], labels)  # a power of two: exactly the same computation
+    other = AttentionSVC(**FAST).fit(
+        [1024.0 * bag for bag in bags], labels
+    )  # a power of two: exactly the same computation
     assert np.array_equal(other.selected_tokens_, model.selected_tokens_)
     assert other.margin_ == pytest.approx(1024.0 * model.margin_, rel=1e-9)
-    np.testing.assert_allclose(other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0)
+    np.testing.assert_allclose(
+        other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0
+    )
 
 
 def test_equal_seeds_give_equal_bits_and_bags_padding_does_not_matter(fitted):
@@ -112,7 +126,12 @@ def test_equal_seeds_give_equal_bits_and_bags_padding_does_not_matter(fitted):
     again = AttentionSVC(**FAST).fit(bags, labels)
     assert again.selection_weights_.W.tobytes() == model.selection_weights_.W.tobytes()
     values = model.decision_function(bags)
-    np.testing.assert_allclose(np.concatenate([model.decision_function([bag]) for bag in bags]), values, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([model.decision_function([bag]) for bag in bags]),
+        values,
+        rtol=1e-12,
+        atol=1e-12,
+    )
 
 
 def test_pickle_and_clone(fitted):
@@ -124,7 +143,12 @@ def test_pickle_and_clone(fitted):
 
 def test_cross_validation_works_on_lists_of_bags():
     bags, labels = make_bags(n=40)
-    assert cross_val_score(AttentionSVC(joint_steps=40, steps=50, records=8), bags, labels, cv=2).mean() >= 0.8
+    assert (
+        cross_val_score(
+            AttentionSVC(joint_steps=40, steps=50, records=8), bags, labels, cv=2
+        ).mean()
+        >= 0.8
+    )
 
 
 def test_attention_data_brings_its_own_queries():
@@ -159,16 +183,36 @@ def _bags(change):
         (*_bags(lambda b, y: (b, np.linspace(0, 1, 12))), {}, "y holds continuous values"),
         (*_bags(lambda b, y: (b, y[:-1])), {}, r"y has shape \(11,\); it must be \(12,\)"),
         (*_bags(lambda b, y: (b, None)), {}, "y is missing"),
-        (*_bags(lambda b, y: ([bag[:1] for bag in b], y)), {}, "each of the 12 sequences has a single token"),
-        (*_bags(lambda b, y: ([*b[:-1], np.vstack([b[0], b[0][:1]])], y)), {}, "sequence 11 holds the same token at positions 0 and"),
+        (
+            *_bags(lambda b, y: ([bag[:1] for bag in b], y)),
+            {},
+            "each of the 12 sequences has a single token",
+        ),
+        (
+            *_bags(lambda b, y: ([*b[:-1], np.vstack([b[0], b[0][:1]])], y)),
+            {},
+            "sequence 11 holds the same token at positions 0 and",
+        ),
         (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, r"bags\[11\] has no tokens"),
-        (*_bags(lambda b, y: (b, y)), {"lr": -1.0}, r"lr is -1\.0; it must be a finite number above 0"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"lr": -1.0},
+            r"lr is -1\.0; it must be a finite number above 0",
+        ),
         (*_bags(lambda b, y: (b, y)), {"steps": 0}, "steps is 0; it must be a whole number"),
         (*_bags(lambda b, y: (b, y)), {"norm": "euclid"}, "unknown norm 'euclid'"),
-        (*_bags(lambda b, y: (b, y)), {"norm": "lp:1.001"}, r"fit trains for lp:1\.001 by mirror descent"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"norm": "lp:1.001"},
+            r"fit trains for lp:1\.001 by mirror descent",
+        ),
         (*_bags(lambda b, y: (b, y)), {"query": "magic"}, "query is 'magic'"),
         (*_bags(lambda b, y: (b, y)), {"prediction": "both"}, "prediction is 'both'"),
-        (*_bags(lambda b, y: (b, y)), {"validation_size": 1.0}, r"validation_size is 1\.0; it must lie between 0 and 1"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"validation_size": 1.0},
+            r"validation_size is 1\.0; it must lie between 0 and 1",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
@@ -180,16 +224,28 @@ def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
 def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
     bags, labels = make_bags(n=24)
     few = {"joint_steps": 30, "steps": 150, "records": 8, "norm": norm}
-    model, other = AttentionSVC(**few).fit(bags, labels), AttentionSVC(**few).fit([1024.0 * bag for bag in bags], labels)
-    assert model.norm_ == model.solution_.geometry == (norm if isinstance(norm, Schatten) else parse_norm(norm))
-    np.testing.assert_allclose(other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0)
+    model, other = (
+        AttentionSVC(**few).fit(bags, labels),
+        AttentionSVC(**few).fit([1024.0 * bag for bag in bags], labels),
+    )
+    assert (
+        model.norm_
+        == model.solution_.geometry
+        == (norm if isinstance(norm, Schatten) else parse_norm(norm))
+    )
+    np.testing.assert_allclose(
+        other.selection_weights_.W, model.selection_weights_.W / 1024.0, rtol=1e-9, atol=0
+    )
     assert other.margin_ == pytest.approx(1024.0 * model.margin_, rel=1e-6)
 
 
 def test_names_of_one_norm_are_one_norm(tmp_path):
     bags, labels = make_bags(n=12)
     few = {"joint_steps": 20, "steps": 30, "records": 4}
-    models = [AttentionSVC(**few, norm=norm, checkpoint=tmp_path).fit(bags, labels) for norm in ("fro", "lp:2", Schatten(2))]
+    models = [
+        AttentionSVC(**few, norm=norm, checkpoint=tmp_path).fit(bags, labels)
+        for norm in ("fro", "lp:2", Schatten(2))
+    ]
     assert len({model.selection_weights_.W.tobytes() for model in models}) == 1
     assert len({type(model.norm_) for model in models}) == 1
 
@@ -204,7 +260,9 @@ def test_merging_duplicates_masks_the_copies():
 
 def test_new_bags_of_another_width_are_refused(fitted):
     model, _, _ = fitted
-    with pytest.raises(InputError, match="X has 5 features per token; this AttentionSVC was fitted with 6"):
+    with pytest.raises(
+        InputError, match="X has 5 features per token; this AttentionSVC was fitted with 6"
+    ):
         model.predict([np.zeros((2, 5))])
 
 
@@ -212,9 +270,13 @@ def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
     from attsvm.fitting import attend
 
     generator = np.random.default_rng(0)
-    bags = [generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1)) for _ in range(40)]
+    bags = [
+        generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1))
+        for _ in range(40)
+    ]
     labels = np.arange(40) % 2
-    # Training itself can only end on selections that some weights make; the first token of each bag is not one of them.
+    # Training itself can only end on selections that some weights make; the first token of each bag
+    # is not one of them.
     monkeypatch.setattr(attend, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
     model = AttentionSVC(query="constant", slack=0.5, **FAST).fit(bags, labels)
     assert model.status_ == "optimal"
@@ -222,8 +284,11 @@ def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
     margins = model.solution_.margins
     values = margins(model.solution_.W)
     np.testing.assert_allclose(model.solution_.slacks, np.maximum(1.0 - values, 0.0), atol=1e-9)
-    # One unknown: the soft-margin optimum of a scalar is where the subgradient of W^2/2 + C sum (1 - a W)_+ changes sign.
+    # One unknown: the soft-margin optimum of a scalar is where the subgradient of W^2/2 + C sum (1
+    # - a W)_+ changes sign.
     a = margins.differences[:, 0]
-    objective = [0.5 * w**2 + 0.5 * np.maximum(1.0 - a * w, 0.0).sum() for w in np.linspace(-3, 3, 6001)]
+    objective = [
+        0.5 * w**2 + 0.5 * np.maximum(1.0 - a * w, 0.0).sum() for w in np.linspace(-3, 3, 6001)
+    ]
     W = float(model.solution_.W[0, 0])
     assert 0.5 * W**2 + 0.5 * np.maximum(1.0 - a * W, 0.0).sum() <= min(objective) + 1e-9

@@ -148,9 +148,26 @@ if TYPE_CHECKING:
         training,
     )
     from attsvm.data import AttentionData
-    from attsvm.dynamics import Cone, DirectionWithin, LogSpaced, RegularizationPath, Trajectory, regularization_path, train
+    from attsvm.dynamics import (
+        Cone,
+        DirectionWithin,
+        LogSpaced,
+        RegularizationPath,
+        Trajectory,
+        regularization_path,
+        train,
+    )
     from attsvm.errors import AttsvmError, InputError
-    from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential, Schatten, Spectral, parse_norm
+    from attsvm.geometry import (
+        Frobenius,
+        Lp,
+        Norm,
+        Nuclear,
+        PowerPotential,
+        Schatten,
+        Spectral,
+        parse_norm,
+    )
     from attsvm.margins import (
         Margins,
         MarginsBatch,
@@ -173,7 +190,14 @@ if TYPE_CHECKING:
         strong_components,
     )
     from attsvm.queries import self_attention, sequence_pairs
-    from attsvm.selection import all_support, gradient_alignment, graph_svm, locally_optimal, optimal_tokens, token_scores
+    from attsvm.selection import (
+        all_support,
+        gradient_alignment,
+        graph_svm,
+        locally_optimal,
+        optimal_tokens,
+        token_scores,
+    )
     from attsvm.solvers import MarginSolution, SolutionBatch, margin_path, max_margin
 
 

@@ -1,4 +1,6 @@
-"""Sequences of tokens, each with one query and one label: what a softmax-attention layer is trained on."""
+"""Sequences of tokens, each with one query and one label: what a softmax-attention layer is trained
+on.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
     """``value`` as a NumPy array; torch tensors are taken off their device and graph."""
     if hasattr(value, "detach"):
         tensor: Any = cast(Any, value).detach().cpu()
-        value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor  # float32 holds bfloat16 exactly; NumPy lacks it
+        value = (
+            tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+        )  # float32 holds bfloat16 exactly; NumPy lacks it
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise InputError(f"{name} is not a rectangular array ({error}); pad it and give a mask, or use AttentionData.from_bags") from None
+        raise InputError(
+            f"{name} is not a rectangular array ({error}); pad it and give a mask, or use"
+            " AttentionData.from_bags"
+        ) from None
     if array.dtype.name == "bfloat16":  # of ml_dtypes, which NumPy does not count among the numbers
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
@@ -40,7 +47,12 @@ def _index(position: NDArray[Any]) -> str:
 
 def _to_float(name: str, value: ArrayLike) -> FloatArray:
     array = _as_numpy(name, value)
-    if array.dtype == np.float64 and array.flags.c_contiguous and array.base is None and not array.flags.writeable:
+    if (
+        array.dtype == np.float64
+        and array.flags.c_contiguous
+        and array.base is None
+        and not array.flags.writeable
+    ):
         return array  # nobody writes to it, so it is shared: large data needs no second copy
     # Otherwise a copy: the dataclass is frozen and must not change when the caller's array does.
     return np.array(array, dtype=np.float64, order="C")
@@ -51,7 +63,10 @@ def _require_finite(name: str, array: FloatArray) -> None:
     if not finite.all():
         where = np.argwhere(~finite)[0]
         value = array[tuple(where)]
-        raise InputError(f"{name} of shape {array.shape} holds {value} at {_index(where)}; every value must be finite")
+        raise InputError(
+            f"{name} of shape {array.shape} holds {value} at {_index(where)}; every value must be"
+            " finite"
+        )
 
 
 @dataclass(frozen=True)
@@ -61,11 +76,13 @@ class AttentionData:
     Shapes may carry any leading axes in front (independent instances, one per run).
 
     Attributes:
-        tokens: ``(..., n, T, d_x)``, row ``tokens[i, t]`` is token :math:`x_{it}`. Masked tokens are stored as zeros.
+        tokens: ``(..., n, T, d_x)``, row ``tokens[i, t]`` is token :math:`x_{it}`. Masked tokens
+            are stored as zeros.
         labels: ``(..., n)`` with values -1.0 or +1.0.
-        queries: ``(..., n, d_z)``. When left out, the first visible token of each sequence (self-attention).
-            ``d_z`` need not equal ``d_x``.
-        mask: ``(..., n, T)`` booleans, True where the token exists. When left out, every token exists.
+        queries: ``(..., n, d_z)``. When left out, the first visible token of each sequence
+            (self-attention). ``d_z`` need not equal ``d_x``.
+        mask: ``(..., n, T)`` booleans, True where the token exists. When left out, every token
+            exists.
 
     All arrays are float64 copies and read-only.
 
@@ -82,10 +99,15 @@ class AttentionData:
     def __post_init__(self) -> None:
         tokens = _to_float("tokens", self.tokens)
         if tokens.ndim < 3:
-            raise InputError(f"tokens has shape {tokens.shape}; it needs at least three axes (sequences, tokens, features)")
+            raise InputError(
+                f"tokens has shape {tokens.shape}; it needs at least three axes (sequences, tokens,"
+                " features)"
+            )
         for axis, what in ((-3, "sequences"), (-2, "tokens"), (-1, "features")):
             if tokens.shape[axis] == 0:
-                raise InputError(f"tokens has shape {tokens.shape}, so there are no {what}; give at least one")
+                raise InputError(
+                    f"tokens has shape {tokens.shape}, so there are no {what}; give at least one"
+                )
         mask = self._checked_mask(self.mask, tokens.shape[:-1])
         if (tokens.any(axis=-1) & ~mask).any():
             tokens = tokens if tokens.flags.writeable else tokens.copy()
@@ -93,7 +115,12 @@ class AttentionData:
         _require_finite("tokens", tokens)
         labels = self._checked_labels(self.labels, tokens.shape[:-2])
         queries = self._checked_queries(self.queries, tokens, mask)
-        for name, array in (("tokens", tokens), ("labels", labels), ("queries", queries), ("mask", mask)):
+        for name, array in (
+            ("tokens", tokens),
+            ("labels", labels),
+            ("queries", queries),
+            ("mask", mask),
+        ):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -106,43 +133,63 @@ class AttentionData:
             raise InputError(f"mask has shape {raw.shape}; it must be {shape}, one entry per token")
         if raw.dtype.kind != "b" and not np.isin(raw, (0, 1)).all():
             where = np.argwhere(~np.isin(raw, (0, 1)))[0]
-            raise InputError(f"mask holds {raw[tuple(where)]} at {_index(where)}; use booleans or 0 and 1")
+            raise InputError(
+                f"mask holds {raw[tuple(where)]} at {_index(where)}; use booleans or 0 and 1"
+            )
         mask: BoolArray = np.array(raw, dtype=np.bool_, order="C")
         hidden = ~mask.any(axis=-1)
         if hidden.any():
-            raise InputError(f"mask hides every token of sequence {_index(np.argwhere(hidden)[0])}; drop the sequence or show a token")
+            raise InputError(
+                f"mask hides every token of sequence {_index(np.argwhere(hidden)[0])}; drop the"
+                " sequence or show a token"
+            )
         return mask
 
     @staticmethod
     def _checked_labels(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
         labels = _to_float("labels", value)
         if labels.shape != shape:
-            raise InputError(f"labels has shape {labels.shape}; it must be {shape}, one label per sequence")
+            raise InputError(
+                f"labels has shape {labels.shape}; it must be {shape}, one label per sequence"
+            )
         wrong = (labels != 1.0) & (labels != -1.0)
         if wrong.any():
             where = np.argwhere(wrong)[0]
-            raise InputError(f"labels holds {labels[tuple(where)]:g} at {_index(where)}; labels must be -1 or +1 (for 0 and 1, pass 2*y-1)")
+            raise InputError(
+                f"labels holds {labels[tuple(where)]:g} at {_index(where)}; labels must be -1 or +1"
+                " (for 0 and 1, pass 2*y-1)"
+            )
         return labels
 
     @staticmethod
-    def _checked_queries(value: ArrayLike | None, tokens: FloatArray, mask: BoolArray) -> FloatArray:
+    def _checked_queries(
+        value: ArrayLike | None, tokens: FloatArray, mask: BoolArray
+    ) -> FloatArray:
         if value is None:
             first = np.argmax(mask, axis=-1)[..., None, None]
             return np.ascontiguousarray(np.take_along_axis(tokens, first, axis=-2)[..., 0, :])
         queries = _to_float("queries", value)
         if queries.ndim != tokens.ndim - 1 or queries.shape[:-1] != tokens.shape[:-2]:
-            raise InputError(f"queries has shape {queries.shape}; it must be {(*tokens.shape[:-2], 'd_z')}, one query per sequence")
+            raise InputError(
+                f"queries has shape {queries.shape}; it must be {(*tokens.shape[:-2], 'd_z')}, one"
+                " query per sequence"
+            )
         if queries.shape[-1] == 0:
-            raise InputError(f"queries has shape {queries.shape}, so it has no features; give at least one")
+            raise InputError(
+                f"queries has shape {queries.shape}, so it has no features; give at least one"
+            )
         _require_finite("queries", queries)
         return queries
 
     @classmethod
-    def from_bags(cls, bags: Sequence[ArrayLike], labels: ArrayLike, queries: ArrayLike | None = None) -> AttentionData:
+    def from_bags(
+        cls, bags: Sequence[ArrayLike], labels: ArrayLike, queries: ArrayLike | None = None
+    ) -> AttentionData:
         """Data from sequences of different lengths: ``bags[i]`` has shape ``(T_i, d_x)``.
 
         Raises:
-            InputError: no bags, an empty bag, a bag of another rank or feature count, or what the class itself refuses.
+            InputError: no bags, an empty bag, a bag of another rank or feature count, or what the
+                class itself refuses.
         """
         if len(bags) == 0:
             raise InputError("bags is empty; give at least one sequence")
@@ -150,11 +197,16 @@ class AttentionData:
         width = arrays[0].shape[-1] if arrays[0].ndim == 2 else 0
         for i, array in enumerate(arrays):
             if array.ndim != 2:
-                raise InputError(f"bags[{i}] has shape {array.shape}; each sequence must be (tokens, features)")
+                raise InputError(
+                    f"bags[{i}] has shape {array.shape}; each sequence must be (tokens, features)"
+                )
             if array.shape[0] == 0:
                 raise InputError(f"bags[{i}] has no tokens; drop the sequence or give it a token")
             if array.shape[1] != width:
-                raise InputError(f"bags[{i}] has {array.shape[1]} features, bags[0] has {width}; all tokens need the same number")
+                raise InputError(
+                    f"bags[{i}] has {array.shape[1]} features, bags[0] has {width}; all tokens need"
+                    " the same number"
+                )
         longest = max(len(array) for array in arrays)
         tokens = np.zeros((len(arrays), longest, width))
         mask = np.zeros((len(arrays), longest), dtype=np.bool_)
@@ -195,43 +247,68 @@ class AttentionData:
         return lengths
 
     def instance(self, *index: int) -> AttentionData:
-        """One instance out of the leading axes: ``data.instance(3)`` where ``batch_shape == (100,)``.
+        """One instance out of the leading axes: ``data.instance(3)`` where
+        ``batch_shape == (100,)``.
 
         Raises:
             InputError: the number of indices differs from the number of leading axes.
         """
         if len(index) != len(self.batch_shape):
-            raise InputError(f"instance needs {len(self.batch_shape)} indices for leading axes {self.batch_shape}, got {len(index)}")
-        return AttentionData(self.tokens[index], self.labels[index], self.queries[index], self.mask[index])
+            raise InputError(
+                f"instance needs {len(self.batch_shape)} indices for leading axes"
+                f" {self.batch_shape}, got {len(index)}"
+            )
+        return AttentionData(
+            self.tokens[index], self.labels[index], self.queries[index], self.mask[index]
+        )
 
     def take(self, sequences: ArrayLike) -> AttentionData:
-        """The sequences at these positions (integers or a boolean mask), padding trimmed to the longest one left."""
+        """The sequences at these positions (integers or a boolean mask), padding trimmed to the
+        longest one left.
+        """
         chosen = np.asarray(sequences)
         mask = self.mask[..., chosen, :]
         visible = np.flatnonzero(mask.reshape(-1, self.T).any(axis=0))
         stop = int(visible[-1]) + 1 if len(visible) else 1
-        return AttentionData(self.tokens[..., chosen, :stop, :], self.labels[..., chosen], self.queries[..., chosen, :], mask[..., :stop])
+        return AttentionData(
+            self.tokens[..., chosen, :stop, :],
+            self.labels[..., chosen],
+            self.queries[..., chosen, :],
+            mask[..., :stop],
+        )
 
     def duplicate_tokens(self) -> BoolArray:
-        """``(..., n, T)``: True where a visible token equals an earlier visible token of its sequence, bit for bit.
+        """``(..., n, T)``: True where a visible token equals an earlier visible token of its
+        sequence, bit for bit.
 
-        Equal tokens always have equal attention logits, so no weights can select one over the other.
+        Equal tokens always have equal attention logits, so no weights can select one over the
+        other.
         """
         duplicate = np.zeros(self.mask.shape, dtype=np.bool_)
-        flat_tokens = self.tokens.reshape(-1, self.T, self.d_x) + 0.0  # -0.0 and 0.0 are the same token
+        flat_tokens = (
+            self.tokens.reshape(-1, self.T, self.d_x) + 0.0
+        )  # -0.0 and 0.0 are the same token
         flat_mask, flat_out = self.mask.reshape(-1, self.T), duplicate.reshape(-1, self.T)
         for i in np.flatnonzero(_may_repeat(flat_tokens, flat_mask)):
             visible = np.flatnonzero(flat_mask[i])
-            _, first, inverse = np.unique(flat_tokens[i, visible], axis=0, return_index=True, return_inverse=True)
+            _, first, inverse = np.unique(
+                flat_tokens[i, visible], axis=0, return_index=True, return_inverse=True
+            )
             flat_out[i, visible] = first[inverse.reshape(-1)] != np.arange(len(visible))
         return duplicate
 
     def without_duplicates(self) -> AttentionData:
-        """The same data with every repeated token of a sequence masked, its first occurrence kept."""
-        return AttentionData(self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens())
+        """The same data with every repeated token of a sequence masked, its first occurrence
+        kept.
+        """
+        return AttentionData(
+            self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens()
+        )
 
     def save(self, path: str | Path) -> None:
-        """Write arrays ``X``, ``y``, ``Z`` and ``mask`` to ``.npz`` or ``.safetensors``; see :func:`attsvm.files.save_arrays`."""
+        """Write arrays ``X``, ``y``, ``Z`` and ``mask`` to ``.npz`` or ``.safetensors``; see
+        :func:`attsvm.files.save_arrays`.
+        """
         save_arrays({key: getattr(self, name) for name, key in _KEYS.items()}, path)
 
     @classmethod
@@ -243,17 +320,23 @@ class AttentionData:
     def read(cls, path: str | Path) -> tuple[AttentionData, dict[str, NDArray[Any]]]:
         r"""Data and whatever else a file holds (a head ``v``, selected tokens, ...).
 
-        Arrays: ``X`` :math:`(\ldots, n, T, d_x)` tokens, ``y`` :math:`(\ldots, n)` labels of -1 and +1, ``Z``
-        :math:`(\ldots, n, d_z)` queries (default: the first visible token), ``mask`` :math:`(\ldots, n, T)` (default: all visible).
+        Arrays: ``X`` :math:`(\ldots, n, T, d_x)` tokens, ``y`` :math:`(\ldots, n)` labels of -1 and
+        +1, ``Z``
+        :math:`(\ldots, n, d_z)` queries (default: the first visible token), ``mask``
+        :math:`(\ldots, n, T)` (default: all visible).
 
         Raises:
-            InputError: what :func:`attsvm.files.load_arrays` refuses, no ``X`` or no ``y``, or arrays that do not fit each other.
+            InputError: what :func:`attsvm.files.load_arrays` refuses, no ``X`` or no ``y``, or
+                arrays that do not fit each other.
         """
         arrays = load_arrays(path)
         for key in ("X", "y"):
             if key not in arrays:
                 held = brief(", ".join(sorted(arrays)) or "no arrays")
-                raise InputError(f"{path} has no array {key} (it holds {held}); store tokens as X and labels as y")
+                raise InputError(
+                    f"{path} has no array {key} (it holds {held}); store tokens as X and labels"
+                    " as y"
+                )
         parts = {name: arrays.pop(key, None) for name, key in _KEYS.items()}
         try:
             return cls(**parts), arrays  # type: ignore[arg-type]
@@ -263,12 +346,16 @@ class AttentionData:
 
 
 def _may_repeat(tokens: FloatArray, mask: BoolArray) -> BoolArray:
-    """``(k,)``: False only for sequences without equal tokens, which one number per token shows: equal rows have equal projections."""
+    """``(k,)``: False only for sequences without equal tokens, which one number per token shows:
+    equal rows have equal projections.
+    """
     direction = np.cos(np.arange(1.0, tokens.shape[-1] + 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
         keys = np.where(mask, np.einsum("ktd,d->kt", tokens, direction), np.nan)
     ordered = np.sort(keys, axis=1)
-    repeated: BoolArray = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (mask & ~np.isfinite(keys)).any(axis=1)
+    repeated: BoolArray = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (
+        mask & ~np.isfinite(keys)
+    ).any(axis=1)
     return repeated
 
 

@@ -20,7 +20,9 @@ class InputError(AttsvmError, ValueError):
 
 
 class UnavailableError(InputError):
-    """What was asked for needs data or a device that is not here; other work can go on without it."""
+    """What was asked for needs data or a device that is not here; other work can go on without
+    it.
+    """
 
 
 class InaccurateError(AttsvmError, ArithmeticError):
@@ -35,4 +37,6 @@ class MissingExtraError(AttsvmError, ImportError):
     exit_code = 2
 
     def __init__(self, purpose: str, package: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs the package {package}; install it with: pip install 'attsvm[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the package {package}; install it with: pip install 'attsvm[{extra}]'"
+        )

@@ -1,7 +1,8 @@
 """Arrays on disk: ``.npz`` and ``.safetensors``, written atomically and read without trust.
 
-Nothing here pickles. A reader checks every size that a header announces against the bytes that the file
-really holds before it allocates anything, so a hostile or truncated file costs a sentence and not the memory.
+Nothing here pickles. A reader checks every size that a header announces against the bytes that the
+file really holds before it allocates anything, so a hostile or truncated file costs a sentence and
+not the memory.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ _SAFETENSORS_TYPES = {
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its name only when the block ends well.
 
-    The temporary file has the suffix of ``path`` (writers that look at suffixes behave), is flushed to the disk
-    before it is renamed, and is removed when the block raises. Readers see the old file or the new one, never a part.
+    The temporary file has the suffix of ``path`` (writers that look at suffixes behave), is flushed
+    to the disk before it is renamed, and is removed when the block raises. Readers see the old file
+    or the new one, never a part.
 
     Raises:
         InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
@@ -64,12 +66,16 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file inside it")
     if not path.parent.is_dir():
-        raise InputError(f"folder {path.parent} does not exist; create it before writing {path.name}")
+        raise InputError(
+            f"folder {path.parent} does not exist; create it before writing {path.name}"
+        )
     partial = path.parent / f".{path.stem[:100]}.{secrets.token_hex(4)}.partial{path.suffix}"
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose a folder that you may write to") from None
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); choose a folder that you may write to"
+        ) from None
     mode = stat.S_IMODE(partial.stat().st_mode)
     try:
         yield partial
@@ -93,36 +99,50 @@ def _flush(path: Path) -> None:
 
 
 def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:
-    """Write named arrays to ``.npz`` or ``.safetensors`` (chosen by the suffix), atomically and bit for bit.
+    """Write named arrays to ``.npz`` or ``.safetensors`` (chosen by the suffix), atomically and bit
+    for bit.
 
     Raises:
-        InputError: unknown suffix, a folder that does not exist, or an array that is not made of real numbers or booleans.
+        InputError: unknown suffix, a folder that does not exist, or an array that is not made of
+            real numbers or booleans.
     """
     path = Path(path)
     suffix = _suffix(path)
     plain = {name: np.array(value, order="C", copy=None) for name, value in arrays.items()}
     for name, array in plain.items():
         if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-            raise InputError(f"array {name} has dtype {array.dtype}, which cannot go into {path}; convert it to real numbers or booleans")
+            raise InputError(
+                f"array {name} has dtype {array.dtype}, which cannot go into {path}; convert it to"
+                " real numbers or booleans"
+            )
     with atomic_write(path) as partial:
         if suffix == ".npz":
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 for name, array in plain.items():
                     # A fixed date: equal arrays give equal bytes.
-                    with archive.open(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True) as entry:
+                    with archive.open(
+                        zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True
+                    ) as entry:
                         np.lib.format.write_array(entry, array, allow_pickle=False)
         else:
             from safetensors.numpy import save_file
 
-            save_file({name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in plain.items()}, partial)
+            save_file(
+                {
+                    name: array.astype(array.dtype.newbyteorder("<"), copy=False)
+                    for name, array in plain.items()
+                },
+                partial,
+            )
 
 
 def load_arrays(path: str | Path) -> dict[str, Array]:
     """Every array of an ``.npz`` or ``.safetensors`` file by name; bfloat16 comes back as float32.
 
     Raises:
-        InputError: no such file, a folder, unknown suffix, truncated or corrupt content, a header that announces
-            more bytes than there are, Python objects, or an array type that NumPy lacks.
+        InputError: no such file, a folder, unknown suffix, truncated or corrupt content, a header
+            that announces more bytes than there are, Python objects, or an array type that NumPy
+            lacks.
     """
     path = Path(path)
     suffix = _suffix(path)
@@ -131,13 +151,18 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
         with path.open("rb") as file:
             return _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the file and its permissions") from None
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}); check the file and its permissions"
+        ) from None
 
 
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise InputError(f"{path} ends in {path.suffix or 'no suffix'}; arrays are kept in {' or '.join(SUFFIXES)} files")
+        raise InputError(
+            f"{path} ends in {path.suffix or 'no suffix'}; arrays are kept in"
+            f" {' or '.join(SUFFIXES)} files"
+        )
     return suffix
 
 
@@ -158,7 +183,7 @@ def brief(words: str) -> str:
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
-# --- npz ---------------------------------------------------------------------------------------------------------
+# --- npz ---
 
 
 def _read_npz(file: BinaryIO, path: Path) -> dict[str, Array]:
@@ -167,8 +192,18 @@ def _read_npz(file: BinaryIO, path: Path) -> dict[str, Array]:
         with zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             _check_entries(entries, size, path)
-            return {entry.filename.removesuffix(".npy"): _read_entry(archive, entry, path) for entry in entries}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+            return {
+                entry.filename.removesuffix(".npy"): _read_entry(archive, entry, path)
+                for entry in entries
+            }
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        UnicodeDecodeError,
+    ) as error:
         raise _corrupt(path, str(error) or type(error).__name__) from None
 
 
@@ -177,10 +212,19 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int, path: Path) -> Non
         raise _corrupt(path, f"its entries announce more bytes than the {size} of the file")
     for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InputError(f"{path} compresses {brief(entry.filename)} in a way NumPy does not write; save it again with numpy.savez")
-        most = entry.compress_size * (1 if entry.compress_type == zipfile.ZIP_STORED else _DEFLATE_RATIO)
+            raise InputError(
+                f"{path} compresses {brief(entry.filename)} in a way NumPy does not write; save it"
+                " again with numpy.savez"
+            )
+        most = entry.compress_size * (
+            1 if entry.compress_type == zipfile.ZIP_STORED else _DEFLATE_RATIO
+        )
         if entry.file_size > most:
-            raise _corrupt(path, f"{entry.filename} announces {entry.file_size} bytes, its {entry.compress_size} hold at most {most}")
+            raise _corrupt(
+                path,
+                f"{entry.filename} announces {entry.file_size} bytes, its {entry.compress_size}"
+                f" hold at most {most}",
+            )
 
 
 def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> Array:
@@ -189,7 +233,11 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) ->
         shape, fortran, dtype, header = _npy_header(stream, name, path)
         expected = math.prod(shape) * dtype.itemsize
         if header + expected != entry.file_size:
-            raise _corrupt(path, f"array {name} announces {expected} bytes of shape {shape}, its entry holds {entry.file_size - header}")
+            raise _corrupt(
+                path,
+                f"array {name} announces {expected} bytes of shape {shape}, its entry holds"
+                f" {entry.file_size - header}",
+            )
         content = bytearray()  # grows with what arrives, so that a lying size allocates nothing
         while chunk := stream.read(_CHUNK):
             content += chunk
@@ -198,10 +246,13 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) ->
     return _shaped(content, dtype, shape, "F" if fortran else "C", name, path)
 
 
-def _npy_header(stream: Any, name: str, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _npy_header(
+    stream: Any, name: str, path: Path
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, order, dtype and header length of a ``.npy`` stream, which is left at the first value.
 
-    NumPy's own reader lets a malformed header end in a tokeniser's exception; this one needs no more than a literal.
+    NumPy's own reader lets a malformed header end in a tokeniser's exception; this one needs no
+    more than a literal.
     """
     try:
         magic = stream.read(8)
@@ -219,18 +270,24 @@ def _npy_header(stream: Any, name: str, path: Path) -> tuple[tuple[int, ...], bo
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:
         raise _corrupt(path, f"the header of array {name} makes no sense: {error}") from None
     if dtype.hasobject:
-        raise InputError(f"array {brief(name)} of {path} holds Python objects, which are never loaded; save it as a plain numeric array")
+        raise InputError(
+            f"array {brief(name)} of {path} holds Python objects, which are never loaded; save it"
+            " as a plain numeric array"
+        )
     return shape, bool(fortran), dtype, 8 + width + length
 
 
-def _shaped(content: bytearray, dtype: Any, shape: tuple[int, ...], order: Any, name: str, path: Path) -> Array:
+def _shaped(
+    content: bytearray, dtype: Any, shape: tuple[int, ...], order: Any, name: str, path: Path
+) -> Array:
     try:
         return np.frombuffer(content, dtype=dtype).reshape(shape, order=order)
     except ValueError as error:  # sides beyond what NumPy counts, next to a side of zero
         raise _corrupt(path, f"array {name} announces shape {shape}: {error}") from None
 
 
-# --- safetensors -------------------------------------------------------------------------------------------------
+# --- safetensors
+# -------------------------------------------------------------------------------------------------
 
 
 def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
@@ -242,20 +299,31 @@ def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
         raise _corrupt(path, f"its header announces {length} bytes, the file holds {size - 8}")
     try:
         header = json.loads(file.read(length))
-        entries = {name: _tensor_entry(value) for name, value in header.items() if name != "__metadata__"}
+        entries = {
+            name: _tensor_entry(value) for name, value in header.items() if name != "__metadata__"
+        }
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise _corrupt(path, f"its header makes no sense: {error}") from None
     end = 0
     for name, (kind, shape, start, stop) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if kind not in _SAFETENSORS_TYPES:
-            raise InputError(f"array {brief(name)} of {path} has type {brief(kind)}, which NumPy lacks; convert it to float32")
+            raise InputError(
+                f"array {brief(name)} of {path} has type {brief(kind)}, which NumPy lacks; convert"
+                " it to float32"
+            )
         expected = math.prod(shape) * np.dtype(_SAFETENSORS_TYPES[kind]).itemsize
         if start != end or stop - start != expected:
-            raise _corrupt(path, f"array {name} of shape {tuple(shape)} needs {expected} bytes, its offsets are {start} to {stop}")
+            raise _corrupt(
+                path,
+                f"array {name} of shape {tuple(shape)} needs {expected} bytes, its offsets are"
+                f" {start} to {stop}",
+            )
         if stop > size - 8 - length:
             raise _corrupt(path, f"array {name} ends at byte {stop} of {size - 8 - length}")
         end = stop
-    return {name: _read_tensor(file, path, 8 + length, name, *entry) for name, entry in entries.items()}
+    return {
+        name: _read_tensor(file, path, 8 + length, name, *entry) for name, entry in entries.items()
+    }
 
 
 def _tensor_entry(value: Any) -> tuple[str, list[int], int, int]:
@@ -266,7 +334,16 @@ def _tensor_entry(value: Any) -> tuple[str, list[int], int, int]:
     return str(kind), list(shape), start, stop
 
 
-def _read_tensor(file: BinaryIO, path: Path, origin: int, name: str, kind: str, shape: list[int], start: int, stop: int) -> Array:
+def _read_tensor(
+    file: BinaryIO,
+    path: Path,
+    origin: int,
+    name: str,
+    kind: str,
+    shape: list[int],
+    start: int,
+    stop: int,
+) -> Array:
     file.seek(origin + start)
     content = bytearray(stop - start)
     file.readinto(content)  # type: ignore[attr-defined]

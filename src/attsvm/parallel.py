@@ -1,4 +1,6 @@
-"""Kernels whose loops are spread over the cores, and how many threads they take; torch keeps its own number."""
+"""Kernels whose loops are spread over the cores, and how many threads they take; torch keeps its
+own number.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +18,43 @@ _WORTH_SHARING = 500.0  # microseconds
 
 
 def parallel_kernel(function: Function) -> Function:
-    """Like :func:`attsvm.jit.kernel`, with ``numba.prange`` loops spread over the cores. To be called from Python, not from a kernel."""
+    """Like :func:`attsvm.jit.kernel`, with ``numba.prange`` loops spread over the cores. To be
+    called from Python, not from a kernel.
+    """
     return _started(numba.njit(cache=True, nogil=True, parallel=True)(function), function)
 
 
 def parallel_part(function: Function) -> Function:
-    """Like :func:`parallel_kernel`, to be called from other kernels alone, and those inside :func:`threads_for`."""
+    """Like :func:`parallel_kernel`, to be called from other kernels alone, and those inside
+    :func:`threads_for`.
+    """
     return cast("Function", numba.njit(cache=True, nogil=True, parallel=True)(function))
 
 
 def parallel_fusing_kernel(function: Function) -> Function:
-    """Like :func:`attsvm.jit.fusing_kernel`, with ``numba.prange`` loops spread over the cores. To be called from Python."""
-    compiled = numba.njit(cache=True, nogil=True, parallel=True, fastmath={"contract"}, error_model="numpy")(function)
+    """Like :func:`attsvm.jit.fusing_kernel`, with ``numba.prange`` loops spread over the cores. To
+    be called from Python.
+    """
+    compiled = numba.njit(
+        cache=True, nogil=True, parallel=True, fastmath={"contract"}, error_model="numpy"
+    )(function)
     return _started(compiled, function)
 
 
 @contextmanager
 def threads_for(microseconds: float) -> Iterator[None]:
-    """One thread for a parallel section that is too short to share: waiting for another core would cost more than it saves."""
+    """One thread for a parallel section that is too short to share: waiting for another core would
+    cost more than it saves.
+    """
     with at_most_threads(1 if microseconds < _WORTH_SHARING else sys.maxsize):
         yield
 
 
 @contextmanager
 def at_most_threads(count: int) -> Iterator[None]:
-    """No more than ``count`` threads in the parallel sections of this block, and no more than before it."""
+    """No more than ``count`` threads in the parallel sections of this block, and no more than
+    before it.
+    """
     start_threads()
     before = numba.get_num_threads()
     numba.set_num_threads(max(1, min(before, count)))
@@ -54,8 +68,9 @@ def at_most_threads(count: int) -> Iterator[None]:
 def start_threads() -> None:
     """Start numba's threads, once in a process, without a change to torch's number of them.
 
-    The start sets OpenMP's default for the whole process. Torch would from then on split its products over all cores whatever
-    ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` said: slower where they are small, and with other roundings than before.
+    The start sets OpenMP's default for the whole process. Torch would from then on split its
+    products over all cores whatever ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` said: slower
+    where they are small, and with other roundings than before.
     """
     import torch
 

@@ -10,9 +10,11 @@ from attsvm.errors import InputError
 
 
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
-    """``(n, d_z)`` queries: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``, ``first`` the first visible token.
+    """``(n, d_z)`` queries: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``, ``first``
+    the first visible token.
 
-    The constant entry of ``mean`` lets ``W`` prefer tokens whatever the bag; the rest lets the preference depend on the bag.
+    The constant entry of ``mean`` lets ``W`` prefer tokens whatever the bag; the rest lets the
+    preference depend on the bag.
 
     Raises:
         InputError: unknown kind.
@@ -26,7 +28,9 @@ def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
     if kind == "mean":
         mean = np.where(mask[..., None], tokens, 0.0).sum(axis=1) / mask.sum(axis=1, keepdims=True)
         length = np.linalg.norm(mean, axis=1, keepdims=True)
-        queries: FloatArray = np.hstack([np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]) / np.sqrt(2.0)
+        queries: FloatArray = np.hstack(
+            [np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]
+        ) / np.sqrt(2.0)
         return queries
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
 
@@ -38,15 +42,20 @@ def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
         InputError: a position that some sequence does not have.
     """
     if not 0 <= position < data.T or not data.mask[..., position].all():
-        raise InputError(f"position is {position}, which is not a visible token of every sequence; choose another")
+        raise InputError(
+            f"position is {position}, which is not a visible token of every sequence; choose"
+            " another"
+        )
     return AttentionData(data.tokens, data.labels, data.tokens[..., position, :], data.mask)
 
 
 def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False) -> AttentionData:
-    """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels :math:`Y_{ij}`, one sequence each.
+    """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels
+    :math:`Y_{ij}`, one sequence each.
 
-    Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to its position. Tokens are copied once
-    for each pair, so that everything that knows single queries (scores, margins, conditions) applies;
+    Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to
+    its position. Tokens are copied once for each pair, so that everything that knows single queries
+    (scores, margins, conditions) applies;
     :meth:`attsvm.models.Attention.sequence` trains on the sequences without copying them.
 
     Args:
@@ -59,7 +68,10 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
     """
     signs = np.asarray(labels, dtype=np.float64)
     if data.batch_shape or signs.shape != data.mask.shape:
-        raise InputError(f"labels has shape {signs.shape} for positions {data.mask.shape}; give one instance and one label per position")
+        raise InputError(
+            f"labels has shape {signs.shape} for positions {data.mask.shape}; give one instance and"
+            " one label per position"
+        )
     i, j = np.nonzero(data.mask)
     seen = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
     return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], seen)

@@ -1,4 +1,6 @@
-"""The scikit-learn face of attsvm: bags of tokens in, a classifier with its selected tokens and their margin out."""
+"""The scikit-learn face of attsvm: bags of tokens in, a classifier with its selected tokens and
+their margin out.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +34,54 @@ Bags = AttentionData | Sequence[ArrayLike] | np.ndarray[Any, Any]
 
 
 class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A softmax-attention classifier that says which token it selects, and how far it is from its max-margin solution.
+    r"""A softmax-attention classifier that says which token it selects, and how far it is from its
+    max-margin solution.
 
-    The model is :math:`f(X, z) = v^\top X^\top\mathrm{softmax}(X W z) + b`. Fitting has four stages:
+    The model is :math:`f(X, z) = v^\top X^\top\mathrm{softmax}(X W z) + b`. Fitting has four
+    stages:
 
-    1. *pooling*: with :math:`W=0` attention is the mean of the tokens, so the head starts as mean-pooling logistic regression;
-    2. *joint training* of :math:`W` and head by normalised gradient descent, the step chosen by validation loss;
+    1. *pooling*: with :math:`W=0` attention is the mean of the tokens, so the head starts as
+       mean-pooling logistic regression;
+    2. *joint training* of :math:`W` and head by normalised gradient descent, the step chosen by
+       validation loss;
        :meth:`predict` uses these weights;
-    3. *selection*: the head stays (scaled to unit norm, which changes no selection), :math:`W` goes on, by the descent that belongs to
-       ``norm`` (:mod:`attsvm.fitting.descent`). Its softmax probabilities go to 0 and 1: each sequence selects one token;
-    4. *margin*: the max-margin programme of these tokens is solved in that norm, with a certificate, and :math:`W` is compared to it.
+    3. *selection*: the head stays (scaled to unit norm, which changes no selection), :math:`W` goes
+       on, by the descent that belongs to ``norm`` (:mod:`attsvm.fitting.descent`). Its softmax
+       probabilities go to 0 and 1: each sequence selects one token;
+    4. *margin*: the max-margin programme of these tokens is solved in that norm, with a
+       certificate, and :math:`W` is compared to it.
 
-    Tokens and queries are divided by their root-mean-square norms inside, so step lengths do not depend on units; all fitted
-    weights are in the units of the data.
+    Tokens and queries are divided by their root-mean-square norms inside, so step lengths do not
+    depend on units; all fitted weights are in the units of the data.
 
     Args:
-        norm: the geometry of selection and margin, a :class:`~attsvm.geometry.Norm` or its name on the command line (``lp:1.75``).
-        query: how to make the query of a bag: ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean token ``m``, ``constant`` is ``[1]``,
-            ``first`` is the first token. Not used for :class:`~attsvm.AttentionData`, which has its own.
+        norm: the geometry of selection and margin, a :class:`~attsvm.geometry.Norm` or its name on
+            the command line (``lp:1.75``).
+        query: how to make the query of a bag: ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean
+            token ``m``, ``constant`` is ``[1]``, ``first`` is the first token. Not used for
+            :class:`~attsvm.AttentionData`, which has its own.
         joint_steps: steps of joint training.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
         steps: steps of the selection stage; ``None`` for 2000 to 20000, fewer the larger the data.
-        lr: length of a step of the selection stage, in the norm: after N steps the weights (for normalised tokens and queries) have
-            grown to at most N times that. ``None`` for :func:`attsvm.fitting.descent.step_length`.
+        lr: length of a step of the selection stage, in the norm: after N steps the weights (for
+            normalised tokens and queries) have grown to at most N times that. ``None`` for
+            :func:`attsvm.fitting.descent.step_length`.
         validation_size: share of the sequences kept aside to choose the step of joint training.
-        slack: penalty C of the soft margin, used only when the hard margin is infeasible. Norms of singular values have no soft margin
-            here, and are then ``infeasible``.
-        tol: relative duality gap asked of the max-margin solution; ``None`` for the default of :func:`~attsvm.max_margin`.
-        solve_seconds: time after which the solver hands over the best certified weights it has, as ``inaccurate`` (the one place where
-            a result may depend on the clock).
+        slack: penalty C of the soft margin, used only when the hard margin is infeasible. Norms of
+            singular values have no soft margin here, and are then ``infeasible``.
+        tol: relative duality gap asked of the max-margin solution; ``None`` for the default of
+            :func:`~attsvm.max_margin`.
+        solve_seconds: time after which the solver hands over the best certified weights it has, as
+            ``inaccurate`` (the one place where a result may depend on the clock).
         records: records of each training stage, log-spaced.
-        merge_duplicates: mask repeated tokens of a sequence. Without it they are refused, because equal tokens can never be told apart.
-        prediction: what :meth:`predict` uses: ``soft`` attention after joint training, the ``hard`` selection of the trained ``W``,
-            or the hard selection of the ``margin`` solution.
+        merge_duplicates: mask repeated tokens of a sequence. Without it they are refused, because
+            equal tokens can never be told apart.
+        prediction: what :meth:`predict` uses: ``soft`` attention after joint training, the ``hard``
+            selection of the trained ``W``, or the hard selection of the ``margin`` solution.
         random_state: seed of the validation split.
-        checkpoint: folder in which unfinished work is kept, so that the same call goes on after a kill and ends with the same bits.
+        checkpoint: folder in which unfinished work is kept, so that the same call goes on after a
+            kill and ends with the same bits.
         checkpoint_seconds: time between two writes of unfinished work.
         progress: called with stage name, steps done, steps in all.
 
@@ -80,11 +94,14 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         selection_weights_: the same after selection.
         solution_: the :class:`~attsvm.MarginSolution` of the selected tokens.
         status_, margin_: its status and margin.
-        selected_tokens_: ``(n,)``, position of the selected token of every sequence given to :meth:`fit`.
-        support_tokens_: ``(k, 2)``, sequence and token of every support constraint, by falling dual.
+        selected_tokens_: ``(n,)``, position of the selected token of every sequence given to
+            :meth:`fit`.
+        support_tokens_: ``(k, 2)``, sequence and token of every support constraint, by falling
+            dual.
         direction_gap_: one minus the cosine between ``selection_weights_.W`` and ``solution_.W``.
         baseline_: the mean-pooling head.
-        joint_trajectory_, trajectory_: records of the two training stages; ``W`` in them is ``unit_`` times that of the data's units.
+        joint_trajectory_, trajectory_: records of the two training stages; ``W`` in them is
+            ``unit_`` times that of the data's units.
         unit_: root-mean-square norm of the tokens times that of the queries.
         best_step_: step of joint training that was kept.
         train_indices_, validation_indices_: which sequences were trained on.
@@ -135,13 +152,13 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit to bags of tokens.
 
         Args:
-            X: a list of ``(T_i, d_x)`` arrays, one ``(n, T, d_x)`` array, or :class:`~attsvm.AttentionData` (whose labels are used
-                when ``y`` is None).
+            X: a list of ``(T_i, d_x)`` arrays, one ``(n, T, d_x)`` array, or
+                :class:`~attsvm.AttentionData` (whose labels are used when ``y`` is None).
             y: ``(n,)`` labels of two classes.
 
         Raises:
-            InputError: unusable tokens or labels, one class only, one token in every sequence, repeated tokens, a norm that has no
-                descent.
+            InputError: unusable tokens or labels, one class only, one token in every sequence,
+                repeated tokens, a norm that has no descent.
         """
         data = self._labelled(X, y)
         given = self.norm if isinstance(self.norm, Norm) else parse_norm(str(self.norm))
@@ -152,8 +169,14 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data = data.without_duplicates()
         check_selectable(data)
         self.n_features_in_ = data.d_x
-        self.train_indices_, self.validation_indices_ = split(data.labels, self.validation_size, self.random_state, "validation_size")
-        stages = Stages(None, "") if self.checkpoint is None else Stages(Path(self.checkpoint), self._key(data))
+        self.train_indices_, self.validation_indices_ = split(
+            data.labels, self.validation_size, self.random_state, "validation_size"
+        )
+        stages = (
+            Stages(None, "")
+            if self.checkpoint is None
+            else Stages(Path(self.checkpoint), self._key(data))
+        )
 
         tokens, queries = root_mean_square(data.tokens, data.mask), root_mean_square(data.queries)
         scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / queries, data.mask)
@@ -162,18 +185,31 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pooled = mean_pooling(train, validation)
         start = Weights(np.zeros((data.d_x, data.d_z)), pooled.coef, pooled.intercept)
         joint = self._joint(train, validation, start, stages)
-        soft = Weights(joint.W[self._best], joint.head[self._best], float(joint.intercept[self._best]))
+        soft = Weights(
+            joint.W[self._best], joint.head[self._best], float(joint.intercept[self._best])
+        )
         length = float(np.linalg.norm(soft.head)) or 1.0
-        hard = self._select(train, Weights(soft.W, soft.head / length, soft.intercept / length), stages)
+        hard = self._select(
+            train, Weights(soft.W, soft.head / length, soft.intercept / length), stages
+        )
 
-        self.baseline_ = PooledHead(pooled.coef / tokens, pooled.intercept, pooled.C * tokens**2, pooled.validation_loss)
+        self.baseline_ = PooledHead(
+            pooled.coef / tokens, pooled.intercept, pooled.C * tokens**2, pooled.validation_loss
+        )
         self.unit_ = tokens * queries
-        self.weights_, self.selection_weights_ = soft.rescaled(tokens, queries), hard.rescaled(tokens, queries)
+        self.weights_, self.selection_weights_ = (
+            soft.rescaled(tokens, queries),
+            hard.rescaled(tokens, queries),
+        )
         self._certify(data)
         return self
 
-    def _joint(self, train: AttentionData, validation: AttentionData, start: Weights, stages: Stages) -> Trajectory:
-        def observe(step: int, W: FloatArray, head: FloatArray, intercept: FloatArray) -> dict[str, Any]:
+    def _joint(
+        self, train: AttentionData, validation: AttentionData, start: Weights, stages: Stages
+    ) -> Trajectory:
+        def observe(
+            step: int, W: FloatArray, head: FloatArray, intercept: FloatArray
+        ) -> dict[str, Any]:
             values = attend.soft_values(validation, W, head, float(intercept))
             return {
                 "validation_loss": np.float64(logistic_loss(validation.labels, values)),
@@ -218,9 +254,13 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.progress is not None:
             self.progress("margin", 0, 1)
         margins = selection_margins(train, self.selected_tokens_[self.train_indices_])
-        solution: MarginSolution = max_margin(margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds)
+        solution: MarginSolution = max_margin(
+            margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
+        )
         if solution.status == "infeasible" and isinstance(self.norm_, (Frobenius, Lp)):
-            solution = max_margin(margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds)
+            solution = max_margin(
+                margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
+            )
         if self.progress is not None:
             self.progress("margin", 1, 1)
         self.solution_ = solution
@@ -230,7 +270,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.direction_gap_ = float(direction_gap(W, solution.W))
 
     def decision_function(self, X: Bags) -> FloatArray:
-        """``(n,)`` values; positive means ``classes_[1]``. What they come from is the parameter ``prediction``."""
+        """``(n,)`` values; positive means ``classes_[1]``. What they come from is the parameter
+        ``prediction``.
+        """
         check_is_fitted(self)
         data = self._unlabelled(X)
         if self.prediction == "soft":
@@ -246,24 +288,40 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return predicted
 
     def select(self, X: Bags) -> IntArray:
-        """``(n,)`` positions of the tokens that the trained ``W`` (or, with ``prediction='margin'``, the max-margin one) selects."""
+        """``(n,)`` positions of the tokens that the trained ``W`` (or, with
+        ``prediction='margin'``, the max-margin one) selects.
+        """
         check_is_fitted(self)
         return self._hard_tokens(self._unlabelled(X))
 
     def _hard_tokens(self, data: AttentionData) -> IntArray:
-        return attend.selected_tokens(data, self.solution_.W if self.prediction == "margin" else self.selection_weights_.W)
+        return attend.selected_tokens(
+            data, self.solution_.W if self.prediction == "margin" else self.selection_weights_.W
+        )
 
     def _check_parameters(self, data: AttentionData) -> None:
-        for name in ("joint_lr", "head_lr", "lr", "slack", "tol", "solve_seconds", "checkpoint_seconds"):
+        for name in (
+            "joint_lr",
+            "head_lr",
+            "lr",
+            "slack",
+            "tol",
+            "solve_seconds",
+            "checkpoint_seconds",
+        ):
             value = getattr(self, name)
             if not (name in _CHOSEN and value is None) and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}; it must be a finite number above 0")
         for name in ("joint_steps", "steps", "records"):
             value = getattr(self, name)
-            if not (name in _CHOSEN and value is None) and not (isinstance(value, (int, np.integer)) and value >= 1):
+            if not (name in _CHOSEN and value is None) and not (
+                isinstance(value, (int, np.integer)) and value >= 1
+            ):
                 raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
         if self.prediction not in ("soft", "hard", "margin"):
-            raise InputError(f"prediction is {self.prediction!r}; choose 'soft', 'hard' or 'margin'")
+            raise InputError(
+                f"prediction is {self.prediction!r}; choose 'soft', 'hard' or 'margin'"
+            )
         if data.batch_shape:
             raise InputError(f"X has leading axes {data.batch_shape}; fit one instance at a time")
 
@@ -275,34 +333,46 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = np.asarray(y)
         count = X.n if isinstance(X, AttentionData) else len(X)
         if labels.shape != (count,):
-            raise InputError(f"y has shape {labels.shape}; it must be ({count},), one label per bag")
+            raise InputError(
+                f"y has shape {labels.shape}; it must be ({count},), one label per bag"
+            )
         kind = type_of_target(labels, input_name="y")
         if kind not in ("binary", "multiclass"):
             raise InputError(f"y holds {kind} values; give labels of two classes")
         self.classes_ = np.unique(labels)
         if len(self.classes_) != 2:
             few = "one class only" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
-            raise InputError(f"y holds {few} ({', '.join(map(str, self.classes_[:4]))}); give sequences of exactly two classes")
+            raise InputError(
+                f"y holds {few} ({', '.join(map(str, self.classes_[:4]))}); give sequences of"
+                " exactly two classes"
+            )
         return self._as_data(X, np.where(labels == self.classes_[1], 1.0, -1.0))
 
     def _unlabelled(self, X: Bags) -> AttentionData:
         data = self._as_data(X, np.ones(X.n if isinstance(X, AttentionData) else len(X)))
         if data.d_x != self.n_features_in_:
-            raise InputError(f"X has {data.d_x} features per token; this {type(self).__name__} was fitted with {self.n_features_in_}")
+            raise InputError(
+                f"X has {data.d_x} features per token; this {type(self).__name__} was fitted with"
+                f" {self.n_features_in_}"
+            )
         return data
 
     def _as_data(self, X: Bags, labels: FloatArray) -> AttentionData:
         if isinstance(X, AttentionData):
             return AttentionData(X.tokens, labels, X.queries, X.mask)
         data = AttentionData.from_bags(list(X), labels)
-        return AttentionData(data.tokens, labels, bag_queries(data.tokens, data.mask, self.query), data.mask)
+        return AttentionData(
+            data.tokens, labels, bag_queries(data.tokens, data.mask, self.query), data.mask
+        )
 
     def _key(self, data: AttentionData) -> str:
         digest = hashlib.sha256()
         for array in (data.tokens, data.labels, data.queries, data.mask):
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
-        parameters = {key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY} | {"norm": self.norm_.name}
+        parameters = {
+            key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY
+        } | {"norm": self.norm_.name}
         return fingerprint({"data": digest.hexdigest(), "parameters": parameters})
 
     def __sklearn_tags__(self) -> Any:
@@ -314,4 +384,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 _CHOSEN = ("steps", "lr", "tol")  # None: by norm and data
-_NOT_IN_KEY = ("checkpoint", "checkpoint_seconds", "progress", "prediction")  # what does not change the fitted numbers
+_NOT_IN_KEY = (
+    "checkpoint",
+    "checkpoint_seconds",
+    "progress",
+    "prediction",
+)  # what does not change the fitted numbers

@@ -12,7 +12,12 @@ from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 
 NORMS = ["fro", "l1", "linf", "lp:1.75", "lp:3", "nuc", "spec"]
-PAIRS = [(name, norm) for name, peer in peers.PEERS.items() for norm in NORMS if peer.takes(parse_norm(norm))]
+PAIRS = [
+    (name, norm)
+    for name, peer in peers.PEERS.items()
+    for norm in NORMS
+    if peer.takes(parse_norm(norm))
+]
 ACCURACY = 1e-6
 
 
@@ -31,16 +36,24 @@ def test_it_reaches_its_accuracy_and_our_value(name, norm):
     ours, bound = peers.PEERS[peers.OURS].solve(margins, norm, 1e-10)
     assert (dual is None) == (name == "linearsvc")
     assert certified_gap(margins, norm, W, bound if dual is None else dual) <= ACCURACY
-    assert upper_bound(margins, norm, W) == pytest.approx(upper_bound(margins, norm, ours), rel=ACCURACY)
+    assert upper_bound(margins, norm, W) == pytest.approx(
+        upper_bound(margins, norm, ours), rel=ACCURACY
+    )
 
 
 def test_the_reduced_programme_has_the_same_margins_and_norm():
-    margins = random_instance(4, 3, 10, 0)  # 8 differences and 4 queries in 10 dimensions: both sides shrink
+    margins = random_instance(
+        4, 3, 10, 0
+    )  # 8 differences and 4 queries in 10 dimensions: both sides shrink
     spans = instances.reduced(margins)
     B = np.random.default_rng(0).normal(size=spans.margins.shape)
     assert spans.margins.shape == (8, 4)
     np.testing.assert_allclose(margins(spans.lifted(B)), spans.margins(B), atol=1e-13)
-    np.testing.assert_allclose(np.linalg.svd(spans.lifted(B), compute_uv=False)[:4], np.linalg.svd(B, compute_uv=False), atol=1e-13)
+    np.testing.assert_allclose(
+        np.linalg.svd(spans.lifted(B), compute_uv=False)[:4],
+        np.linalg.svd(B, compute_uv=False),
+        atol=1e-13,
+    )
 
 
 def test_a_written_out_programme_that_is_too_large_is_refused(monkeypatch):

@@ -35,7 +35,10 @@ def outcomes(cells):
 
 def test_failures_are_kept_and_harder_cells_are_not_tried(strange, monkeypatch):
     monkeypatch.setattr(solve, "Worker", functools.partial(Worker, grace=2.0))
-    peers = {"attsvm": PEERS["attsvm"], **{name: Peer(getattr(strange, name), ("fro",)) for name in ("spins", "raises", "dies")}}
+    peers = {
+        "attsvm": PEERS["attsvm"],
+        **{name: Peer(getattr(strange, name), ("fro",)) for name in ("spins", "raises", "dies")},
+    }
     peers["absent"] = Peer(strange.raises, ("fro",), ("a_package_that_nobody_wrote",))
     wanted = plan(sizes=("M", "S"), peers=tuple(peers))
     cells = solve.run(wanted, Cells(None), quiet, peers)
@@ -44,7 +47,9 @@ def test_failures_are_kept_and_harder_cells_are_not_tried(strange, monkeypatch):
         ("attsvm", size, asked): "finished" for size in ("S", "M") for asked in (1e-3, 1e-6)
     }
     assert found["spins", "S", 1e-3] == OVER
-    assert [found["spins", size, asked] for size, asked in (("S", 1e-6), ("M", 1e-3), ("M", 1e-6))] == ["not tried"] * 3
+    assert [
+        found["spins", size, asked] for size, asked in (("S", 1e-6), ("M", 1e-3), ("M", 1e-6))
+    ] == ["not tried"] * 3
     assert {value for key, value in found.items() if key[0] in ("raises", "dies")} == {FAILED}
     assert {value for key, value in found.items() if key[0] == "absent"} == {"not installed"}
 
@@ -84,7 +89,10 @@ def test_a_killed_run_goes_on_without_redoing_finished_cells(strange, tmp_path, 
     assert log.read_text().count("solved") == before // 2 * 3
     assert measure(quiet) == cells
     assert log.read_text().count("solved") == before // 2 * 3
-    with pytest.raises(InputError, match="holds another run"), recording(tmp_path / "run", "solve", plan(seeds=4).settings()):
+    with (
+        pytest.raises(InputError, match="holds another run"),
+        recording(tmp_path / "run", "solve", plan(seeds=4).settings()),
+    ):
         pass
 
 
@@ -92,7 +100,9 @@ def test_coarse_accuracies_of_a_larger_size_are_tried_after_a_fine_one_was_too_m
     stopped = {"outcome": OVER, "norm": "fro", "size": "S", "seed": 1, "asked": 1e-9}
 
     def skipped(**changes):
-        return solve._easier(stopped, {"norm": "fro", "size": "M", "seed": 0, "asked": 1e-9, **changes})
+        return solve._easier(
+            stopped, {"norm": "fro", "size": "M", "seed": 0, "asked": 1e-9, **changes}
+        )
 
     assert skipped()
     assert skipped(size="S", seed=1, asked=1e-12)
@@ -102,7 +112,14 @@ def test_coarse_accuracies_of_a_larger_size_are_tried_after_a_fine_one_was_too_m
 
 
 def test_many_small_ones_are_certified_one_by_one():
-    identity = {"solver": "attsvm", "norm": "fro", "size": solve.MANY, "count": 7, "seed": 0, "asked": 1e-6}
+    identity = {
+        "solver": "attsvm",
+        "norm": "fro",
+        "size": solve.MANY,
+        "count": 7,
+        "seed": 0,
+        "asked": 1e-6,
+    }
     cell = solve.measure(PEERS["attsvm"], (identity, 60.0))
     assert cell["outcome"] == "finished"
     assert len(cell["gaps"]) == 7
@@ -116,11 +133,25 @@ def test_a_solver_without_tolerances_is_asked_once():
 
 def test_the_table_takes_the_quickest_run_that_reached_the_accuracy():
     def cell(solver, seed, asked, seconds, gap):
-        identity = {"solver": solver, "norm": "fro", "size": "S", "count": 1, "seed": seed, "asked": asked}
-        return {**identity, "outcome": "finished", "seconds": seconds, "gaps": [gap], "multipliers": "its own"}
+        identity = {
+            "solver": solver,
+            "norm": "fro",
+            "size": "S",
+            "count": 1,
+            "seed": seed,
+            "asked": asked,
+        }
+        return {
+            **identity,
+            "outcome": "finished",
+            "seconds": seconds,
+            "gaps": [gap],
+            "multipliers": "its own",
+        }
 
     cells = [cell("attsvm", seed, asked, 1e-3, 1e-12) for seed in (0, 1) for asked in (1e-3, 1e-6)]
-    # Asked for 1e-3 it falls short on seed 1, and reaches it when asked for more; it reaches 1e-6 on one seed of two.
+    # Asked for 1e-3 it falls short on seed 1, and reaches it when asked for more; it reaches 1e-6
+    # on one seed of two.
     cells += [cell("other", 0, 1e-3, 2e-3, 1e-4), cell("other", 1, 1e-3, 2e-3, 2e-3)]
     cells += [cell("other", 0, 1e-6, 5e-3, 1e-7), cell("other", 1, 1e-6, 6e-3, 2e-6)]
     wanted = plan(seeds=2, peers=("attsvm", "daqp"))

@@ -14,12 +14,21 @@ from attsvm.errors import InputError
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(contenders.LISTS, "tiny", functools.partial(contenders.transformer, 16, 2, 128))
+    monkeypatch.setitem(
+        contenders.LISTS, "tiny", functools.partial(contenders.transformer, 16, 2, 128)
+    )
     monkeypatch.setattr(step, "_COPIED", 1 << 10)
 
 
 def plan(**changes):
-    usual = {"parameters": ("tiny",), "device": "cpu", "threads": 1, "rounds": 3, "seconds": 10.0, "contenders": ("AdamW foreach",)}
+    usual = {
+        "parameters": ("tiny",),
+        "device": "cpu",
+        "threads": 1,
+        "rounds": 3,
+        "seconds": 10.0,
+        "contenders": ("AdamW foreach",),
+    }
     return step.Plan(**{**usual, **changes})
 
 
@@ -33,8 +42,20 @@ def test_the_lists_have_the_size_of_their_names(name, size):
 
 
 def test_figures_of_torch_optimisers(tiny, monkeypatch):
-    monkeypatch.setitem(contenders.CONTENDERS, "absent", Contender(lambda parameters: torch.optim.Nothing(parameters), 3, 0, "AdamW fused"))
-    wanted = plan(contenders=("SGD foreach", "absent", "AdamW foreach", "SteepestDescent fro", "SteepestDescent spec, Newton-Schulz"))
+    monkeypatch.setitem(
+        contenders.CONTENDERS,
+        "absent",
+        Contender(lambda parameters: torch.optim.Nothing(parameters), 3, 0, "AdamW fused"),
+    )
+    wanted = plan(
+        contenders=(
+            "SGD foreach",
+            "absent",
+            "AdamW foreach",
+            "SteepestDescent fro",
+            "SteepestDescent spec, Newton-Schulz",
+        )
+    )
     cells = {cell["optimiser"]: cell for cell in step.run(wanted, Cells(None), quiet)}
     count = sum(map(math.prod, LISTS["tiny"]()))
     # A reference joins the lot of the contestant that is compared with it, asked for or not.
@@ -42,14 +63,22 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
     assert cells["SGD foreach"]["state_bytes"] == 0
     assert cells["AdamW foreach"]["state_bytes"] == 8 * count
     assert cells["AdamW foreach"]["ratio"] == 1.0
-    assert cells["AdamW foreach"]["bytes_per_second"] == pytest.approx(28 * count / cells["AdamW foreach"]["wall"])
+    assert cells["AdamW foreach"]["bytes_per_second"] == pytest.approx(
+        28 * count / cells["AdamW foreach"]["wall"]
+    )
     assert cells["SGD foreach"]["rounds"] == 3
-    assert cells["SGD foreach"]["wall_quartiles"][0] <= cells["SGD foreach"]["wall"] <= cells["SGD foreach"]["wall_quartiles"][1]
+    assert (
+        cells["SGD foreach"]["wall_quartiles"][0]
+        <= cells["SGD foreach"]["wall"]
+        <= cells["SGD foreach"]["wall_quartiles"][1]
+    )
     assert cells["absent"]["outcome"] == "not available"
     assert "Nothing" in cells["absent"]["reason"]
     spectral = cells["SteepestDescent spec, Newton-Schulz"]
     assert spectral["count"] == sum(map(math.prod, contenders.hidden_matrices("tiny"))) < count
-    assert cells["Muon"]["outcome"] == ("finished" if hasattr(torch.optim, "Muon") else "not available")  # torch has it from 2.9 on
+    assert cells["Muon"]["outcome"] == (
+        "finished" if hasattr(torch.optim, "Muon") else "not available"
+    )  # torch has it from 2.9 on
     text = step_table.tables(list(cells.values()), by_cpu=True)
     assert "not available: absent" in text
     assert "(hidden matrices only)" in text
@@ -60,7 +89,13 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
 
 def test_contestants_that_do_not_fit_together_are_split_into_lots(tiny, monkeypatch):
     count = sum(map(math.prod, LISTS["tiny"]()))
-    names = ("AdamW foreach", "SGD foreach", "SGD fused", "SteepestDescent fro", "SteepestDescent linf")
+    names = (
+        "AdamW foreach",
+        "SGD foreach",
+        "SGD fused",
+        "SteepestDescent fro",
+        "SteepestDescent linf",
+    )
     # Gradients, AdamW and two contestants without state: 1 + 3 + 2 numbers per parameter.
     monkeypatch.setattr(step, "_free_memory", lambda device: int((6 * 4 * count + 1) / step._SHARE))
     lots = list(step._lots(plan(contenders=names), "tiny"))
@@ -72,9 +107,21 @@ def test_contestants_that_do_not_fit_together_are_split_into_lots(tiny, monkeypa
 
 
 def test_a_reference_of_several_lots_has_one_row(tiny, monkeypatch):
-    monkeypatch.setattr(step, "_lots", lambda plan, name: [["AdamW foreach", "SGD foreach"], ["AdamW foreach", "SteepestDescent fro"]])
+    monkeypatch.setattr(
+        step,
+        "_lots",
+        lambda plan, name: [
+            ["AdamW foreach", "SGD foreach"],
+            ["AdamW foreach", "SteepestDescent fro"],
+        ],
+    )
     cells = step.run(plan(), Cells(None), quiet)
-    assert [cell["optimiser"] for cell in cells] == ["AdamW foreach", "SGD foreach", "AdamW foreach", "SteepestDescent fro"]
+    assert [cell["optimiser"] for cell in cells] == [
+        "AdamW foreach",
+        "SGD foreach",
+        "AdamW foreach",
+        "SteepestDescent fro",
+    ]
     text = step_table.tables(cells, by_cpu=True)
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
         *("optimiser", "AdamW foreach", "SGD foreach", "SteepestDescent fro")

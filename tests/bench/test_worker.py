@@ -12,11 +12,19 @@ def test_it_survives_jobs_that_spin_sleep_raise_and_die(strange, capfd):
         assert worker("spin", 0.3)["outcome"] == OVER
         assert worker("fine", 0.3)["what"] == "fine"
         assert worker("raise", 0.3) == {"outcome": FAILED, "reason": "ArithmeticError: no pivot"}
-        assert worker("die", 0.3) == {"outcome": FAILED, "reason": "the process ended with signal 11"}
-        assert worker("sleep", 0.1) == {"outcome": OVER, "reason": "ended after 0.8 s of wall clock"}
+        assert worker("die", 0.3) == {
+            "outcome": FAILED,
+            "reason": "the process ended with signal 11",
+        }
+        assert worker("sleep", 0.1) == {
+            "outcome": OVER,
+            "reason": "ended after 0.8 s of wall clock",
+        }
         process = worker._process
     assert process is None
-    assert time.perf_counter() - began < 60  # the limits are 0.3 s; the rest is starting five processes on a busy machine
+    assert (
+        time.perf_counter() - began < 60
+    )  # the limits are 0.3 s; the rest is starting five processes on a busy machine
     assert "noise" not in capfd.readouterr().out
 
 
@@ -25,7 +33,10 @@ def test_a_process_that_died_between_jobs_is_a_failure_and_then_replaced(strange
         worker("fine", 1.0)
         worker._process.kill()
         worker._process.join()
-        assert worker("fine", 1.0) == {"outcome": FAILED, "reason": "the process ended with signal 9"}
+        assert worker("fine", 1.0) == {
+            "outcome": FAILED,
+            "reason": "the process ended with signal 9",
+        }
         assert worker("fine", 1.0)["what"] == "fine"
 
 
@@ -42,10 +53,15 @@ def test_the_limit_counts_cpu_time_and_not_waiting():
 def test_cpu_time_is_fine_again_after_a_limit():
     with cpu_limit(10.0):
         pass
-    fine, ends = 0, time.perf_counter() + 5.0  # the kernel notices at one of its next ticks, late on a busy machine
+    fine, ends = (
+        0,
+        time.perf_counter() + 5.0,
+    )  # the kernel notices at one of its next ticks, late on a busy machine
     while fine < 5 and time.perf_counter() < ends:
         start = time.process_time()
         sum(range(10_000))
         step = time.process_time() - start
-        fine = fine + 1 if 0.0 < step < 0.003 else 0  # in ticks of 4 ms a step is nothing or a whole tick
+        fine = (
+            fine + 1 if 0.0 < step < 0.003 else 0
+        )  # in ticks of 4 ms a step is nothing or a whole tick
     assert fine == 5

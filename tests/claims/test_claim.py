@@ -38,14 +38,18 @@ def test_nan_never_passes():
 
 def test_instances_that_miss_an_assumption_are_not_counted():
     evidence = {"gap": [0.1, 9.0], "feasible": [True, False]}
-    found = claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"feasible": lambda e: e["feasible"]}).check(evidence)
+    found = claim(
+        lambda e: e["gap"], at_most(1.0, "why"), assumes={"feasible": lambda e: e["feasible"]}
+    ).check(evidence)
     assert (found.verdict, found.counted) == ("holds", 1)
     assert found.columns == ("feasible", "gap")
 
 
 def test_a_claim_without_instances_is_not_applicable():
     evidence = {"gap": [0.1, 9.0], "feasible": [False, False]}
-    found = claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"it is feasible": lambda e: e["feasible"]}).check(evidence)
+    found = claim(
+        lambda e: e["gap"], at_most(1.0, "why"), assumes={"it is feasible": lambda e: e["feasible"]}
+    ).check(evidence)
     assert found.verdict == "not applicable"
     assert found.unmet == ("it is feasible",)
     assert "it is feasible" in str(found)
@@ -53,13 +57,19 @@ def test_a_claim_without_instances_is_not_applicable():
 
 def test_assumptions_that_exclude_each_other_leave_nothing():
     evidence = {"gap": [0.1, 9.0], "a": [True, False], "b": [False, True]}
-    found = claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"a": lambda e: e["a"], "b": lambda e: e["b"]}).check(evidence)
+    found = claim(
+        lambda e: e["gap"],
+        at_most(1.0, "why"),
+        assumes={"a": lambda e: e["a"], "b": lambda e: e["b"]},
+    ).check(evidence)
     assert found.verdict == "not applicable"
     assert found.unmet
 
 
 def test_one_condition_may_speak_for_all_instances():
-    found = claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"enough": lambda e: e.rows > 5}).check({"gap": [0.1]})
+    found = claim(
+        lambda e: e["gap"], at_most(1.0, "why"), assumes={"enough": lambda e: e.rows > 5}
+    ).check({"gap": [0.1]})
     assert found.verdict == "not applicable"
 
 
@@ -67,13 +77,17 @@ def test_what_applies_nowhere_is_not_measured():
     def measure(e):
         raise AssertionError("there is nothing to measure")
 
-    found = claim(measure, at_most(1.0, "why"), assumes={"enough": lambda e: e.rows > 5}).check({"gap": [0.1]})
+    found = claim(measure, at_most(1.0, "why"), assumes={"enough": lambda e: e.rows > 5}).check(
+        {"gap": [0.1]}
+    )
     assert (found.verdict, found.unmet) == ("not applicable", ("enough",))
 
 
 def test_a_condition_of_another_length_is_an_error():
     with pytest.raises(InputError, match="claim X1: the assumption 'a' speaks of"):
-        claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"a": lambda e: np.ones(3)}).check({"gap": [0.1, 0.2]})
+        claim(lambda e: e["gap"], at_most(1.0, "why"), assumes={"a": lambda e: np.ones(3)}).check(
+            {"gap": [0.1, 0.2]}
+        )
 
 
 def test_booleans_and_intervals():
@@ -98,7 +112,11 @@ def test_a_threshold_says_what_is_wrong_with_it(make, words):
 
 
 def test_json_of_a_verdict_is_what_the_run_file_promises():
-    entry = claim(lambda e: e["gap"], at_most(1.0, "why"), reference="P2").check({"gap": [2.0]}).to_json()
+    entry = (
+        claim(lambda e: e["gap"], at_most(1.0, "why"), reference="P2")
+        .check({"gap": [2.0]})
+        .to_json()
+    )
     assert {"id", "statement", "source", "measured", "threshold", "verdict"} <= set(entry)
     assert entry["threshold"] == 1.0
     assert entry["measured"] == 2.0
@@ -146,5 +164,12 @@ def test_an_interval_is_the_one_of_student():
     low, high = t.interval(0.95, 3, loc=slopes.mean(), scale=slopes.std(ddof=1) / 2)
     assert found.interval == pytest.approx((low, high), rel=1e-12)
     assert found.to_json()["interval"] == [*found.interval]
-    assert claim(lambda e: e["slope"], at_most(0.0, "why")).check({"slope": slopes}).interval is None
-    assert claim(lambda e: e["slope"], at_most(0.0, "why"), interval=True).check({"slope": slopes[:1]}).interval is None
+    assert (
+        claim(lambda e: e["slope"], at_most(0.0, "why")).check({"slope": slopes}).interval is None
+    )
+    assert (
+        claim(lambda e: e["slope"], at_most(0.0, "why"), interval=True)
+        .check({"slope": slopes[:1]})
+        .interval
+        is None
+    )

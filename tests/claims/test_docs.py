@@ -12,7 +12,11 @@ def test_the_readers_own_claim_runs_as_written(capsys):
     if not PAGE.exists():
         pytest.skip("the documentation is not beside the tests")
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
-    statements = [line for line in code.splitlines() if line.strip() and not line.startswith(("import", "from"))]
+    statements = [
+        line
+        for line in code.splitlines()
+        if line.strip() and not line.startswith(("import", "from"))
+    ]
     assert len(statements) <= 12
     exec(compile(code, str(PAGE), "exec"), {})
     assert capsys.readouterr().out.startswith("mine holds: measured ")

@@ -21,7 +21,10 @@ def arrays(folder, **changes):
 
 
 def rows(folder, records, name="data.jsonl", columns=("text", "label")):
-    (folder / name).write_text("\n".join(json.dumps(dict(zip(columns, record, strict=True))) for record in records), encoding="utf-8")
+    (folder / name).write_text(
+        "\n".join(json.dumps(dict(zip(columns, record, strict=True))) for record in records),
+        encoding="utf-8",
+    )
     return ["fit", name, "--text", "text", "--label", "label"]
 
 
@@ -61,7 +64,9 @@ def header_of_10_gigabytes(folder):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000, 16, 8), }"
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     with zipfile.ZipFile(folder / "data.npz", "w") as archive:
-        archive.writestr("X.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * 64)
+        archive.writestr(
+            "X.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * 64
+        )
         labels = io.BytesIO()
         np.save(labels, np.ones(12))
         archive.writestr("y.npy", labels.getvalue())

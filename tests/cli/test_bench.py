@@ -6,7 +6,22 @@ import pytest
 
 from attsvm.cli import main
 
-QUICK = ["bench", "solve", "--norms", "fro", "--sizes", "S", "--accuracies", "1e-3", "--seeds", "1", "--peers", "none", "--batch", "2"]
+QUICK = [
+    "bench",
+    "solve",
+    "--norms",
+    "fro",
+    "--sizes",
+    "S",
+    "--accuracies",
+    "1e-3",
+    "--seeds",
+    "1",
+    "--peers",
+    "none",
+    "--batch",
+    "2",
+]
 
 
 def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
@@ -19,7 +34,18 @@ def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
     assert document["format"] == "attsvm-bench/1"
     assert document["kind"] == "solve"
     assert document["command"].startswith("attsvm bench solve --norms fro")
-    assert set(document) == {"format", "kind", "command", "date", "machine", "versions", "load", "settings", "cells", "table"}
+    assert set(document) == {
+        "format",
+        "kind",
+        "command",
+        "date",
+        "machine",
+        "versions",
+        "load",
+        "settings",
+        "cells",
+        "table",
+    }
     assert set(document["machine"]) == {"cpu", "cores", "memory_gib", "platform", "blas", "threads"}
     assert {"python", "attsvm", "numpy", "numba"} <= set(document["versions"])
     assert {cell["outcome"] for cell in document["cells"]} == {"finished"}
@@ -28,10 +54,18 @@ def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
         ("S", "attsvm", 1.0),
         ("many", "attsvm", 1.0),
     }
-    for fact in (document["machine"]["cpu"], document["date"], "load average", "thread(s)", document["versions"]["numpy"]):
+    for fact in (
+        document["machine"]["cpu"],
+        document["date"],
+        "load average",
+        "thread(s)",
+        document["versions"]["numpy"],
+    ):
         assert fact in printed.out
 
-    assert main([*QUICK, "--out", str(out), "--quiet", "--json"]) == 0  # finished cells: nothing is measured again
+    assert (
+        main([*QUICK, "--out", str(out), "--quiet", "--json"]) == 0
+    )  # finished cells: nothing is measured again
     again = json.loads(capsys.readouterr().out)
     assert again["cells"] == document["cells"]
 
@@ -42,14 +76,37 @@ def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkey
 
     monkeypatch.setattr(steps, "_COPIED", 1 << 10)
     monkeypatch.setitem(contenders.LISTS, "1M", lambda: [(16, 16), (16,)])
-    step = ["bench", "step", "--parameters", "1M", "--optimisers", "SGD foreach; AdamW foreach", "--rounds", "1"]
+    step = [
+        "bench",
+        "step",
+        "--parameters",
+        "1M",
+        "--optimisers",
+        "SGD foreach; AdamW foreach",
+        "--rounds",
+        "1",
+    ]
     assert main([*step, "--out", str(tmp_path / "step"), "--quiet"]) == 0
-    monkeypatch.setattr(train, "jobs", lambda threads, quick: {train._LOOP: lambda: {"cpu": 1.0, "wall": 1.0, "seed_steps": 5}})
+    monkeypatch.setattr(
+        train,
+        "jobs",
+        lambda threads, quick: {train._LOOP: lambda: {"cpu": 1.0, "wall": 1.0, "seed_steps": 5}},
+    )
     assert main(["bench", "train", "--out", str(tmp_path / "train"), "--quiet"]) == 0
     capsys.readouterr()
     for kind in ("step", "train"):
         document = json.loads((tmp_path / kind / "bench.json").read_text(encoding="utf-8"))
-        assert set(document) == {"format", "kind", "command", "date", "machine", "versions", "load", "settings", "cells"}
+        assert set(document) == {
+            "format",
+            "kind",
+            "command",
+            "date",
+            "machine",
+            "versions",
+            "load",
+            "settings",
+            "cells",
+        }
         assert document["kind"] == kind
         assert (tmp_path / kind / "bench.md").is_file()
 

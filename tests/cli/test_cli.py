@@ -28,17 +28,32 @@ def toy_file(tmp_path):
 
 
 def run(*arguments, expect=0, cwd=None):
-    done = subprocess.run([sys.executable, "-m", "attsvm", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "attsvm", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
     assert done.returncode == expect, done.stderr
     return done
 
 
 def test_help_starts_quickly_and_without_torch():
-    program = "import sys; import attsvm.cli; attsvm.cli.parser(); print(sorted({'torch', 'sklearn', 'numba', 'numpy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    program = (
+        "import sys; import attsvm.cli; attsvm.cli.parser(); print(sorted({'torch', 'sklearn',"
+        " 'numba', 'numpy'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
     bare = min(_cpu_seconds([sys.executable, "-c", "import numpy"]) for _ in range(3))
     ours = min(_cpu_seconds([sys.executable, "-m", "attsvm", "--help"]) for _ in range(3))
-    # The bar is 0.4 s of wall clock on a quiet machine; processor time beside numpy's own import does not depend on the load.
+    # The bar is 0.4 s of wall clock on a quiet machine; processor time beside numpy's own import
+    # does not depend on the load.
     assert ours < bare + 0.3
 
 
@@ -46,12 +61,22 @@ def _cpu_seconds(command):
     before = os.times()
     subprocess.run(command, capture_output=True, check=True)
     after = os.times()
-    return after.children_user - before.children_user + after.children_system - before.children_system
+    return (
+        after.children_user - before.children_user + after.children_system - before.children_system
+    )
 
 
 def test_importing_attsvm_is_cheap():
-    program = "import sys; import attsvm; print(sorted({'torch', 'sklearn', 'numba', 'matplotlib', 'scipy', 'numpy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    program = (
+        "import sys; import attsvm; print(sorted({'torch', 'sklearn', 'numba', 'matplotlib',"
+        " 'scipy', 'numpy'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
     begin = time.process_time()
     assert attsvm.AttentionData is not None
     assert time.process_time() - begin < 1.0
@@ -59,10 +84,12 @@ def test_importing_attsvm_is_cheap():
 
 def test_solving_a_file_does_not_import_torch(toy_file):
     program = (
-        "import sys; from attsvm.cli import main\n"
-        f"code = main(['solve', {str(toy_file)!r}, '--json'])\nprint(code, 'torch' in sys.modules, file=sys.stderr)"
+        f"import sys; from attsvm.cli import main\ncode = main(['solve', {str(toy_file)!r},"
+        " '--json'])\nprint(code, 'torch' in sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stderr.split() == ["0", "False"]
     assert json.loads(done.stdout)["status"] == "optimal"
 
@@ -72,7 +99,8 @@ def test_solve_prints_only_data_with_json(toy_file, capsys):
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
     assert summary["selected"] == [1, 1]
-    # By hand: delta_1 z_1' = ((1,0),(-1,0)) and delta_2 z_2' = ((0,1),(0,1)) are orthogonal with squared norm 2, so |W|^2 = 1/2 + 1/2.
+    # By hand: delta_1 z_1' = ((1,0),(-1,0)) and delta_2 z_2' = ((0,1),(0,1)) are orthogonal with
+    # squared norm 2, so |W|^2 = 1/2 + 1/2.
     assert summary["norm"] == pytest.approx(1.0, abs=1e-12)
     assert summary["gap"] <= 1e-12
 
@@ -82,8 +110,9 @@ def test_solve_in_every_norm_is_between_its_bounds(norm, toy_file, capsys):
     assert main(["solve", str(toy_file), "--tokens", "1,1", "--norm", norm, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["status"] == "optimal"
-    # The data of the file: A_1 = [[1, 0], [-1, 0]], A_2 = [[0, 1], [0, 1]]. W = [[1/2, 1/2], [-1/2, 1/2]] meets both with equality and is
-    # half a rotation, so its entries and singular values are known; it is optimal in every norm that averaging over symmetries lowers.
+    # The data of the file: A_1 = [[1, 0], [-1, 0]], A_2 = [[0, 1], [0, 1]]. W = [[1/2, 1/2], [-1/2,
+    # 1/2]] meets both with equality and is half a rotation, so its entries and singular values are
+    # known; it is optimal in every norm that averaging over symmetries lowers.
     expected = {
         "fro": 1.0,
         "nuc": 2**0.5,
@@ -98,13 +127,28 @@ def test_solve_in_every_norm_is_between_its_bounds(norm, toy_file, capsys):
 
 @pytest.mark.parametrize(
     ("programme", "tokens", "shape"),
-    [("prompt", "1,1", (2, 1)), ("decoder", "0,1", (2, 1)), ("sequence", "chosen", (2, 2)), ("causal", "chosen", (2, 2))],
+    [
+        ("prompt", "1,1", (2, 1)),
+        ("decoder", "0,1", (2, 1)),
+        ("sequence", "chosen", (2, 2)),
+        ("causal", "chosen", (2, 2)),
+    ],
 )
 def test_solve_other_programmes(programme, tokens, shape, tmp_path, capsys):
     path, out = tmp_path / "toy.npz", tmp_path / "solution.npz"
     X = np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.3, -0.2], [1.0, 1.0]]])
     np.savez(path, X=X, y=np.array([1.0, -1.0]), chosen=np.array([[0, 1], [0, 1]]))
-    words = ["solve", str(path), "--programme", programme, "--tokens", tokens, "--out", str(out), "--json"]
+    words = [
+        "solve",
+        str(path),
+        "--programme",
+        programme,
+        "--tokens",
+        tokens,
+        "--out",
+        str(out),
+        "--json",
+    ]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "optimal"
     from attsvm.files import load_arrays
@@ -148,10 +192,14 @@ def test_an_infeasible_selection_is_an_answer(tmp_path, capsys):
         (["report", "{dir}"], "has no run.json"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments, sentence, toy_file, tmp_path, capsys, monkeypatch):
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments, sentence, toy_file, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    arguments = [word.replace("{toy}", str(toy_file)).replace("{dir}", str(tmp_path)) for word in arguments]
+    arguments = [
+        word.replace("{toy}", str(toy_file)).replace("{dir}", str(tmp_path)) for word in arguments
+    ]
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
@@ -201,10 +249,15 @@ def test_solve_with_a_named_solver_and_a_second_opinion(toy_file, capsys):
 
 def test_list_names_the_solvers(capsys):
     assert main(["list", "--json"]) == 0
-    assert {"active-set", "entrywise", "schatten"} <= set(json.loads(capsys.readouterr().out)["solvers"])
+    assert {"active-set", "entrywise", "schatten"} <= set(
+        json.loads(capsys.readouterr().out)["solvers"]
+    )
 
 
-@pytest.mark.parametrize(("name", "norm"), [("mmts-1", 0.9950371902), ("mmts-3", 0.8617871), ("tfsvm-1", 8.6857347098698)])
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [("mmts-1", 0.9950371902), ("mmts-3", 0.8617871), ("tfsvm-1", 8.6857347098698)],
+)
 def test_toys_answer_to_the_names_of_their_experiments(capsys, name, norm):
     assert main(["solve", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["norm"] == pytest.approx(norm, rel=1e-6)

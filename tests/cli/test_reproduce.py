@@ -8,14 +8,47 @@ from attsvm.cli import main
 
 
 def test_quick_reproduction_prints_verdicts_as_json(tmp_path, capsys):
-    assert main(["reproduce", "tfsvm-4", "--quick", "--seeds", "3", "--jobs", "1", "--out", str(tmp_path / "o"), "--json"]) == 0
+    assert (
+        main(
+            [
+                "reproduce",
+                "tfsvm-4",
+                "--quick",
+                "--seeds",
+                "3",
+                "--jobs",
+                "1",
+                "--out",
+                str(tmp_path / "o"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
     assert (entry["id"], entry["paper"]) == ("tfsvm-4", "tfsvm")
     assert {claim["verdict"] for claim in entry["claims"]} <= {"holds", "fails", "not applicable"}
 
 
 def test_a_scale_is_named_and_quick_is_short_for_the_smallest(tmp_path, capsys):
-    assert main(["reproduce", "tfsvm-4", "--scale", "smoke", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "o"), "--json"]) == 0
+    assert (
+        main(
+            [
+                "reproduce",
+                "tfsvm-4",
+                "--scale",
+                "smoke",
+                "--seeds",
+                "2",
+                "--jobs",
+                "1",
+                "--out",
+                str(tmp_path / "o"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
     assert entry["scale"] == "smoke, 2 seeds"
     assert "--scale smoke" in (tmp_path / "o" / "tfsvm-4" / "report.html").read_text()
@@ -40,7 +73,9 @@ def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_
     ]
     assert main([*words, "--json"]) == 2
     told = capsys.readouterr()
-    assert "tfsvm-1 is left out: tfsvm-1 has no random trials, so --seeds does not apply" in told.err
+    assert (
+        "tfsvm-1 is left out: tfsvm-1 has no random trials, so --seeds does not apply" in told.err
+    )
     (entry,) = json.loads(told.out)["experiments"]
     assert (entry["id"], entry["scale"]) == ("tfsvm-4", "quick, 2 seeds, seeds 500 later")
 
@@ -48,7 +83,20 @@ def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_
 def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
     runs = []
     for jobs in ("1", "2"):
-        main(["reproduce", "tfsvm-4", "--quick", "--seeds", "2", "--jobs", jobs, "--out", str(tmp_path / jobs), "--json"])
+        main(
+            [
+                "reproduce",
+                "tfsvm-4",
+                "--quick",
+                "--seeds",
+                "2",
+                "--jobs",
+                jobs,
+                "--out",
+                str(tmp_path / jobs),
+                "--json",
+            ]
+        )
         runs.append((tmp_path / jobs / "tfsvm-4" / "arrays.safetensors").read_bytes())
     assert runs[0] == runs[1]
 

@@ -54,7 +54,13 @@ def write(tmp_path):
     def put(name, content):
         path = tmp_path / name
         raw = content.encode() if isinstance(content, str) else content
-        packed = gzip.compress(raw, mtime=0) if name.endswith(".gz") else lzma.compress(raw) if name.endswith(".xz") else raw
+        packed = (
+            gzip.compress(raw, mtime=0)
+            if name.endswith(".gz")
+            else lzma.compress(raw)
+            if name.endswith(".xz")
+            else raw
+        )
         path.write_bytes(packed)
         return path
 

@@ -30,7 +30,9 @@ def test_every_name_loads_and_encodes(name):
 
 def test_names_take_arguments():
     assert load("digits:4-9", patch=4).class_names == ("4", "9")
-    assert np.array_equal(load("unit_sphere:3,4,5,6").encode([0]).data.tokens, unit_sphere(3, 4, 5, 6)[0].tokens)
+    assert np.array_equal(
+        load("unit_sphere:3,4,5,6").encode([0]).data.tokens, unit_sphere(3, 4, 5, 6)[0].tokens
+    )
 
 
 def test_instances_bring_their_head():
@@ -57,9 +59,14 @@ def test_files_of_arrays(tmp_path, suffix):
     assert dataset.provenance["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     encoded = dataset.encode([True, False, True])
     assert np.array_equal(encoded.data.queries, data.queries)
-    assert encoded.views[0] == {"kind": "array", "labels": ["token 0", "token 1", "token 2", "token 3"]}
+    assert encoded.views[0] == {
+        "kind": "array",
+        "labels": ["token 0", "token 1", "token 2", "token 3"],
+    }
     unit_sphere(3, 4, 5, seed=[0, 1])[0].save(path)
-    with pytest.raises(InputError, match=r"holds instances with leading axes \(2,\); save one of them"):
+    with pytest.raises(
+        InputError, match=r"holds instances with leading axes \(2,\); save one of them"
+    ):
         load(path)
     save_arrays({"X": np.ones((1, 1, 1)), "y": [1], "v": [1.0]}, path)
     assert load(path).provenance["further_arrays"] == ["v"]
@@ -75,7 +82,14 @@ def test_texts(jsonl, tmp_path):
 @pytest.mark.parametrize(
     ("spec", "options", "sentence"),
     [
-        ("nowhere", {}, "nowhere is neither a file nor a named data set; the names are digits, unit_sphere, single_global"),
+        (
+            "nowhere",
+            {},
+            (
+                "nowhere is neither a file nor a named data set; the names are digits, unit_sphere,"
+                " single_global"
+            ),
+        ),
         ("digits:3", {}, "'3' makes no sense in a data set's name; write it like digits:4-9"),
         ("digits:3-x", {}, "'3-x' makes no sense"),
         ("digits:3-33", {}, "positive is 33; choose a digit"),
@@ -95,7 +109,10 @@ def test_what_is_refused(spec, options, sentence, tmp_path, monkeypatch):
 
 
 def test_a_file_of_no_known_kind(write):
-    with pytest.raises(InputError, match=r"a\.doc is of no known kind; give a file of kind \.npz, \.safetensors, \.csv"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.doc is of no known kind; give a file of kind \.npz, \.safetensors, \.csv",
+    ):
         load(write("a.doc", "x"))
 
 
@@ -133,9 +150,10 @@ def test_labels_are_read_only():
 
 def test_importing_costs_no_heavy_library():
     code = (
-        "import sys, attsvm.data, attsvm.files, attsvm.datasets, attsvm.datasets.catalogue\n"
-        "attsvm.datasets.names(); attsvm.datasets.toy('joint')\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'sklearn', 'scipy', 'numba', 'pyarrow', 'transformers'}))"
+        "import sys, attsvm.data, attsvm.files, attsvm.datasets,"
+        " attsvm.datasets.catalogue\nattsvm.datasets.names();"
+        " attsvm.datasets.toy('joint')\nprint(sorted({name.split('.')[0] for name in sys.modules} &"
+        " {'torch', 'sklearn', 'scipy', 'numba', 'pyarrow', 'transformers'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

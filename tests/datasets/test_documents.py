@@ -31,7 +31,11 @@ def test_a_data_set_before_it_is_encoded(dataset, jsonl, texts):
 def test_tokens_are_the_distinct_known_words(dataset, texts):
     encoded = dataset.encode(TRAIN)
     data = encoded.data
-    known = {word for word in set().union(*map(words, texts[0])) if sum(words(texts[0][i]).count(word) for i in TRAIN) >= 2}
+    known = {
+        word
+        for word in set().union(*map(words, texts[0]))
+        if sum(words(texts[0][i]).count(word) for i in TRAIN) >= 2
+    }
     vector_of = {}
     for i, content in enumerate(texts[0]):
         expected = [word for word in dict.fromkeys(words(content)) if word in known]
@@ -60,7 +64,9 @@ def test_views_show_every_place_of_every_token(dataset, texts):
 def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
     data = text(jsonl, dim=12).encode(TRAIN).data
     mean = data.tokens.sum(axis=1) / data.lengths[:, None]
-    expected = np.hstack([np.ones((data.n, 1)), mean / np.linalg.norm(mean, axis=1, keepdims=True)]) / np.sqrt(2)
+    expected = np.hstack(
+        [np.ones((data.n, 1)), mean / np.linalg.norm(mean, axis=1, keepdims=True)]
+    ) / np.sqrt(2)
     assert np.allclose(data.queries, expected, atol=1e-15)
     constant = text(jsonl, dim=12, query="constant").encode(TRAIN).data
     assert constant.queries.shape == (data.n, 1)
@@ -70,9 +76,15 @@ def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
 def test_only_the_training_rows_are_learned_from(jsonl, texts, write):
     changed = list(texts[0])
     changed[100:] = ["Entirely other words words stand here here"] * (len(changed) - 100)
-    rows = (json.dumps({"text": content, "label": label}) for content, label in zip(changed, texts[1], strict=True))
+    rows = (
+        json.dumps({"text": content, "label": label})
+        for content, label in zip(changed, texts[1], strict=True)
+    )
     other = write("other.jsonl", "\n".join(rows))
-    first, second = text(jsonl, dim=12).encode(range(100)).data, text(other, dim=12).encode(range(100)).data
+    first, second = (
+        text(jsonl, dim=12).encode(range(100)).data,
+        text(other, dim=12).encode(range(100)).data,
+    )
     for i in range(100):
         assert np.array_equal(first.tokens[i][first.mask[i]], second.tokens[i][second.mask[i]])
     assert not second.tokens[100:].any()
@@ -86,11 +98,19 @@ def test_the_same_rows_give_the_same_bits(dataset):
 
 def test_what_is_left_out_is_counted(write, texts):
     rows = [*zip(*texts, strict=True), ("zebra xylophone", 0), ("!!!", 1)]
-    path = write("a.jsonl", "\n".join(json.dumps({"text": content, "label": label}) for content, label in rows))
+    path = write(
+        "a.jsonl",
+        "\n".join(json.dumps({"text": content, "label": label}) for content, label in rows),
+    )
     encoded = text(path, dim=12, max_tokens=5).encode(TRAIN)
     total = sum(len(words(content)) for content, _ in rows)
-    assert any(note.startswith(f"2 of {total} words have no vector and are dropped") for note in encoded.notes)
-    assert any(note.startswith("120 of 122 texts are cut to their first 5") for note in encoded.notes)
+    assert any(
+        note.startswith(f"2 of {total} words have no vector and are dropped")
+        for note in encoded.notes
+    )
+    assert any(
+        note.startswith("120 of 122 texts are cut to their first 5") for note in encoded.notes
+    )
     assert "2 of 122 texts have no known word and keep one zero token." in encoded.notes
     assert encoded.data.T == 5
     assert encoded.data.lengths[-2:].tolist() == [1, 1]
@@ -113,7 +133,13 @@ def test_mean_pooling_tells_the_classes_apart(dataset):
         ({"dim": 0}, "dim is 0"),
         ({"query": "first"}, "query is 'first'; choose 'mean' or 'constant'"),
         ({"patch": 2}, "option patch does not go with text; it takes text, label"),
-        ({"model": "any", "dim": 8}, "option dim does not go with vectors of a model; it takes text, label, model, max_tokens"),
+        (
+            {"model": "any", "dim": 8},
+            (
+                "option dim does not go with vectors of a model; it takes text, label, model,"
+                " max_tokens"
+            ),
+        ),
         ({"text": "body"}, "has no column body; its columns are text, label"),
     ],
 )

@@ -16,33 +16,69 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 @pytest.fixture(scope="module", params=["wordpiece", "bytes"])
 def model(request, tmp_path_factory):
     """A folder with a tiny BERT or GPT-2 and its tokeniser."""
-    transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+    transformers, tokenizers = (
+        pytest.importorskip("transformers"),
+        pytest.importorskip("tokenizers"),
+    )
     import torch
 
     folder = tmp_path_factory.mktemp(request.param)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if request.param == "wordpiece":
-            pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "film", "story", "br", "##ight", "du", "##ll", ".", "wa", "##rm", "plot"]
-            tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: k for k, p in enumerate(pieces)}, unk_token="[UNK]"))
+            pieces = [
+                "[PAD]",
+                "[UNK]",
+                "[CLS]",
+                "[SEP]",
+                "the",
+                "film",
+                "story",
+                "br",
+                "##ight",
+                "du",
+                "##ll",
+                ".",
+                "wa",
+                "##rm",
+                "plot",
+            ]
+            tokenizer = tokenizers.Tokenizer(
+                tokenizers.models.WordPiece({p: k for k, p in enumerate(pieces)}, unk_token="[UNK]")
+            )
             tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
             tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
             config = transformers.BertConfig(
-                vocab_size=len(pieces), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+                vocab_size=len(pieces),
+                hidden_size=8,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=8,
             )
             network = transformers.BertModel(config)
-            named = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+            named = {
+                "unk_token": "[UNK]",
+                "pad_token": "[PAD]",
+                "cls_token": "[CLS]",
+                "sep_token": "[SEP]",
+            }
         else:
             letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-            tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({p: k for k, p in enumerate(letters)}, []))
+            tokenizer = tokenizers.Tokenizer(
+                tokenizers.models.BPE({p: k for k, p in enumerate(letters)}, [])
+            )
             tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
             tokenizer.decoder = tokenizers.decoders.ByteLevel()
             network = transformers.GPT2Model(
-                transformers.GPT2Config(vocab_size=len(letters), n_embd=8, n_layer=1, n_head=2, n_positions=16)
+                transformers.GPT2Config(
+                    vocab_size=len(letters), n_embd=8, n_layer=1, n_head=2, n_positions=16
+                )
             )
             named = {}
         network.save_pretrained(folder)
-        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(
+            folder
+        )
     table = network.get_input_embeddings().weight.detach().double().numpy()
     return folder, table
 
@@ -58,7 +94,10 @@ def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, t
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    ids = [list(dict.fromkeys(tokenizer(content, add_special_tokens=False)["input_ids"])) for content in texts[0]]
+    ids = [
+        list(dict.fromkeys(tokenizer(content, add_special_tokens=False)["input_ids"]))
+        for content in texts[0]
+    ]
     centred = table - table[sorted(set().union(*ids[:60]))].mean(axis=0)
     for i in (0, 7, 119):
         expected = centred[ids[i]] / np.linalg.norm(centred[ids[i]], axis=1, keepdims=True)
@@ -66,15 +105,23 @@ def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, t
         view = encoded.views[i]
         assert view["text"] == texts[0][i]
         assert len(view["spans"]) == data.lengths[i]
-        covered = sorted((start, end) for token in view["spans"] for start, end in token if start < end)
-        assert all(not content[0].isspace() for content in (texts[0][i][start:end] for start, end in covered))
+        covered = sorted(
+            (start, end) for token in view["spans"] for start, end in token if start < end
+        )
+        assert all(
+            not content[0].isspace()
+            for content in (texts[0][i][start:end] for start, end in covered)
+        )
         letters = {k for start, end in covered for k in range(start, end)}
         assert letters == {k for k, letter in enumerate(texts[0][i]) if not letter.isspace()}
 
 
 def test_a_model_that_is_not_there(jsonl, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"model .*missing cannot be loaded \(.*\); give a folder with a saved model") as caught:
+    with pytest.raises(
+        InputError,
+        match=r"model .*missing cannot be loaded \(.*\); give a folder with a saved model",
+    ) as caught:
         load(jsonl, model=str(tmp_path / "missing"))
     assert "\n" not in str(caught.value)
 

@@ -1,4 +1,6 @@
-"""Image files of the user: every layout is read, every damage is one sentence, and no code of a file runs."""
+"""Image files of the user: every layout is read, every damage is one sentence, and no code of a
+file runs.
+"""
 
 import gzip
 import io
@@ -15,13 +17,25 @@ from attsvm.datasets.image_sets import VARIABLE, image_digest, image_files
 from attsvm.errors import InputError
 
 RNG = np.random.default_rng(0)
-GREY, COLOUR = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8), RNG.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+GREY, COLOUR = (
+    RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8),
+    RNG.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8),
+)
 LABELS = np.arange(12, dtype=np.uint8) % 10
-IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 
 
 def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 @pytest.fixture
@@ -44,17 +58,41 @@ def archive(tmp_path):
 
 
 def python2_batch(pixels, labels):
-    """The bytes of a published batch: strings of Python 2 and an array through NumPy's old module names."""
+    """The bytes of a published batch: strings of Python 2 and an array through NumPy's old module
+    names.
+    """
 
     def string(content):
         return b"T" + struct.pack("<i", len(content)) + content
 
     shape = b"K" + bytes([len(pixels)]) + b"M\x00\x0c\x86"  # (n, 3072)
-    dtype = b"cnumpy\ndtype\n" + string(b"u1") + b"K\x00K\x01\x87R(K\x03" + string(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + string(b"b") + b"\x87R"
-    state = b"(K\x01" + shape + dtype + b"\x89" + string(pixels.transpose(0, 3, 1, 2).tobytes()) + b"tb"
+    dtype = (
+        b"cnumpy\ndtype\n"
+        + string(b"u1")
+        + b"K\x00K\x01\x87R(K\x03"
+        + string(b"|")
+        + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    )
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85"
+        + string(b"b")
+        + b"\x87R"
+    )
+    state = (
+        b"(K\x01" + shape + dtype + b"\x89" + string(pixels.transpose(0, 3, 1, 2).tobytes()) + b"tb"
+    )
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return b"\x80\x02}(" + string(b"batch_label") + string(b"one") + string(b"labels") + numbers + string(b"data") + array + state + b"u."
+    return (
+        b"\x80\x02}("
+        + string(b"batch_label")
+        + string(b"one")
+        + string(b"labels")
+        + numbers
+        + string(b"data")
+        + array
+        + state
+        + b"u."
+    )
 
 
 def write_batches(home):
@@ -113,7 +151,13 @@ def test_the_variable_names_the_folder(mnist, monkeypatch):
     monkeypatch.delenv(VARIABLE)
     assert image_files("mnist") == []
     assert image_digest("mnist") == ""
-    with pytest.raises(InputError, match=r"ATTSVM_DATA is not set; set ATTSVM_DATA to a folder with one of: train-images-idx3-ubyte\.gz"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"ATTSVM_DATA is not set; set ATTSVM_DATA to a folder with one of:"
+            r" train-images-idx3-ubyte\.gz"
+        ),
+    ):
         image_set("mnist")
 
 
@@ -131,7 +175,9 @@ def test_the_digest_names_the_bytes(mnist):
 
 
 def packed(content: bytes) -> bytes:
-    return gzip.compress(content, mtime=0)  # workers that collect a second apart must see the same tests
+    return gzip.compress(
+        content, mtime=0
+    )  # workers that collect a second apart must see the same tests
 
 
 @pytest.mark.parametrize(
@@ -174,7 +220,13 @@ class Evil:
 
 @pytest.mark.parametrize(
     "content",
-    [pickle.dumps(Evil()), pickle.dumps({b"labels": [1]}), pickle.dumps([1])[:-1], b"", pickle.dumps(3)],
+    [
+        pickle.dumps(Evil()),
+        pickle.dumps({b"labels": [1]}),
+        pickle.dumps([1])[:-1],
+        b"",
+        pickle.dumps(3),
+    ],
     ids=["a call", "a dict", "cut short", "empty", "a number"],
 )
 def test_a_batch_cannot_run_code(tmp_path, capsys, content):
@@ -187,7 +239,9 @@ def test_a_batch_cannot_run_code(tmp_path, capsys, content):
 
 
 def test_unknown_names_and_folders(tmp_path):
-    with pytest.raises(InputError, match="there is no image set 'imagenet'; the names are digits, mnist, cifar10"):
+    with pytest.raises(
+        InputError, match="there is no image set 'imagenet'; the names are digits, mnist, cifar10"
+    ):
         image_set("imagenet")
     with pytest.raises(InputError, match="is not a folder; set ATTSVM_DATA"):
         image_set("mnist", tmp_path / "nowhere")

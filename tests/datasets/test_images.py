@@ -24,7 +24,9 @@ def test_the_pair_its_labels_and_its_origin():
     assert dataset.name == "digits:4-9"
     assert dataset.kind == "image"
     assert dataset.class_names == ("4", "9")
-    assert dataset.labels.tolist() == [1.0 if label == 9 else -1.0 for label in target if label in (4, 9)]
+    assert dataset.labels.tolist() == [
+        1.0 if label == 9 else -1.0 for label in target if label in (4, 9)
+    ]
     assert digits().class_names == ("3", "8")
     assert len(digits()) == 357
     json.dumps(dataset.provenance)
@@ -53,9 +55,13 @@ def test_views_put_every_token_in_its_box(images):
         assert pixels.min() >= 0
         assert pixels.max() <= 1
         assert np.array_equal(2 * pixels - 1, images[i])
-        for token, (row, column, height, width) in zip(encoded.data.tokens[i], view["boxes"], strict=True):
+        for token, (row, column, height, width) in zip(
+            encoded.data.tokens[i], view["boxes"], strict=True
+        ):
             blank = np.zeros((8, 8))
-            blank[row : row + height, column : column + width] = images[i][row : row + height, column : column + width]
+            blank[row : row + height, column : column + width] = images[i][
+                row : row + height, column : column + width
+            ]
             assert np.array_equal(token.reshape(8, 8), blank)
 
 
@@ -64,7 +70,9 @@ def test_queries_are_centred_by_the_training_rows_only(images):
     queries = digits().encode(train).data.queries
     flat = images.reshape(357, 64)
     centred = flat - flat[train].mean(axis=0)
-    assert np.allclose(queries[:, :64], centred / np.linalg.norm(centred, axis=1, keepdims=True), atol=1e-15)
+    assert np.allclose(
+        queries[:, :64], centred / np.linalg.norm(centred, axis=1, keepdims=True), atol=1e-15
+    )
     assert (queries[:, 64] == 1).all()
     assert not np.array_equal(queries, digits().encode([0, 1]).data.queries)
 

@@ -52,7 +52,9 @@ def test_every_kind_of_text_file(write, texts, kind, compression):
 
 def test_parquet(tmp_path, texts):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.table({"text": texts[0], "label": texts[1]}), tmp_path / "a.parquet")
+    parquet.write_table(
+        pyarrow.table({"text": texts[0], "label": texts[1]}), tmp_path / "a.parquet"
+    )
     found = read_texts(tmp_path / "a.parquet")
     assert found.texts == texts[0]
     assert (found.labels > 0).tolist() == [label == 1 for label in texts[1]]
@@ -62,7 +64,9 @@ def test_parquet(tmp_path, texts):
         read_texts(tmp_path / "cut.parquet")
     with pytest.raises(InputError, match=r"a\.parquet holds more than 100 bytes"):
         read_texts(tmp_path / "a.parquet", byte_limit=100)
-    parquet.write_table(pyarrow.table({"text": ["a", None], "label": [0, 1]}), tmp_path / "null.parquet")
+    parquet.write_table(
+        pyarrow.table({"text": ["a", None], "label": [0, 1]}), tmp_path / "null.parquet"
+    )
     with pytest.raises(InputError, match=r"null\.parquet, row 2 has no text"):
         read_texts(tmp_path / "null.parquet")
 
@@ -79,7 +83,10 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"reading \.parquet files needs the package pyarrow; .*attsvm\[parquet\]"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"reading \.parquet files needs the package pyarrow; .*attsvm\[parquet\]",
+    ):
         read_texts(tmp_path / "a.parquet")
 
 
@@ -104,22 +111,40 @@ def test_a_folder_in_imdb_layout(tmp_path, nested):
 
 
 def test_a_folder_without_texts(tmp_path):
-    with pytest.raises(InputError, match=r"neg holds no \.txt files; a folder of texts needs them in .*neg and .*pos"):
+    with pytest.raises(
+        InputError,
+        match=r"neg holds no \.txt files; a folder of texts needs them in .*neg and .*pos",
+    ):
         read_texts(tmp_path)
 
 
 def test_columns_are_chosen_by_name_or_by_custom(write):
-    path = write("a.csv", table([("x", "good day", 1, "no"), ("y", "bad day", 0, "yes")], ",", ("id", "Review", "stars", "flag")))
+    path = write(
+        "a.csv",
+        table(
+            [("x", "good day", 1, "no"), ("y", "bad day", 0, "yes")],
+            ",",
+            ("id", "Review", "stars", "flag"),
+        ),
+    )
     assert read_texts(path, label="flag").class_names == ("no", "yes")
     assert read_texts(path, label="stars").texts == ["good day", "bad day"]
     assert read_texts(path, text="id", label="stars").texts == ["x", "y"]
-    path_of_both = write("b.csv", table([("x", 3, 1), ("y", 4, 0)], ",", ("content", "sentiment", "label")))
+    path_of_both = write(
+        "b.csv", table([("x", 3, 1), ("y", 4, 0)], ",", ("content", "sentiment", "label"))
+    )
     assert read_texts(path_of_both).class_names == ("0", "1")  # label goes before sentiment
     with pytest.raises(
-        InputError, match="has no column called label; say which one holds it with label=, its columns are id, Review, stars, flag"
+        InputError,
+        match=(
+            "has no column called label; say which one holds it with label=, its columns are id,"
+            " Review, stars, flag"
+        ),
     ):
         read_texts(path)
-    with pytest.raises(InputError, match="has no column sentence; its columns are id, Review, stars, flag"):
+    with pytest.raises(
+        InputError, match="has no column sentence; its columns are id, Review, stars, flag"
+    ):
         read_texts(path, text="sentence", label="flag")
 
 
@@ -138,7 +163,9 @@ def test_the_class_that_sorts_first_is_negative(write, values, class_names):
     path = write("a.jsonl", lines(*({"text": "x", "label": value} for value in values)))
     found = read_texts(path)
     assert found.class_names == class_names
-    assert found.labels.tolist() == [1.0 if str(value) == class_names[1] else -1.0 for value in values]
+    assert found.labels.tolist() == [
+        1.0 if str(value) == class_names[1] else -1.0 for value in values
+    ]
 
 
 OK = {"text": "a", "label": 1}
@@ -154,26 +181,58 @@ TROUBLE = {
         lines(*({"text": "a", "label": k} for k in "abcdefg")),
         r"has 7 different labels \(a, b, c, d, e, \.\.\.\)",
     ),
-    "empty-text": ("a.jsonl", lines(OK, {"text": " ", "label": 0}), "line 2: text is empty; remove the row"),
+    "empty-text": (
+        "a.jsonl",
+        lines(OK, {"text": " ", "label": 0}),
+        "line 2: text is empty; remove the row",
+    ),
     "empty-text-csv": ("a.csv", table([("a", 1), ("", 0)], ","), "row 2: text is empty"),
     "no-label": ("a.jsonl", lines(OK, {"text": "b"}), "line 2 has no label"),
     "null-text": ("a.jsonl", lines(OK, {"text": None, "label": 0}), "line 2 has no text"),
-    "empty-label": ("a.csv", table([("a", 1), ("b", "")], ","), "row 2: label is ''; every row needs one of two labels"),
-    "number-text": ("a.jsonl", lines({"text": 5, "label": 0}), "line 1: text is 5; choose the column of the texts with text="),
+    "empty-label": (
+        "a.csv",
+        table([("a", 1), ("b", "")], ","),
+        "row 2: label is ''; every row needs one of two labels",
+    ),
+    "number-text": (
+        "a.jsonl",
+        lines({"text": 5, "label": 0}),
+        "line 1: text is 5; choose the column of the texts with text=",
+    ),
     "list-label": ("a.jsonl", lines({"text": "a", "label": [1]}), r"line 1: label is \[1\]"),
-    "not-utf8": ("a.jsonl", lines(OK).encode() + b'{"text": "caf\xe9"}\n', r"line 2 is not UTF-8 at byte 39 of the text"),
+    "not-utf8": (
+        "a.jsonl",
+        lines(OK).encode() + b'{"text": "caf\xe9"}\n',
+        r"line 2 is not UTF-8 at byte 39 of the text",
+    ),
     "not-utf8-gz": ("a.csv.gz", b"text,label\nok,1\n\xff,0\n", r"line 3 is not UTF-8 at byte 16"),
-    "bad-json": ("a.jsonl", lines(OK) + '{"text": \n', r"line 2 is not JSON \(Expecting value.*\); write one object per line"),
+    "bad-json": (
+        "a.jsonl",
+        lines(OK) + '{"text": \n',
+        r"line 2 is not JSON \(Expecting value.*\); write one object per line",
+    ),
     "deep-json": ("a.jsonl", "[" * 100000 + "\n", "line 1 is not JSON"),
     "json-list": ("a.jsonl", "[1]\n", "line 1 is a list; write one object"),
     "empty-jsonl": ("a.jsonl", "", "holds no rows"),
     "empty-csv": ("a.csv", "", "holds no rows"),
     "header-only": ("a.csv", "text,label\n", "holds no rows"),
     "empty-xz": ("a.jsonl.xz", "", "holds no rows"),
-    "ragged-csv": ("a.csv", "text,label\na,1\nb, c,0\n", "row 2 has 3 fields, the header has 2; quote texts"),
-    "twin-columns": ("a.csv", "text,label,text\na,1,b\n", r"names a column twice \(text, label, text\)"),
+    "ragged-csv": (
+        "a.csv",
+        "text,label\na,1\nb, c,0\n",
+        "row 2 has 3 fields, the header has 2; quote texts",
+    ),
+    "twin-columns": (
+        "a.csv",
+        "text,label,text\na,1,b\n",
+        r"names a column twice \(text, label, text\)",
+    ),
     "open-quote": ("a.csv", 'text,label\n"a,1\n', "is not well-formed .*; check its quotes"),
-    "unknown": ("a.doc", "x", r"a\.doc is of no known kind; texts come from \.csv, \.tsv, \.jsonl, \.parquet"),
+    "unknown": (
+        "a.doc",
+        "x",
+        r"a\.doc is of no known kind; texts come from \.csv, \.tsv, \.jsonl, \.parquet",
+    ),
     "no-suffix": ("a", "x", "a is of no known kind"),
 }
 
@@ -208,9 +267,17 @@ def test_changed_bytes_never_crash(draw, write, texts, name):
 def test_a_truncated_or_wrong_compression(write, texts, compression):
     path = write(f"a.jsonl.{compression}", contents("jsonl", texts))
     whole = path.read_bytes()
-    for damaged in (whole[: len(whole) // 2], whole[:-3], b"plain text\n" * 9, whole[:40] + bytes(20) + whole[60:]):
+    for damaged in (
+        whole[: len(whole) // 2],
+        whole[:-3],
+        b"plain text\n" * 9,
+        whole[:40] + bytes(20) + whole[60:],
+    ):
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"cannot be decompressed .*; copy or download it again|not JSON|not UTF-8"):
+        with pytest.raises(
+            InputError,
+            match=r"cannot be decompressed .*; copy or download it again|not JSON|not UTF-8",
+        ):
             read_texts(path)
 
 
@@ -234,12 +301,17 @@ def test_quoted_fields_may_hold_separators_quotes_and_lines(write):
 
 
 def test_quotes_are_ordinary_in_tsv(write):
-    assert read_texts(write("a.tsv", 'text\tlabel\n"open\t0\nshut"\t1\n')).texts == ['"open', 'shut"']
+    assert read_texts(write("a.tsv", 'text\tlabel\n"open\t0\nshut"\t1\n')).texts == [
+        '"open',
+        'shut"',
+    ]
 
 
 def test_a_byte_order_mark_and_blank_lines_are_skipped(write):
     assert read_texts(write("a.csv", "\ufefftext,label\na,0\n\nb,1\n")).texts == ["a", "b"]
-    assert read_texts(write("a.jsonl", "\ufeff" + lines(OK) + "\n" + lines({"text": "b", "label": 0}))).texts == ["a", "b"]
+    assert read_texts(
+        write("a.jsonl", "\ufeff" + lines(OK) + "\n" + lines({"text": "b", "label": 0}))
+    ).texts == ["a", "b"]
 
 
 def test_the_field_limit_of_the_csv_module_is_put_back(write):

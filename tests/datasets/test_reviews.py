@@ -1,4 +1,6 @@
-"""Movie reviews in every layout give the same texts; pictures of the hub are read from its tables."""
+"""Movie reviews in every layout give the same texts; pictures of the hub are read from its
+tables.
+"""
 
 import io
 import json
@@ -28,7 +30,9 @@ def lines(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for part, rows in (("train", TRAIN), ("test", TEST)):
         with lzma.open(folder / f"{part}.jsonl.xz", "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+            file.writelines(
+                json.dumps({"text": text, "label": label}) + "\n" for text, label in rows
+            )
     return folder
 
 
@@ -36,7 +40,9 @@ def tables(folder):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     for part, rows in (("train", TRAIN), ("test", TEST)):
-        table = pyarrow.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+        table = pyarrow.table(
+            {"text": [text for text, _ in rows], "label": [label for _, label in rows]}
+        )
         parquet.write_table(table, folder / f"{part}-00000-of-00001.parquet")
     return folder
 
@@ -65,7 +71,10 @@ def test_the_authors_folder_is_found_by_its_name(tmp_path, monkeypatch):
 def test_the_hub(tmp_path, monkeypatch):
     tables(tmp_path)
     asked = []
-    monkeypatch.setattr("attsvm.datasets.reviews.hub_file", lambda *told: asked.append(told) or tmp_path / told[1].split("/")[1])
+    monkeypatch.setattr(
+        "attsvm.datasets.reviews.hub_file",
+        lambda *told: asked.append(told) or tmp_path / told[1].split("/")[1],
+    )
     check(imdb("hub"))
     assert asked[0] == ("stanfordnlp/imdb", "plain_text/train-00000-of-00001.parquet")
 
@@ -77,13 +86,20 @@ def test_a_hub_that_does_not_answer(monkeypatch):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr(library, "hf_hub_download", offline)
-    with pytest.raises(InputError, match=r"cannot be had from the hub \(no route to host\); go online"):
+    with pytest.raises(
+        InputError, match=r"cannot be had from the hub \(no route to host\); go online"
+    ):
         imdb("hub")
 
 
 def test_pictures_of_the_hub(tmp_path, monkeypatch):
-    pyarrow, parquet, image = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "PIL.Image"))
-    pixels, labels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8), [3, 0, 9, 1]
+    pyarrow, parquet, image = (
+        pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "PIL.Image")
+    )
+    pixels, labels = (
+        np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8),
+        [3, 0, 9, 1],
+    )
 
     def encoded(array):
         stream = io.BytesIO()

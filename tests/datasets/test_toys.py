@@ -54,7 +54,9 @@ def test_joint_training():
     assert problem.starts["p"].tolist() == [[0, -1]]
     assert problem.starts["v"].tolist() == [[-1, 0]]
     for each, margins in ((problem, [1, 1, 1]), (other, [1, 1, 1.5])):
-        assert (each.data.labels * (each.data.tokens[:, 1] @ each.reference["v"])).tolist() == margins
+        assert (
+            each.data.labels * (each.data.tokens[:, 1] @ each.reference["v"])
+        ).tolist() == margins
     assert other.reference["p_relaxed"].tolist() == [1, 0]
 
 
@@ -85,7 +87,11 @@ def test_the_random_points_are_those_of_pytorch():
             X[:, 1:] += torch.tensor([-1.0, 0.0])
             X[:, 0] = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
         problem = toy(name)
-        for ours, theirs in ((problem.head, head), (problem.data.tokens, X), (problem.data.queries, Z)):
+        for ours, theirs in (
+            (problem.head, head),
+            (problem.data.tokens, X),
+            (problem.data.queries, Z),
+        ):
             assert np.allclose(ours, theirs.numpy(), rtol=2e-7, atol=2e-8)
 
 
@@ -95,12 +101,23 @@ def test_plane_solutions_are_feasible_and_tight(name, optimal):
     assert np.argmax(problem.scores, axis=1).tolist() == optimal
     margins = selection_margins(problem.data, optimal)
     for W in (problem.reference["W"], problem.reference["W_nuclear"]):
-        values = np.array([d @ W @ problem.data.queries[i] for d, i in zip(margins.differences, margins.sequence, strict=True)])
+        values = np.array(
+            [
+                d @ W @ problem.data.queries[i]
+                for d, i in zip(margins.differences, margins.sequence, strict=True)
+            ]
+        )
         assert values.min() == pytest.approx(1.0, abs=5e-4)
 
 
 @pytest.mark.parametrize(
-    ("name", "selected"), [("single_global", [0]), ("multiple_global", [0, 0, 0]), ("joint", [1, 1, 1]), ("losses", [1, 1])]
+    ("name", "selected"),
+    [
+        ("single_global", [0]),
+        ("multiple_global", [0, 0, 0]),
+        ("joint", [1, 1, 1]),
+        ("losses", [1, 1]),
+    ],
 )
 def test_prompt_solutions_are_feasible_and_tight(name, selected):
     problem = toy(name)
@@ -109,5 +126,7 @@ def test_prompt_solutions_are_feasible_and_tight(name, selected):
 
 
 def test_an_unknown_toy():
-    with pytest.raises(InputError, match="there is no toy 'triple'; choose one of single_global, single_local"):
+    with pytest.raises(
+        InputError, match="there is no toy 'triple'; choose one of single_global, single_local"
+    ):
         toy("triple")

@@ -44,7 +44,9 @@ def test_positive_information_is_its_formula():
     for w in range(len(dense)):
         for c in range(len(dense)):
             ratio = dense[w, c] / dense[w].sum() / (context[c] / context.sum())
-            assert found[w, c] == pytest.approx(max(0.0, math.log(ratio)) if ratio > 0 else 0.0, abs=1e-12)
+            assert found[w, c] == pytest.approx(
+                max(0.0, math.log(ratio)) if ratio > 0 else 0.0, abs=1e-12
+            )
 
 
 def test_vectors_span_the_leading_left_singular_space():
@@ -65,7 +67,11 @@ def test_the_same_texts_give_the_same_bits():
 
 def test_too_few_words():
     with pytest.raises(
-        InputError, match=r"the training texts have 2 words that occur 1 times or more, too few for vectors of length 64; lower dim"
+        InputError,
+        match=(
+            r"the training texts have 2 words that occur 1 times or more, too few for vectors of"
+            r" length 64; lower dim"
+        ),
     ):
         word_vectors([["a", "b"]], min_count=1)
 
@@ -77,4 +83,6 @@ def test_a_word_that_always_stands_alone_has_no_vector():
     assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
     without = word_vectors(TEXTS, dim=4)
     assert list(numbers) == list(without[0])
-    assert np.allclose(found @ found.T, without[1] @ without[1].T, atol=0.01)  # the decomposition is randomised
+    assert np.allclose(
+        found @ found.T, without[1] @ without[1].T, atol=0.01
+    )  # the decomposition is randomised

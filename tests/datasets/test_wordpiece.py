@@ -1,4 +1,6 @@
-"""WordPiece ids: those of BERT's own tokeniser, however the vocabulary arrives; cut, padded and kept."""
+"""WordPiece ids: those of BERT's own tokeniser, however the vocabulary arrives; cut, padded and
+kept.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,23 @@ from attsvm.errors import InputError, MissingExtraError
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 tokenizers = pytest.importorskip("tokenizers")
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "was", "dull", "##er", "warm", "##th", "!", "cafe", "a"]
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "film",
+    "was",
+    "dull",
+    "##er",
+    "warm",
+    "##th",
+    "!",
+    "cafe",
+    "a",
+]
 TEXTS = ["The film was DULLER!", "a Café, warmth", "film " * 30, "warm"]
 
 
@@ -34,8 +52,12 @@ def vocabulary(tmp_path):
 
 
 def test_ids_are_those_of_transformers(vocabulary):
-    transformers = pytest.importorskip("transformers", minversion="5")  # takes a vocabulary without a file
-    theirs = transformers.BertTokenizerFast(vocab={piece: k for k, piece in enumerate(PIECES)}, do_lower_case=True)
+    transformers = pytest.importorskip(
+        "transformers", minversion="5"
+    )  # takes a vocabulary without a file
+    theirs = transformers.BertTokenizerFast(
+        vocab={piece: k for k, piece in enumerate(PIECES)}, do_lower_case=True
+    )
     found = WordPiece.load(vocabulary).encode(TEXTS, 64)
     expected = theirs(TEXTS, padding=True)
     assert found.ids.tolist() == expected["input_ids"]
@@ -55,7 +77,11 @@ def test_all_ways_to_a_tokeniser_agree(vocabulary, tmp_path):
     first = WordPiece.load(vocabulary)
     (tmp_path / "saved").mkdir()
     first.save(tmp_path / "saved" / "tokenizer.json")
-    others = [WordPiece.load(tmp_path), WordPiece.load(tmp_path / "saved"), WordPiece.load(str(tmp_path / "saved" / "tokenizer.json"))]
+    others = [
+        WordPiece.load(tmp_path),
+        WordPiece.load(tmp_path / "saved"),
+        WordPiece.load(str(tmp_path / "saved" / "tokenizer.json")),
+    ]
     assert {other.sha256 for other in others} == {first.sha256}
     assert first.size == len(PIECES)
     assert first.pieces("the warmth") == ["[CLS]", "the", "warm", "##th", "[SEP]"]
@@ -72,16 +98,30 @@ def test_a_trained_vocabulary_is_kept_and_covers_its_texts(folder):
 
 
 def test_training_gives_the_same_vocabulary_in_every_process(tmp_path):
-    """The library's trainer alone does not: its order of letters, and with it ties, come from a hash table of the process."""
+    """The library's trainer alone does not: its order of letters, and with it ties, come from a
+    hash table of the process.
+    """
     script = (
-        "import random; from attsvm.datasets import WordPiece; letters = random.Random(0);"
-        "texts = [' '.join(''.join(letters.choices('abcdefghijkl', k=6)) for _ in range(30)) for _ in range(30)];"
-        "print(WordPiece.train(texts, 150).sha256)"
+        "import random; from attsvm.datasets import WordPiece; letters = random.Random(0);texts ="
+        " [' '.join(''.join(letters.choices('abcdefghijkl', k=6)) for _ in range(30)) for _ in"
+        " range(30)];print(WordPiece.train(texts, 150).sha256)"
     )
     found = set()
     for name in "abc":
-        environment = {**os.environ, cache.VARIABLE: str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
-        found.add(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True).stdout)
+        environment = {
+            **os.environ,
+            cache.VARIABLE: str(tmp_path / name),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        found.add(
+            subprocess.run(
+                [sys.executable, "-c", script],
+                env=environment,
+                capture_output=True,
+                check=True,
+                text=True,
+            ).stdout
+        )
     assert len(found) == 1
 
 
@@ -139,7 +179,9 @@ def test_a_hub_that_does_not_answer(monkeypatch):
         raise OSError(f"cannot reach {name}")
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline)
-    with pytest.raises(InputError, match=r"neither a file nor reachable on the hub.*WordPiece\.train"):
+    with pytest.raises(
+        InputError, match=r"neither a file nor reachable on the hub.*WordPiece\.train"
+    ):
         WordPiece.load("some/model")
 
 

@@ -12,7 +12,20 @@ from attsvm.datasets.words import places, words
 
 def test_words_of_a_review():
     assert words("It’s <br /><br/>a well-made film , isn't it ? does n't 10/10 snake_case") == [
-        *("it's", "a", "well-made", "film", "isn't", "it", "does", "n't", "10", "10", "snake", "case")
+        *(
+            "it's",
+            "a",
+            "well-made",
+            "film",
+            "isn't",
+            "it",
+            "does",
+            "n't",
+            "10",
+            "10",
+            "snake",
+            "case",
+        )
     ]
     assert words("Éclair ÜBER 電影 --- ''") == ["éclair", "über", "電影"]
     assert words("<br> break a < b") == ["break", "a", "b"]

@@ -1,4 +1,6 @@
-"""The page about next-token prediction: its code runs and says what the comments say, and its pictures show what the text claims."""
+"""The page about next-token prediction: its code runs and says what the comments say, and its
+pictures show what the text claims.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_a_picture_is_drawn(draw) -> None:
 
 
 def test_the_page_shows_every_picture_once_and_in_order() -> None:
-    assert re.findall(r"```\{picture\} ([\w-]+)\n", PAGE) == [function.__name__ for function in pictures.PICTURES]
+    assert re.findall(r"```\{picture\} ([\w-]+)\n", PAGE) == [
+        function.__name__ for function in pictures.PICTURES
+    ]
 
 
 def test_the_code_runs_and_the_comments_are_true(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +52,9 @@ def test_the_code_runs_and_the_comments_are_true(capsys: pytest.CaptureFixture[s
                 compared += 1
     assert compared == 2
     assert capsys.readouterr().out == "realizable: 2 queries with an order\n"
-    assert scope["trained"].attention.cosine(scope["solution"])[-1, 0] == pytest.approx(0.99997, abs=5e-6)  # type: ignore[attr-defined]
+    assert scope["trained"].attention.cosine(scope["solution"])[-1, 0] == pytest.approx(
+        0.99997, abs=5e-6
+    )  # type: ignore[attr-defined]
 
 
 def test_unseen_sentences_go_to_the_greatest_word() -> None:
@@ -62,4 +68,6 @@ def test_unseen_sentences_go_to_the_greatest_word() -> None:
 def test_contradictions_divide_attention_by_frequency() -> None:
     data, course = pictures.tie()
     shares = pictures._attention(data, course.W[-1, 0], "hen fox sees")
-    np.testing.assert_allclose([shares["fox"], shares["hen"]], [2 / 3, 1 / 3], atol=2e-3)  # the rest lingers like one over the steps
+    np.testing.assert_allclose(
+        [shares["fox"], shares["hen"]], [2 / 3, 1 / 3], atol=2e-3
+    )  # the rest lingers like one over the steps

@@ -1,4 +1,6 @@
-"""The pictures of the page about the theory: each is drawn, says what it shows, and the page uses them all."""
+"""The pictures of the page about the theory: each is drawn, says what it shows, and the page uses
+them all.
+"""
 
 import importlib
 import re
@@ -22,7 +24,9 @@ CHECKED_BELOW = (theory_pictures.geometries, theory_pictures.growth)
 
 
 @pytest.mark.parametrize(
-    "draw", [draw for draw in theory_pictures.PICTURES if draw not in CHECKED_BELOW], ids=lambda function: function.__name__
+    "draw",
+    [draw for draw in theory_pictures.PICTURES if draw not in CHECKED_BELOW],
+    ids=lambda function: function.__name__,
 )
 def test_a_picture_is_drawn(draw):
     complete(draw(), draw)
@@ -42,26 +46,37 @@ def drawn(draw, monkeypatch):
     """The figure behind a picture, which is checked for completeness on the way."""
     seen = []
     original = theory_pictures.render
-    monkeypatch.setattr(theory_pictures, "render", lambda figure, *words: seen.append(figure) or original(figure, *words))
+    monkeypatch.setattr(
+        theory_pictures,
+        "render",
+        lambda figure, *words: seen.append(figure) or original(figure, *words),
+    )
     complete(draw(), draw)
     return seen[0]
 
 
 def test_the_page_shows_every_picture_once_and_in_order():
     shown = re.findall(r"```\{picture\} ([\w-]+)\n", PAGE)
-    assert [name.replace("-", "_") for name in shown] == [function.__name__ for function in theory_pictures.PICTURES]
+    assert [name.replace("-", "_") for name in shown] == [
+        function.__name__ for function in theory_pictures.PICTURES
+    ]
     assert len(re.findall(r"^## \d+\. ", PAGE, flags=re.M)) == len(shown) == 10
 
 
 def test_mirror_descent_is_nearest_to_its_own_norm(monkeypatch):
     (ax,) = drawn(theory_pictures.geometries, monkeypatch).axes
-    table = [[float(text.get_text()) for text in ax.texts[3 * row : 3 * row + 3]] for row in range(3)]
+    table = [
+        [float(text.get_text()) for text in ax.texts[3 * row : 3 * row + 3]] for row in range(3)
+    ]
     for row in range(3):
         assert min(table[row]) == table[row][row]  # what the page says
 
 
 def test_the_textbook_gradient_stalls_and_log_space_does_not(monkeypatch):
-    norms, gaps = ([line.get_ydata() for line in ax.lines] for ax in drawn(theory_pictures.growth, monkeypatch).axes)
+    norms, gaps = (
+        [line.get_ydata() for line in ax.lines]
+        for ax in drawn(theory_pictures.growth, monkeypatch).axes
+    )
     assert norms[0][-1] > 1900  # 20 000 steps of 0.1 that hardly turn
     assert norms[1][-1] < 50
     assert gaps[0][-1] < 1e-6 < 1e-4 < gaps[1][-1]

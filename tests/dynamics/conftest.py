@@ -10,8 +10,12 @@ import pytest
 from attsvm.data import AttentionData
 
 
-def plain_descent(data: AttentionData, v: np.ndarray, steps: list[int], lr: float = 0.1) -> dict[int, np.ndarray]:
-    """Normalised descent on W written down sequence by sequence, in NumPy, one run; returns W at these steps."""
+def plain_descent(
+    data: AttentionData, v: np.ndarray, steps: list[int], lr: float = 0.1
+) -> dict[int, np.ndarray]:
+    """Normalised descent on W written down sequence by sequence, in NumPy, one run; returns W at
+    these steps.
+    """
     W = np.zeros((data.d_x, data.d_z))
     kept = {}
     for step in range(max(steps) + 1):
@@ -30,7 +34,11 @@ def plain_descent(data: AttentionData, v: np.ndarray, steps: list[int], lr: floa
                 continue
             top = e[rivals & (g != 0)].max()
             s = np.exp(e) / (1.0 + np.exp(e[rivals]).sum())
-            q = np.where(g != 0, np.exp(np.minimum(e - top, 0.0)), 0.0) * g / (1.0 + np.exp(e[rivals]).sum())
+            q = (
+                np.where(g != 0, np.exp(np.minimum(e - top, 0.0)), 0.0)
+                * g
+                / (1.0 + np.exp(e[rivals]).sum())
+            )
             u = y * (x[win] @ v) - np.exp(top) * q.sum()
             w = q - s * q.sum()
             logs.append(top - np.logaddexp(0.0, u))
@@ -54,4 +62,6 @@ def ragged_data() -> tuple[AttentionData, np.ndarray]:
     rng = np.random.default_rng(11)
     lengths = [1, 7, 3, 4, 2, 6, 7, 5, 3, 2, 4, 6]
     bags = [rng.standard_normal((length, 5)) for length in lengths]
-    return AttentionData.from_bags(bags, np.sign(rng.standard_normal(12)), rng.standard_normal((12, 4))), rng.standard_normal(5)
+    return AttentionData.from_bags(
+        bags, np.sign(rng.standard_normal(12)), rng.standard_normal((12, 4))
+    ), rng.standard_normal(5)

@@ -41,7 +41,9 @@ def test_a_general_solver_ends_at_the_same_point() -> None:
         options={"ftol": 1e-14, "maxiter": 500},
     )
     path = ball_path(likelihood, [R])
-    np.testing.assert_allclose(path.points[0], best.x, atol=1e-5)  # SLSQP stops at a relative value of 1e-14, a root of which is 1e-7
+    np.testing.assert_allclose(
+        path.points[0], best.x, atol=1e-5
+    )  # SLSQP stops at a relative value of 1e-14, a root of which is 1e-7
     assert path.loss[0] <= best.fun + 1e-13
 
 
@@ -49,27 +51,44 @@ def test_one_rival_has_a_closed_form_at_any_size() -> None:
     likelihood = Likelihood(np.ones((1, 1, 1)), np.zeros((1, 1)), np.ones(1))
     path = ball_path(likelihood, [1.0, 30.0, 600.0])
     np.testing.assert_allclose(path.points[:, 0], path.radii, rtol=1e-12)
-    np.testing.assert_allclose(path.multiplier, np.exp(-path.radii) / (1 + np.exp(-path.radii)) / path.radii, rtol=1e-10)
+    np.testing.assert_allclose(
+        path.multiplier, np.exp(-path.radii) / (1 + np.exp(-path.radii)) / path.radii, rtol=1e-10
+    )
 
 
 def test_a_loss_with_a_minimiser_inside_the_ball_has_no_multiplier() -> None:
-    sentences, labels = [[0, 1, 2]] * 6 + [[2, 1, 0]] * 3, [0, 1, 1, 2, 2, 2, 0, 1, 2]  # each graph is one component
+    sentences, labels = (
+        [[0, 1, 2]] * 6 + [[2, 1, 0]] * 3,
+        [0, 1, 1, 2, 2, 2, 0, 1, 2],
+    )  # each graph is one component
     rows = [np.random.default_rng(seed).standard_normal((3, 4)) for seed in range(5)]
-    inner = graph_svm([NextTokenData.from_sentences(sentences, labels, embeddings=E, following=np.arange(3)) for E in rows])
+    inner = graph_svm(
+        [
+            NextTokenData.from_sentences(sentences, labels, embeddings=E, following=np.arange(3))
+            for E in rows
+        ]
+    )
     assert not any(one.directed for one in inner)
     path = ball_path(stack_likelihoods([one.likelihood() for one in inner]), [50.0])
     assert (path.multiplier == 0.0).all()
     for k, one in enumerate(inner):
         basis = one.basis()
-        np.testing.assert_allclose(np.tensordot(path.points[0, k, : len(basis)], basis, axes=1), one.finite, atol=1e-10)
+        np.testing.assert_allclose(
+            np.tensordot(path.points[0, k, : len(basis)], basis, axes=1), one.finite, atol=1e-10
+        )
 
 
 def test_instances_do_not_see_each_other() -> None:
-    parts = [graph_svm(priority_graph(6, 4, 6, 8, seed, cyclic=bool(seed % 2))).likelihood() for seed in range(4)]
+    parts = [
+        graph_svm(priority_graph(6, 4, 6, 8, seed, cyclic=bool(seed % 2))).likelihood()
+        for seed in range(4)
+    ]
     together = ball_path(stack_likelihoods(parts), [2.0, 10.0])
     for k, part in enumerate(parts):
         alone = ball_path(part, [2.0, 10.0])
-        np.testing.assert_allclose(together.points[:, k, : part.dimension], alone.points, atol=1e-10)
+        np.testing.assert_allclose(
+            together.points[:, k, : part.dimension], alone.points, atol=1e-10
+        )
 
 
 def test_radii_are_positive() -> None:

@@ -1,4 +1,6 @@
-"""Directions with memory are those of the optimisers where gradients are ordinary numbers, and keep their direction where they are not."""
+"""Directions with memory are those of the optimisers where gradients are ordinary numbers, and keep
+their direction where they are not.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def plain(W: Any) -> Any:
 
 
 def scaled(W: Any) -> Any:
-    """The same gradient with a factor that shrinks with the weights, hundreds of orders in a run, taken out."""
+    """The same gradient with a factor that shrinks with the weights, hundreds of orders in a run,
+    taken out.
+    """
     logs = -50.0 * np.linalg.norm(W, axis=(-2, -1))
     return pull(W), logs
 
@@ -50,8 +54,13 @@ def rate(t: int) -> float:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steepest_is_the_optimizer(norm: Norm, momentum: float) -> None:
     looks, stopped = descend(plain, np.zeros((2, 4, 4)), Steepest(norm, momentum), rate, MARKS)
-    expected = by_torch(lambda p: SteepestDescent(p, lr=0.1, norm=norm, momentum=momentum, dampening=momentum), 30, rate)
-    # thirty steps of order 0.1; singular vectors of two implementations differ by the condition of their gaps
+    expected = by_torch(
+        lambda p: SteepestDescent(p, lr=0.1, norm=norm, momentum=momentum, dampening=momentum),
+        30,
+        rate,
+    )
+    # thirty steps of order 0.1; singular vectors of two implementations differ by the condition of
+    # their gaps
     np.testing.assert_allclose(looks[-1], expected, rtol=1e-9, atol=1e-9)
     assert (stopped == -1).all()
 
@@ -62,11 +71,21 @@ def test_adam_is_torchs_without_its_constant() -> None:
     np.testing.assert_allclose(looks[-1], expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [lambda: Steepest(Frobenius(), 0.9), lambda: Steepest(Spectral(), 0.9), Adam], ids=["NMD", "Muon", "Adam"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Steepest(Frobenius(), 0.9), lambda: Steepest(Spectral(), 0.9), Adam],
+    ids=["NMD", "Muon", "Adam"],
+)
 def test_a_common_factor_of_all_gradients_changes_nothing(make: Any) -> None:
     expected, _ = descend(plain, np.zeros((2, 4, 4)), make(), rate, MARKS)
     for log in (-460.0, 460.0, -5000.0):  # ten to the 200, and beyond all floats
-        looks, _ = descend(lambda W, log=log: (pull(W), np.full(len(W), log)), np.zeros((2, 4, 4)), make(), rate, MARKS)
+        looks, _ = descend(
+            lambda W, log=log: (pull(W), np.full(len(W), log)),
+            np.zeros((2, 4, 4)),
+            make(),
+            rate,
+            MARKS,
+        )
         np.testing.assert_allclose(looks, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -77,13 +96,19 @@ def test_an_average_is_the_one_of_true_gradients() -> None:
         G, logs = rng.standard_normal((3, 2, 2)), rng.uniform(-20, 20, 3)
         average.add(G, logs)
         expected = 0.9 * expected + 0.1 * np.exp(logs)[:, None, None] * G
-        np.testing.assert_allclose(np.exp(average.log)[:, None, None] * average.value, expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            np.exp(average.log)[:, None, None] * average.value, expected, rtol=1e-12
+        )
         assert (np.abs(average.value).max(axis=(1, 2)) < 10.0).all()
 
 
 def test_fading_gradients_leave_finite_steps() -> None:
-    looks, _ = descend(scaled, np.zeros((2, 4, 4)), Steepest(Frobenius(), 0.9), lambda t: 1.0, np.array([0, 60]))
-    assert np.linalg.norm(looks[-1], axis=(-2, -1)).min() > 15.0  # where the factor is 1e-325 and less
+    looks, _ = descend(
+        scaled, np.zeros((2, 4, 4)), Steepest(Frobenius(), 0.9), lambda t: 1.0, np.array([0, 60])
+    )
+    assert (
+        np.linalg.norm(looks[-1], axis=(-2, -1)).min() > 15.0
+    )  # where the factor is 1e-325 and less
     assert np.isfinite(looks).all()
 
 
@@ -92,7 +117,9 @@ def test_a_zero_gradient_is_noted_and_moves_nothing() -> None:
         return np.stack([np.zeros((3, 3)), np.eye(3)]), np.array([-np.inf, 0.0])
 
     for make in (lambda: Steepest(Frobenius()), lambda: Steepest(Spectral(), 0.5), Adam):
-        looks, stopped = descend(gradient, np.zeros((2, 3, 3)), make(), lambda t: 1.0, np.array([0, 4]))
+        looks, stopped = descend(
+            gradient, np.zeros((2, 3, 3)), make(), lambda t: 1.0, np.array([0, 4])
+        )
         assert stopped.tolist() == [0, -1]
         assert not looks[:, 0].any()
         assert looks[-1, 1].any()

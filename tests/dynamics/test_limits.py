@@ -1,4 +1,6 @@
-"""Where descent goes: the toys of the papers, and one hundred random instances against their SVM."""
+"""Where descent goes: the toys of the papers, and one hundred random instances against their
+SVM.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ STARTS = [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]
 
 
 def toy(last_score: float) -> tuple[AttentionData, np.ndarray, np.ndarray]:
-    """E1.1 (last score 0.9) and E1.2 (0): one sequence, keys in the plane, the score as a third coordinate that attention does not see.
+    """E1.1 (last score 0.9) and E1.2 (0): one sequence, keys in the plane, the score as a third
+    coordinate that attention does not see.
 
-    The prompt is a one-column W; the hidden coordinate is hidden by giving every run the same plane and the head its own axis.
+    The prompt is a one-column W; the hidden coordinate is hidden by giving every run the same plane
+    and the head its own axis.
     """
     keys = np.array([[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]])
     scores = np.array([1.0, 0.9, last_score])
-    # A linear head cannot read (1, .9, .9) off the keys alone but an affine one can: v.x + b = score is solvable for three tokens.
+    # A linear head cannot read (1, .9, .9) off the keys alone but an affine one can: v.x + b =
+    # score is solvable for three tokens.
     system = np.column_stack([keys, np.ones(3)])
     v1, v2, b = np.linalg.solve(system, scores)
     return AttentionData(keys[None], [1.0], [[1.0]]), np.array([v1, v2]), np.array(b)
@@ -59,8 +64,13 @@ def test_one_hundred_seeds_converge_to_their_svm_and_keep_converging() -> None:
 
     def gaps(steps: int) -> tuple[np.ndarray, np.ndarray]:
         model = Attention.cross(data, v)
-        trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, LogSpaced(8))
-        solutions = [max_margin(selection_margins(data.instance(r), trajectory.selected[-1, r])) for r in range(100)]
+        trajectory = train(
+            model, data, SteepestDescent(model.parameters(), lr=0.1), steps, LogSpaced(8)
+        )
+        solutions = [
+            max_margin(selection_margins(data.instance(r), trajectory.selected[-1, r]))
+            for r in range(100)
+        ]
         assert all(solution.status == "optimal" for solution in solutions)
         return trajectory.direction_gap(solutions), trajectory.log_gradient_norm
 
@@ -69,6 +79,8 @@ def test_one_hundred_seeds_converge_to_their_svm_and_keep_converging() -> None:
     late, log_norm = gaps(20_000)
     assert late[-1, :20].mean() <= 5e-5  # the twenty seeds of the specification
     assert np.median(late[-1]) <= 2e-5
-    assert (late[-1] <= 2e-4).sum() >= 98  # seeds 22 and 39 switch a token late and are still on their way
+    assert (
+        late[-1] <= 2e-4
+    ).sum() >= 98  # seeds 22 and 39 switch a token late and are still on their way
     assert (late[-1] < late[-2]).all()
     assert (log_norm[-1] < -300).all()  # far below what float64 probabilities can tell from one

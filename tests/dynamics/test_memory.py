@@ -23,13 +23,17 @@ assert trajectory.W.shape[1] == 100
 # ru_maxrss of a process starts at what its parent held before exec; VmHWM is this process alone.
 status = Path("/proc/self/status")
 if status.exists():
-    peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    lines = status.read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     print(peak * 1024)
 else:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    unit = 1 if sys.platform == "darwin" else 1024
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 """
 
 
 def test_a_hundred_runs_with_fifty_records_stay_below_a_gibibyte() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAMME], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAMME], check=True, capture_output=True, text=True
+    )
     assert int(done.stdout) < 2**30

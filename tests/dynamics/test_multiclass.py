@@ -1,4 +1,6 @@
-"""Multinomial logistic regression: the gradient against extended precision, and the inequalities of its proofs."""
+"""Multinomial logistic regression: the gradient against extended precision, and the inequalities of
+its proofs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from attsvm.solvers import max_margin
 
 def problem(seed: int, n: int = 5, d: int = 4, classes: int = 3, runs: int = 2) -> Multiclass:
     rng = np.random.default_rng(seed)
-    return Multiclass(rng.standard_normal((runs, n, d)), rng.integers(classes, size=(runs, n)), classes)
+    return Multiclass(
+        rng.standard_normal((runs, n, d)), rng.integers(classes, size=(runs, n)), classes
+    )
 
 
 def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any, Any]:
@@ -27,7 +31,9 @@ def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any, Any]:
     G = mp.matrix(one.classes, d)
     loss, proxy = mp.mpf(0), mp.mpf(0)
     for i in range(n):
-        o = [mp.fsum(mp.mpf(W[c, j]) * mp.mpf(h[i, j]) for j in range(d)) for c in range(one.classes)]
+        o = [
+            mp.fsum(mp.mpf(W[c, j]) * mp.mpf(h[i, j]) for j in range(d)) for c in range(one.classes)
+        ]
         e = [mp.e ** (value - o[y[i]]) for value in o]
         odds = mp.fsum(e[c] for c in range(one.classes) if c != y[i])
         for c in range(one.classes):
@@ -42,8 +48,12 @@ def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 3000.0])
 def test_the_gradient_keeps_its_digits_at_any_margin(size: float) -> None:
     one = problem(3, n=3)
-    separating = [max_margin(output_margins(one.inputs[r], one.labels[r], one.classes)) for r in range(2)]
-    W = size * np.stack([solution.W for solution in separating]) + 0.1 * np.random.default_rng(0).standard_normal((2, 3, 4))
+    separating = [
+        max_margin(output_margins(one.inputs[r], one.labels[r], one.classes)) for r in range(2)
+    ]
+    W = size * np.stack([solution.W for solution in separating]) + 0.1 * np.random.default_rng(
+        0
+    ).standard_normal((2, 3, 4))
     G, log_scale = one.gradient(W)
     with mp.workdps(3000 if size > 100 else 60):
         for r in range(2):
@@ -51,10 +61,16 @@ def test_the_gradient_keeps_its_digits_at_any_margin(size: float) -> None:
             factor = mp.e ** mp.mpf(log_scale[r])
             found = np.array([[float(expected[c, j] / factor) for j in range(4)] for c in range(3)])
             # logits of size 3000 round to 1e-13 of themselves, and their exponentials to as much
-            np.testing.assert_allclose(G[r], found, rtol=1e-11 * max(size, 1.0), atol=1e-12 * max(size, 1.0))
+            np.testing.assert_allclose(
+                G[r], found, rtol=1e-11 * max(size, 1.0), atol=1e-12 * max(size, 1.0)
+            )
             assert np.abs(G[r]).max() > 1e-3
-            assert one.log_loss(W)[r] == pytest.approx(float(mp.log(loss)), rel=1e-12, abs=1e-12 * max(size, 1.0))
-            assert one.log_proxy(W)[r] == pytest.approx(float(mp.log(proxy)), rel=1e-12, abs=1e-12 * max(size, 1.0))
+            assert one.log_loss(W)[r] == pytest.approx(
+                float(mp.log(loss)), rel=1e-12, abs=1e-12 * max(size, 1.0)
+            )
+            assert one.log_proxy(W)[r] == pytest.approx(
+                float(mp.log(proxy)), rel=1e-12, abs=1e-12 * max(size, 1.0)
+            )
 
 
 def test_wrong_predictions_give_the_textbook_gradient() -> None:
@@ -64,9 +80,16 @@ def test_wrong_predictions_give_the_textbook_gradient() -> None:
     scores = one.inputs @ W.mT
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
-    np.put_along_axis(p, one.labels[..., None], np.take_along_axis(p, one.labels[..., None], axis=-1) - 1.0, axis=-1)
+    np.put_along_axis(
+        p,
+        one.labels[..., None],
+        np.take_along_axis(p, one.labels[..., None], axis=-1) - 1.0,
+        axis=-1,
+    )
     expected = p.mT @ one.inputs / 5
-    np.testing.assert_allclose(np.exp(log_scale)[:, None, None] * G, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        np.exp(log_scale)[:, None, None] * G, expected, rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("norm", [Frobenius(), Lp(np.inf), Spectral()], ids=repr)

@@ -1,4 +1,6 @@
-"""Training of every parameterisation: compiled against autograd step by step, and the limits that the papers state."""
+"""Training of every parameterisation: compiled against autograd step by step, and the limits that
+the papers state.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,24 @@ def ngd(model: Attention, lr: float = 0.1, normalize: bool = True) -> SteepestDe
 def factors(scale: float, **options: object) -> Attention:
     rng = np.random.default_rng(1)
     pair = tuple(scale * rng.standard_normal((3, 4, 2)) for _ in range(2))
-    return Attention.cross(DATA, V, parameterization="KQ", inner=2, init=pair, loss=LOSSES, **options)
+    return Attention.cross(
+        DATA, V, parameterization="KQ", inner=2, init=pair, loss=LOSSES, **options
+    )
 
 
 MODELS: dict[str, Callable[[float], Attention]] = {
-    "W": lambda s: Attention.cross(DATA, V, init=s * np.random.default_rng(1).standard_normal((3, 4, 4)), loss=LOSSES),
-    "W and head": lambda s: Attention.cross(DATA, V, init=s * np.eye(4), train_head=True, loss=LOSSES),
-    "p": lambda s: Attention.prompt(DATA, V, keys=KEYS, init=s * np.random.default_rng(1).standard_normal((3, 3)), loss=LOSSES),
-    "p and head": lambda s: Attention.prompt(DATA, V, init=s * np.ones((3, 4)), train_head=True, loss=LOSSES),
+    "W": lambda s: Attention.cross(
+        DATA, V, init=s * np.random.default_rng(1).standard_normal((3, 4, 4)), loss=LOSSES
+    ),
+    "W and head": lambda s: Attention.cross(
+        DATA, V, init=s * np.eye(4), train_head=True, loss=LOSSES
+    ),
+    "p": lambda s: Attention.prompt(
+        DATA, V, keys=KEYS, init=s * np.random.default_rng(1).standard_normal((3, 3)), loss=LOSSES
+    ),
+    "p and head": lambda s: Attention.prompt(
+        DATA, V, init=s * np.ones((3, 4)), train_head=True, loss=LOSSES
+    ),
     "KQ": lambda s: factors(s),
     "KQ stacked": lambda s: factors(s, stacked=True),
     "KQ penalised": lambda s: factors(s, penalty=2.2e-16),
@@ -56,20 +68,28 @@ def test_compiled_step_equals_autograd(name: str, normalize: bool, size: float) 
     for backend in ("compiled", "autograd"):
         model = MODELS[name](size)
         trajectory = train(model, DATA, ngd(model, normalize=normalize), 1, backend=backend)
-        results.append((trajectory, {key: value.detach().numpy().copy() for key, value in model.named_parameters()}))
+        results.append(
+            (
+                trajectory,
+                {key: value.detach().numpy().copy() for key, value in model.named_parameters()},
+            )
+        )
     (compiled, ours), (auto, theirs) = results
     assert compiled.backend != "autograd"
     for key, value in ours.items():
         assert np.abs(value - theirs[key]).max() <= 1e-12 * max(np.abs(theirs[key]).max(), 1.0), key
     assert compiled.parameters.keys() == auto.parameters.keys()
     for field in ("loss", "W", "log_gradient_norm", "norm"):
-        np.testing.assert_allclose(getattr(compiled, field), getattr(auto, field), rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(
+            getattr(compiled, field), getattr(auto, field), rtol=1e-11, atol=1e-11
+        )
     assert (compiled.selected == auto.selected).all()
     np.testing.assert_allclose(compiled.softmax_probability, auto.softmax_probability, rtol=1e-10)
 
 
 def test_descent_under_a_fixed_prompt_is_descent_on_the_prompt() -> None:
-    # T1 (Lemma 1 of Max-Margin Token Selection): W_k = u p_k^T / |u|^2 when W takes steps of eta / |u|^2.
+    # T1 (Lemma 1 of Max-Margin Token Selection): W_k = u p_k^T / |u|^2 when W takes steps of eta /
+    # |u|^2.
     u, p0 = np.array([0.5, -1.0, 2.0]), np.array([0.3, 0.1, -0.2, 0.4])
     square = u @ u
     moving = Attention.prompt(DATA, V, init=p0)
@@ -77,14 +97,18 @@ def test_descent_under_a_fixed_prompt_is_descent_on_the_prompt() -> None:
     a = train(moving, DATA, torch.optim.SGD(moving.parameters(), lr=0.5), 200, LogSpaced(6))
     b = train(fixed, DATA, torch.optim.SGD(fixed.parameters(), lr=0.5 / square), 200, LogSpaced(6))
     assert np.abs(a.W - b.W).max() < 1e-12
-    np.testing.assert_allclose(b.parameters["W"], u[:, None] * a.W.swapaxes(-1, -2) / square, atol=1e-12)
+    np.testing.assert_allclose(
+        b.parameters["W"], u[:, None] * a.W.swapaxes(-1, -2) / square, atol=1e-12
+    )
 
 
 def test_lifted_toys_reach_their_limits_from_every_start() -> None:
     # E1.1 and E1.2, as the paper draws them: 3-D tokens of which attention sees two coordinates.
     for name, last in (("single_global", [0] * 6), ("single_local", [0, 0, 0, 0, 1, 1])):
         problem = toy(name)
-        model = Attention.prompt(problem.lifted, problem.value_head, keys=problem.keys, runs=6, init=problem.starts["p"])
+        model = Attention.prompt(
+            problem.lifted, problem.value_head, keys=problem.keys, runs=6, init=problem.starts["p"]
+        )
         trajectory = train(model, problem.lifted, ngd(model), 100_000, LogSpaced(6))
         limits = [max_margin(prompt_margins(problem.data, [t])) for t in last]
         gaps = trajectory.direction_gap(limits)
@@ -99,14 +123,18 @@ def test_offsets_of_the_losses_have_their_closed_form() -> None:
     cases = [(C, loss) for C in (2.0, 5.0, 10.0, 100.0) for loss in LOSSES]
     tokens = np.stack([toy("losses", C=C).lifted.tokens for C, _ in cases])
     data = AttentionData(tokens, np.ones((12, 2)), np.ones((12, 2, 1)))
-    model = Attention.prompt(data, toy("losses").value_head, keys=toy("losses").keys, loss=[loss for _, loss in cases])
+    model = Attention.prompt(
+        data, toy("losses").value_head, keys=toy("losses").keys, loss=[loss for _, loss in cases]
+    )
     trajectory = train(model, data, ngd(model), 20_000, LogSpaced(1))
     slopes = {
         Linear: lambda u: 1.0,
         Logistic: lambda u: 1.0 / (1.0 + np.exp(u)),
         Exponential: lambda u: np.exp(-u),
     }
-    expected = [0.5 * np.log(C * slopes[type(loss)](C) / slopes[type(loss)](1.0)) for C, loss in cases]
+    expected = [
+        0.5 * np.log(C * slopes[type(loss)](C) / slopes[type(loss)](1.0)) for C, loss in cases
+    ]
     np.testing.assert_allclose(trajectory.W[-1, :, 1, 0], expected, atol=1e-3)
 
 
@@ -114,9 +142,20 @@ def test_ratio_of_step_sizes_moves_the_limit_of_the_prompt() -> None:
     # T8': E1.5 with eta_v = kappa eta_p.
     problem = toy("joint_nonsupport")
     kappa = np.array([0.1, 0.3, 0.5, 0.7, 1.0, 2.0])
-    model = Attention.cross(problem.data, [0.0, 1.0], intercept=None, runs=6, init=[[1.0], [0.0]], train_head=True)
-    p = train(model, problem.data, ngd(model), 60_000, LogSpaced(1), step_scale={"head.readout": kappa}).W[-1, :, :, 0]
-    expected = [[0.9842, 0.1769], [0.9904, 0.1381], [0.9951, 0.0990], [0.9982, 0.0597], [1.0, 0.0], [1.0, 0.0]]
+    model = Attention.cross(
+        problem.data, [0.0, 1.0], intercept=None, runs=6, init=[[1.0], [0.0]], train_head=True
+    )
+    p = train(
+        model, problem.data, ngd(model), 60_000, LogSpaced(1), step_scale={"head.readout": kappa}
+    ).W[-1, :, :, 0]
+    expected = [
+        [0.9842, 0.1769],
+        [0.9904, 0.1381],
+        [0.9951, 0.0990],
+        [0.9982, 0.0597],
+        [1.0, 0.0],
+        [1.0, 0.0],
+    ]
     np.testing.assert_allclose(p / np.linalg.norm(p, axis=1, keepdims=True), expected, atol=2e-4)
 
 
@@ -127,13 +166,23 @@ def test_factors_reach_the_nuclear_solution_and_the_penalty_freezes_them() -> No
     frobenius, nuclear = max_margin(margins), max_margin(margins, Nuclear())
     start = (0.1 * np.random.default_rng(0).standard_normal((2, 2)), np.zeros((2, 2)))
     for penalty, size in ((0.0, 94.0), (2.2e-16, 17.36)):
-        model = Attention.cross(problem.data, problem.head, intercept=None, parameterization="KQ", inner=2, init=start, penalty=penalty)
+        model = Attention.cross(
+            problem.data,
+            problem.head,
+            intercept=None,
+            parameterization="KQ",
+            inner=2,
+            init=start,
+            penalty=penalty,
+        )
         slower = (lambda k: min(1.0, (600 / (k + 1)) ** 2)) if penalty else None
         trajectory = train(model, problem.data, ngd(model), 2000, LogSpaced(2), schedule=slower)
         assert trajectory.direction_gap(nuclear)[-1] <= 2e-4
         assert 1 - trajectory.direction_gap(frobenius)[-1] == pytest.approx(0.890, abs=1e-3)
         assert np.linalg.norm(trajectory.parameters["K"][-1]) == pytest.approx(size, rel=5e-3)
-    assert np.linalg.norm(trajectory.parameters["Q"][-1]) == pytest.approx(size, rel=5e-3)  # balanced, since the penalty acts on both
+    assert np.linalg.norm(trajectory.parameters["Q"][-1]) == pytest.approx(
+        size, rel=5e-3
+    )  # balanced, since the penalty acts on both
     singular = np.linalg.svd(trajectory.W[-1])[1]
     assert singular[1] < 1e-9 * singular[0]
 
@@ -163,10 +212,27 @@ def test_scaled_runs_and_schedules_are_runs_of_their_own_step(name: str, backend
         return 1.0 / (1.0 + 0.1 * step)
 
     model = MODELS[name](0.5)
-    together = train(model, DATA, ngd(model), 40, LogSpaced(3), backend=backend, step_scale=[1.0, 0.25, 0.5], schedule=falling)
+    together = train(
+        model,
+        DATA,
+        ngd(model),
+        40,
+        LogSpaced(3),
+        backend=backend,
+        step_scale=[1.0, 0.25, 0.5],
+        schedule=falling,
+    )
     for r, share in enumerate((1.0, 0.25, 0.5)):
         model = MODELS[name](0.5)
-        alone = train(model, DATA, ngd(model, lr=0.1 * share), 40, LogSpaced(3), backend=backend, schedule=falling)
+        alone = train(
+            model,
+            DATA,
+            ngd(model, lr=0.1 * share),
+            40,
+            LogSpaced(3),
+            backend=backend,
+            schedule=falling,
+        )
         if backend == "compiled":
             assert np.array_equal(together.W[:, r], alone.W[:, r])
         np.testing.assert_allclose(together.W[:, r], alone.W[:, r], rtol=1e-9, atol=1e-11)
@@ -180,9 +246,13 @@ def test_penalties_and_losses_by_run_are_runs_of_their_own(backend: str, normali
     penalties = [0.0, 1e-3, 0.1]
     K, Q = (0.5 * np.random.default_rng(k).standard_normal((3, 4, 2)) for k in range(2))
 
-    def trained(data: AttentionData, v: np.ndarray, init: object, **options: object) -> tuple[np.ndarray, np.ndarray]:
+    def trained(
+        data: AttentionData, v: np.ndarray, init: object, **options: object
+    ) -> tuple[np.ndarray, np.ndarray]:
         model = Attention.cross(data, v, parameterization="KQ", inner=2, init=init, **options)
-        trajectory = train(model, data, ngd(model, 0.02, normalize), 30, LogSpaced(3), backend=backend)
+        trajectory = train(
+            model, data, ngd(model, 0.02, normalize), 30, LogSpaced(3), backend=backend
+        )
         return trajectory.W, trajectory.loss
 
     W, loss = trained(DATA, V, (K, Q), loss=LOSSES, penalty=penalties)
@@ -224,18 +294,26 @@ def test_every_form_resumes_to_the_same_bits(name: str) -> None:
     states: list[TrainState] = []
     whole = start(checkpoint=states.append, checkpoint_seconds=0.0)
     for state in states[::7]:
-        again = start(resume=TrainState.from_arrays({key: np.array(value) for key, value in state.to_arrays().items()}))
+        again = start(
+            resume=TrainState.from_arrays(
+                {key: np.array(value) for key, value in state.to_arrays().items()}
+            )
+        )
         assert all(np.array_equal(again[key], whole[key]) for key in whole.keys() - {"seconds"})
     other = MODELS[name](0.5)
     with pytest.raises(InputError, match="belongs to another run"):
-        train(other, DATA, ngd(other), 30, LogSpaced(5), step_scale=[1.0, 0.5, 2.0], resume=states[3])
+        train(
+            other, DATA, ngd(other), 30, LogSpaced(5), step_scale=[1.0, 0.5, 2.0], resume=states[3]
+        )
 
 
 def test_training_ends_once_the_direction_is_certified() -> None:
     data, v = unit_sphere(3, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
     selected = train(model, data, ngd(model), 2000, LogSpaced(1)).selected[-1]
-    solutions = max_margin([selection_margins(data.instance(r), tokens) for r, tokens in enumerate(selected)])
+    solutions = max_margin(
+        [selection_margins(data.instance(r), tokens) for r, tokens in enumerate(selected)]
+    )
     model = Attention.cross(data, v)
     rule = DirectionWithin(solutions, 1e-3)
     trajectory = train(model, data, ngd(model), 50_000, LogSpaced(60), until=rule)
@@ -243,9 +321,13 @@ def test_training_ends_once_the_direction_is_certified() -> None:
     certified = np.array([rule.certified(W) for W in trajectory.W])
     assert (certified[-1] <= 1e-3).all()
     assert (certified[:-1] > 1e-3).any(axis=1).all()
-    assert (certified * (1 + 1e-12) >= trajectory.direction_gap(solutions)).all()  # equal where the solution is exact
+    assert (
+        certified * (1 + 1e-12) >= trajectory.direction_gap(solutions)
+    ).all()  # equal where the solution is exact
     with pytest.raises(InputError, match="hard-margin solutions of the Frobenius norm"):
-        DirectionWithin(max_margin(selection_margins(data.instance(0), [0, 0, 0]), Nuclear()), 1e-3).certified(trajectory.W[-1, 0])
+        DirectionWithin(
+            max_margin(selection_margins(data.instance(0), [0, 0, 0]), Nuclear()), 1e-3
+        ).certified(trajectory.W[-1, 0])
 
 
 def test_positions_train_to_the_solution_of_their_pairs() -> None:

@@ -1,4 +1,6 @@
-"""Polyak's step in compiled kernels: the autograd step while that has digits, and the exact one after."""
+"""Polyak's step in compiled kernels: the autograd step while that has digits, and the exact one
+after.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,39 @@ LOSSES = {0: Logistic(), 1: Exponential(), 2: Linear()}
 
 
 def values(loss: Loss, u: Any) -> Any:
-    return {"Logistic": lambda: np.logaddexp(0.0, -u), "Exponential": lambda: np.exp(-u), "Linear": lambda: -u}[type(loss).__name__]()
+    return {
+        "Logistic": lambda: np.logaddexp(0.0, -u),
+        "Exponential": lambda: np.exp(-u),
+        "Linear": lambda: -u,
+    }[type(loss).__name__]()
 
 
-def run(data: AttentionData, v: Any, loss: Loss, steps: int, backend: Any, floor: float = 0.0, **options: Any) -> Trajectory:
+def run(
+    data: AttentionData,
+    v: Any,
+    loss: Loss,
+    steps: int,
+    backend: Any,
+    floor: float = 0.0,
+    **options: Any,
+) -> Trajectory:
     """``floor`` is subtracted from the loss of the best tokens."""
     model = Attention.cross(data, v, loss=loss, init=options.pop("init", "zeros"))
     lowest = values(loss, token_scores(data, v).max(axis=-1)).mean(axis=-1) - floor
-    settings: dict[str, Any] = {"step_size": "polyak", "loss_floor": torch.as_tensor(lowest), "normalize": options.pop("normalize", True)}
-    return train(model, data, SteepestDescent(model.parameters(), lr=1.0, **settings), steps, LogSpaced(6), backend=backend, **options)
+    settings: dict[str, Any] = {
+        "step_size": "polyak",
+        "loss_floor": torch.as_tensor(lowest),
+        "normalize": options.pop("normalize", True),
+    }
+    return train(
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=1.0, **settings),
+        steps,
+        LogSpaced(6),
+        backend=backend,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("code", LOSSES)
@@ -39,9 +65,13 @@ def run(data: AttentionData, v: Any, loss: Loss, steps: int, backend: Any, floor
 def test_compiled_steps_are_the_autograd_ones(code: int, floor: float, normalize: bool) -> None:
     data, v = unit_sphere(5, 4, 6, seed=[0, 1, 2])
     steps = 3 if floor else 8  # steps to a floor that does not exist grow without bound
-    pair = [run(data, v, LOSSES[code], steps, backend, floor, normalize=normalize) for backend in ("compiled", "autograd")]
+    pair = [
+        run(data, v, LOSSES[code], steps, backend, floor, normalize=normalize)
+        for backend in ("compiled", "autograd")
+    ]
     assert pair[0].backend == "gram"
-    # eight steps leave a loss 1e-3 above its floor at least, so the difference of the autograd path keeps ten digits
+    # eight steps leave a loss 1e-3 above its floor at least, so the difference of the autograd path
+    # keeps ten digits
     np.testing.assert_allclose(pair[0].W, pair[1].W, rtol=1e-9, atol=1e-9)
 
 
@@ -54,7 +84,9 @@ def test_the_excess_of_a_loss_is_exact(code: int) -> None:
             loss = {0: lambda u: mp.log1p(mp.e**-u), 1: lambda u: mp.e**-u, 2: lambda u: -u}[code]
             exact = mp.log(loss(mp.mpf(best) - fall) - loss(mp.mpf(best)))
             # relative rounding of the excess, plus that of exp(log_fall) with its argument up to 90
-            assert abs(log_excess(best, log_fall, code) - float(exact)) < 1e-13 * max(1.0, abs(float(exact)), np.exp(log_fall))
+            assert abs(log_excess(best, log_fall, code) - float(exact)) < 1e-13 * max(
+                1.0, abs(float(exact)), np.exp(log_fall)
+            )
 
 
 def test_a_step_is_exact_where_the_loss_has_no_digits_left() -> None:
@@ -63,20 +95,36 @@ def test_a_step_is_exact_where_the_loss_has_no_digits_left() -> None:
     best = int(scores.argmax())
     W = 300.0 * np.outer(x[best] - x.mean(axis=0), z)
     with mp.workdps(400):
-        a = [mp.fsum(mp.mpf(x[t, i]) * mp.mpf(W[i, j]) * mp.mpf(z[j]) for i in range(4) for j in range(4)) for t in range(3)]
+        a = [
+            mp.fsum(
+                mp.mpf(x[t, i]) * mp.mpf(W[i, j]) * mp.mpf(z[j]) for i in range(4) for j in range(4)
+            )
+            for t in range(3)
+        ]
         e = [mp.e ** (one - max(a)) for one in a]
         s = [one / mp.fsum(e) for one in e]
         u = mp.fsum(s[t] * mp.mpf(scores[t]) for t in range(3))
         slope = -1 / (1 + mp.e**u)
         pull = [slope * s[t] * (mp.mpf(scores[t]) - u) for t in range(3)]
-        gradient = np.array([[mp.fsum(pull[t] * mp.mpf(x[t, i]) for t in range(3)) * mp.mpf(z[j]) for j in range(4)] for i in range(4)])
+        gradient = np.array(
+            [
+                [
+                    mp.fsum(pull[t] * mp.mpf(x[t, i]) for t in range(3)) * mp.mpf(z[j])
+                    for j in range(4)
+                ]
+                for i in range(4)
+            ]
+        )
         gap = mp.log1p(mp.e**-u) - mp.log1p(mp.e ** -mp.mpf(scores[best]))
         assert a[best] == max(a)
         assert gap < 1e-80
         square = mp.fsum(entry**2 for entry in gradient.ravel())
-        exact = np.array([[float(-gap / (2 * square) * entry) for entry in row] for row in gradient])
+        exact = np.array(
+            [[float(-gap / (2 * square) * entry) for entry in row] for row in gradient]
+        )
     moved = run(data, v, Logistic(), 1, "compiled", init=W).W[-1] - W
-    # weights of size 300 keep their step to 1e-13 of that size, and logits of 300 their probabilities to as much
+    # weights of size 300 keep their step to 1e-13 of that size, and logits of 300 their
+    # probabilities to as much
     np.testing.assert_allclose(moved, exact, rtol=1e-10, atol=1e-12)
 
 
@@ -105,7 +153,9 @@ def test_a_floor_that_does_not_exist_ends_the_run() -> None:
 def test_floors_of_another_number_of_runs_are_refused() -> None:
     data, v = unit_sphere(4, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
-    optimizer = SteepestDescent(model.parameters(), lr=1.0, step_size="polyak", loss_floor=torch.zeros(3))
+    optimizer = SteepestDescent(
+        model.parameters(), lr=1.0, step_size="polyak", loss_floor=torch.zeros(3)
+    )
     with pytest.raises(InputError, match="loss_floor has shape"):
         train(model, data, optimizer, 1)
 
@@ -113,7 +163,10 @@ def test_floors_of_another_number_of_runs_are_refused() -> None:
 def test_the_plan_of_a_trained_head_is_autograd() -> None:
     data, v = unit_sphere(4, 4, 5, seed=0)
     model = Attention.cross(data, v, train_head=True)
-    assert "Polyak" in plan(model, data, SteepestDescent(model.parameters(), lr=1.0, step_size="polyak")).reason
+    assert (
+        "Polyak"
+        in plan(model, data, SteepestDescent(model.parameters(), lr=1.0, step_size="polyak")).reason
+    )
 
 
 def falling(step: int) -> float:
@@ -127,7 +180,15 @@ def test_schedules_by_name_are_those_of_groups() -> None:
         model = Attention.cross(data, v, train_head=True)
         groups = [{"params": [model.W]}, {"params": [model.head.readout], "lr": 0.02}]
         optimizer = SteepestDescent(groups, lr=0.1)
-        return train(model, data, optimizer, 60, AtSteps(()), schedule={"head.readout": falling}, backend=backend)
+        return train(
+            model,
+            data,
+            optimizer,
+            60,
+            AtSteps(()),
+            schedule={"head.readout": falling},
+            backend=backend,
+        )
 
     compiled, autograd = trained("compiled"), trained("autograd")
     assert compiled.backend == "ragged"

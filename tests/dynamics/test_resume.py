@@ -22,10 +22,21 @@ KINDS = ["gram", "ragged", "joint", "autograd", "adam"]
 
 def start(kind: str, **options: object) -> Trajectory:
     model = Attention.cross(DATA, V, train_head=kind in ("joint", "adam"), init=("uniform", 0))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05) if kind == "adam" else SteepestDescent(model.parameters(), lr=0.1)
+    optimizer = (
+        torch.optim.Adam(model.parameters(), lr=0.05)
+        if kind == "adam"
+        else SteepestDescent(model.parameters(), lr=0.1)
+    )
     backend = "autograd" if kind == "autograd" else "auto"
     return train(
-        model, DATA, optimizer, STEPS, LogSpaced(9), backend=backend, observe=lambda step, W, *_: {"trace": float(W.sum())}, **options
+        model,
+        DATA,
+        optimizer,
+        STEPS,
+        LogSpaced(9),
+        backend=backend,
+        observe=lambda step, W, *_: {"trace": float(W.sum())},
+        **options,
     )
 
 
@@ -106,10 +117,24 @@ def test_a_state_of_another_run_is_refused() -> None:
         start("joint", resume=states[3])
     model = Attention.cross(DATA, V)
     with pytest.raises(InputError, match="belongs to another run"):
-        train(model, DATA, SteepestDescent(model.parameters(), lr=0.2), STEPS, LogSpaced(9), resume=states[3])
+        train(
+            model,
+            DATA,
+            SteepestDescent(model.parameters(), lr=0.2),
+            STEPS,
+            LogSpaced(9),
+            resume=states[3],
+        )
     other = AttentionData(DATA.tokens, -DATA.labels, DATA.queries)
     with pytest.raises(InputError, match="belongs to another run"):
-        train(model, other, SteepestDescent(model.parameters(), lr=0.1), STEPS, LogSpaced(9), resume=states[3])
+        train(
+            model,
+            other,
+            SteepestDescent(model.parameters(), lr=0.1),
+            STEPS,
+            LogSpaced(9),
+            resume=states[3],
+        )
     with pytest.raises(InputError, match="the checkpoint has no fingerprint"):
         TrainState.from_arrays({"step": 1, "seconds": 0.0})
 
@@ -122,4 +147,11 @@ def test_an_optimizer_that_cannot_be_saved_says_so() -> None:
 
     model = Attention.cross(DATA, V)
     with pytest.raises(InputError, match="Hoarder keeps 'history' as list"):
-        train(model, DATA, Hoarder(model.parameters(), lr=0.1), 2, checkpoint=lambda state: None, checkpoint_seconds=0.0)
+        train(
+            model,
+            DATA,
+            Hoarder(model.parameters(), lr=0.1),
+            2,
+            checkpoint=lambda state: None,
+            checkpoint_seconds=0.0,
+        )

@@ -1,4 +1,6 @@
-"""Step lengths by run under mirror descent: a batch is its runs, each with a step length of its own."""
+"""Step lengths by run under mirror descent: a batch is its runs, each with a step length of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,30 @@ START = 0.3 * np.random.default_rng(0).standard_normal((3, 6, 6))
 SHARES = [1.0, 0.3, 0.7]
 
 
-def mirror(steps: int, scale: Any, run: int | None = None, lr: float = 0.05, backend: str = "auto", **options: Any) -> Trajectory:
+def mirror(
+    steps: int,
+    scale: Any,
+    run: int | None = None,
+    lr: float = 0.05,
+    backend: str = "auto",
+    **options: Any,
+) -> Trajectory:
     """All runs, or one of them alone; head and weights are trained."""
-    data, head, start = (DATA, V, START) if run is None else (DATA.instance(run), V[run], START[run])
+    data, head, start = (
+        (DATA, V, START) if run is None else (DATA.instance(run), V[run], START[run])
+    )
     model = Attention.cross(data, head, 0.1, init=start, train_head=True)
     optimizer = MirrorDescent(model.parameters(), lr=lr, **options)
     return train(model, data, optimizer, steps, AtSteps([steps]), backend=backend, step_scale=scale)
 
 
 @pytest.mark.parametrize("p", [1.1, 2.0, 3.0])
-@pytest.mark.parametrize("options", [{}, {"normalize": "run"}, {"normalize": "run", "dual_state": False}])
-def test_compiled_runs_are_bit_for_bit_those_of_their_own_rate(p: float, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize": "run"}, {"normalize": "run", "dual_state": False}]
+)
+def test_compiled_runs_are_bit_for_bit_those_of_their_own_rate(
+    p: float, options: dict[str, Any]
+) -> None:
     together = mirror(50, SHARES, p=p, backend="compiled", **options)
     for r, share in enumerate(SHARES):
         alone = mirror(50, None, r, 0.05 * share, p=p, backend="compiled", **options)
@@ -51,14 +66,23 @@ def test_compiled_runs_are_bit_for_bit_those_of_their_own_rate(p: float, options
     ],
 )
 def test_runs_of_torch_are_those_of_their_own_rate(p: float, options: dict[str, Any]) -> None:
-    # A dual is old + share * (new - old) in place of old - share * step: two roundings more a step, of which the weights see 1/(p - 1).
-    # Singular vectors are computed anew for every dual, to some tens of roundings.
-    rounding = 2.0 * np.finfo(np.float64).eps / min(p - 1.0, 1.0) * (100.0 if "potential" in options else 1.0)
+    # A dual is old + share * (new - old) in place of old - share * step: two roundings more a step,
+    # of which the weights see 1/(p - 1). Singular vectors are computed anew for every dual, to some
+    # tens of roundings.
+    rounding = (
+        2.0
+        * np.finfo(np.float64).eps
+        / min(p - 1.0, 1.0)
+        * (100.0 if "potential" in options else 1.0)
+    )
     for steps in (1, 10):
         together = mirror(steps, SHARES, p=p, backend="autograd", **options)
         for r, share in enumerate(SHARES):
             alone = mirror(steps, None, r, 0.05 * share, p=p, backend="autograd", **options)
-            for mine, own in ((together.W[-1, r], alone.W[-1]), (together.head[-1, r], alone.head[-1])):
+            for mine, own in (
+                (together.W[-1, r], alone.W[-1]),
+                (together.head[-1, r], alone.head[-1]),
+            ):
                 assert np.abs(mine - own).max() <= steps * rounding * np.abs(own).max()
 
 
@@ -67,13 +91,19 @@ def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
     ends = []
     for rate, scale in ((1e-8, [0.1, 0.1, 0.1]), (1e-9, None)):
         model = Attention.cross(DATA, V, None, init=START).float()
-        optimizer = MirrorDescent(model.parameters(), lr=rate, p=3.0, normalize="run", state_dtype=torch.float64)
+        optimizer = MirrorDescent(
+            model.parameters(), lr=rate, p=3.0, normalize="run", state_dtype=torch.float64
+        )
         train(model, DATA, optimizer, 50, AtSteps([50]), step_scale=scale)
         weight = model.weights["W"]
         dual = optimizer.state[weight]["dual"]
         assert dual.dtype == torch.float64
-        ends.append(dual - torch.as_tensor(START).float().double().pow(2) * torch.as_tensor(START).sign())
-    np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14)  # of moves of up to 5e-8
+        ends.append(
+            dual - torch.as_tensor(START).float().double().pow(2) * torch.as_tensor(START).sign()
+        )
+    np.testing.assert_allclose(
+        ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14
+    )  # of moves of up to 5e-8
     assert 1e-8 < float(ends[1].abs().max()) <= 5.1e-8
 
 
@@ -89,9 +119,20 @@ def test_kappa_is_that_of_steepest_descent() -> None:
     for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": "run"}), (SteepestDescent, {})):
         model = Attention.cross(DATA, V, None, init=START, train_head=True)
         optimizer = kind(model.parameters(), lr=0.05, **options)
-        found.append(train(model, DATA, optimizer, 60, AtSteps([60]), step_scale={"head.readout": [0.1, 1.0, 3.0]}))
+        found.append(
+            train(
+                model,
+                DATA,
+                optimizer,
+                60,
+                AtSteps([60]),
+                step_scale={"head.readout": [0.1, 1.0, 3.0]},
+            )
+        )
     for name in ("W", "head"):
-        np.testing.assert_allclose(getattr(found[0], name), getattr(found[1], name), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(found[0], name), getattr(found[1], name), rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
@@ -101,7 +142,16 @@ def test_resumed_anywhere_it_ends_in_the_same_bits(backend: str) -> None:
     def start(scale: list[float] = SHARES, **options: Any) -> np.ndarray:
         model = Attention.cross(DATA, V, init=START)
         optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.3, normalize="run")
-        return train(model, DATA, optimizer, 30, AtSteps([3, 30]), backend=backend, step_scale=scale, **options).W[-1]
+        return train(
+            model,
+            DATA,
+            optimizer,
+            30,
+            AtSteps([3, 30]),
+            backend=backend,
+            step_scale=scale,
+            **options,
+        ).W[-1]
 
     whole = start(checkpoint=states.append, checkpoint_seconds=0.0)
     assert np.array_equal(start(resume=TrainState.from_arrays(states[11].to_arrays())), whole)

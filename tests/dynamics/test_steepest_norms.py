@@ -1,4 +1,6 @@
-"""Attention trained by steepest descent in every norm: runs stay independent, checkpoints resume, margins grow."""
+"""Attention trained by steepest descent in every norm: runs stay independent, checkpoints resume,
+margins grow.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,21 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def run(data: Any, v: np.ndarray, norm: Norm, steps: int = 40, **settings: Any) -> Trajectory:
-    options = {name: settings.pop(name) for name in ("resume", "checkpoint", "checkpoint_seconds") if name in settings}
+    options = {
+        name: settings.pop(name)
+        for name in ("resume", "checkpoint", "checkpoint_seconds")
+        if name in settings
+    }
     model = Attention.cross(data, v)
-    if settings.get("step_size") == "polyak":  # what the loss is when every sequence reads its optimal token alone
-        settings["loss_floor"] = torch.as_tensor(np.log1p(np.exp(-token_scores(data, v).max(axis=-1))).mean(axis=-1))
-    optimizer = SteepestDescent(model.parameters(), lr=settings.pop("lr", 0.05), norm=norm, **settings)
+    if (
+        settings.get("step_size") == "polyak"
+    ):  # what the loss is when every sequence reads its optimal token alone
+        settings["loss_floor"] = torch.as_tensor(
+            np.log1p(np.exp(-token_scores(data, v).max(axis=-1))).mean(axis=-1)
+        )
+    optimizer = SteepestDescent(
+        model.parameters(), lr=settings.pop("lr", 0.05), norm=norm, **settings
+    )
     return train(model, data, optimizer, steps, LogSpaced(4), backend="autograd", **options)
 
 
@@ -41,7 +53,8 @@ def test_a_batch_is_its_runs_one_by_one(norm: Norm, settings: dict[str, Any]) ->
     assert np.isfinite(together.W).all()
     for r in range(2):
         alone = run(data.instance(r), v[r], norm, **settings)
-        # sums of another length differ in the last bits, and a direction of few singular values passes that on
+        # sums of another length differ in the last bits, and a direction of few singular values
+        # passes that on
         np.testing.assert_allclose(together.W[:, r], alone.W, rtol=1e-8, atol=1e-8)
 
 
@@ -61,8 +74,14 @@ def test_spectral_descent_of_attention_finds_the_spectral_margin() -> None:
     ratios = []
     for norm in (Frobenius(), Spectral()):
         W = run(data, v, norm, steps=300).W[-1]
-        ratios.append(margins(W).min() / float(Spectral().value(W)) * float(Spectral().value(max_margin(margins, norm=Spectral()).W)))
-    assert ratios[1] > max(0.8, ratios[0] + 0.2)  # 0.83 after these few steps, above 0.9 after 800; Frobenius stays below 0.5
+        ratios.append(
+            margins(W).min()
+            / float(Spectral().value(W))
+            * float(Spectral().value(max_margin(margins, norm=Spectral()).W))
+        )
+    assert ratios[1] > max(
+        0.8, ratios[0] + 0.2
+    )  # 0.83 after these few steps, above 0.9 after 800; Frobenius stays below 0.5
 
 
 def test_the_plan_says_why_no_kernel_applies() -> None:

@@ -20,10 +20,27 @@ from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 
 
-def run(data: AttentionData, v: np.ndarray, steps: int, lr: float = 0.1, normalize: bool = True, **options: object) -> Trajectory:
-    model_options = {name: options.pop(name) for name in ("init", "runs", "intercept", "train_head") if name in options}
+def run(
+    data: AttentionData,
+    v: np.ndarray,
+    steps: int,
+    lr: float = 0.1,
+    normalize: bool = True,
+    **options: object,
+) -> Trajectory:
+    model_options = {
+        name: options.pop(name)
+        for name in ("init", "runs", "intercept", "train_head")
+        if name in options
+    }
     model = Attention.cross(data, v, **model_options)
-    return train(model, data, SteepestDescent(model.parameters(), lr=lr, normalize=normalize), steps, **options)
+    return train(
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=lr, normalize=normalize),
+        steps,
+        **options,
+    )
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -33,7 +50,9 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_batched_run_equals_each_run_alone_and_the_plain_loop(backend: str, reference: Callable[..., dict[int, np.ndarray]]) -> None:
+def test_batched_run_equals_each_run_alone_and_the_plain_loop(
+    backend: str, reference: Callable[..., dict[int, np.ndarray]]
+) -> None:
     data, v = unit_sphere(6, 8, 10, seed=[0, 1, 2])
     together = run(data, v, 2000, backend=backend, record=LogSpaced(8))
     for r in range(3):
@@ -45,7 +64,9 @@ def test_batched_run_equals_each_run_alone_and_the_plain_loop(backend: str, refe
 
 def test_twenty_thousand_steps_keep_twelve_digits() -> None:
     data, v = unit_sphere(6, 8, 10, seed=[3, 4])
-    setup = Setup(np.zeros((2, 10, 10)), v, np.zeros(2), np.full(2, 0.1), True, np.zeros(2, dtype=np.int64))
+    setup = Setup(
+        np.zeros((2, 10, 10)), v, np.zeros(2), np.full(2, 0.1), True, np.zeros(2, dtype=np.int64)
+    )
     gram, ragged = GramEngine(data, setup), RaggedEngine(data, setup)
     for engine in (gram, ragged):
         engine.advance(0, 20_000)
@@ -55,7 +76,9 @@ def test_twenty_thousand_steps_keep_twelve_digits() -> None:
 def test_engines_agree_on_ragged_data(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
     data, v = ragged_data
     W0 = np.random.default_rng(5).standard_normal((5, 4))
-    setup = Setup(W0[None], v[None], np.array([0.4]), np.array([0.1]), True, np.zeros(1, dtype=np.int64))
+    setup = Setup(
+        W0[None], v[None], np.array([0.4]), np.array([0.1]), True, np.zeros(1, dtype=np.int64)
+    )
     auto = run(data, v, 500, init=W0, intercept=0.4, backend="autograd")
     for engine in (GramEngine(data, setup), RaggedEngine(data, setup)):
         step = 0
@@ -65,20 +88,28 @@ def test_engines_agree_on_ragged_data(ragged_data: tuple[AttentionData, np.ndarr
             look = engine.look()
             assert distance(look.W, auto.W[k][None]) < 1e-12
             np.testing.assert_allclose(look.loss[0], auto.loss[k], rtol=1e-12)
-            np.testing.assert_allclose(look.log_gradient_norm[0], auto.log_gradient_norm[k], rtol=1e-11, atol=1e-11)
-            np.testing.assert_allclose(look.softmax_probability[0], auto.softmax_probability[k], rtol=1e-10)
+            np.testing.assert_allclose(
+                look.log_gradient_norm[0], auto.log_gradient_norm[k], rtol=1e-11, atol=1e-11
+            )
+            np.testing.assert_allclose(
+                look.softmax_probability[0], auto.softmax_probability[k], rtol=1e-10
+            )
             assert (look.selected[0] == auto.selected[k]).all()
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_plain_descent_follows_the_true_gradient(backend: str, ragged_data: tuple[AttentionData, np.ndarray]) -> None:
+def test_plain_descent_follows_the_true_gradient(
+    backend: str, ragged_data: tuple[AttentionData, np.ndarray]
+) -> None:
     data, v = ragged_data
     ours = run(data, v, 200, lr=0.5, normalize=False, backend=backend)
     model = Attention.cross(data, v)
     sgd = train(model, data, torch.optim.SGD(model.parameters(), lr=0.5), 200)
     assert sgd.backend == "autograd"
     assert distance(ours.W, sgd.W) < 1e-12
-    np.testing.assert_allclose(ours.log_gradient_norm, sgd.log_gradient_norm, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        ours.log_gradient_norm, sgd.log_gradient_norm, rtol=1e-10, atol=1e-10
+    )
 
 
 def test_records_say_what_they_promise(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
@@ -92,10 +123,20 @@ def test_records_say_what_they_promise(ragged_data: tuple[AttentionData, np.ndar
         loss = model.loss(data)
         loss.sum().backward()
         np.testing.assert_allclose(trajectory.loss[k], loss.detach(), rtol=1e-12)
-        np.testing.assert_allclose(trajectory.norm[k], np.linalg.norm(trajectory.W[k], axis=(1, 2)), rtol=1e-14)
-        np.testing.assert_allclose(np.exp(trajectory.log_gradient_norm[k]), torch.linalg.matrix_norm(model.W.grad), rtol=1e-8)
+        np.testing.assert_allclose(
+            trajectory.norm[k], np.linalg.norm(trajectory.W[k], axis=(1, 2)), rtol=1e-14
+        )
+        np.testing.assert_allclose(
+            np.exp(trajectory.log_gradient_norm[k]),
+            torch.linalg.matrix_norm(model.W.grad),
+            rtol=1e-8,
+        )
         assert (trajectory.selected[k] == model.selected(data).numpy()).all()
-        np.testing.assert_allclose(trajectory.softmax_probability[k], model.probabilities(data).detach().amax(-1), rtol=1e-10)
+        np.testing.assert_allclose(
+            trajectory.softmax_probability[k],
+            model.probabilities(data).detach().amax(-1),
+            rtol=1e-10,
+        )
     assert (np.diff(trajectory.seconds) >= 0).all()
 
 
@@ -103,7 +144,14 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
     data, v = ragged_data
     for backend in ("compiled", "autograd"):
         model = Attention.cross(data, v, train_head=True)
-        trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 20, backend=backend, snapshots=False)
+        trajectory = train(
+            model,
+            data,
+            SteepestDescent(model.parameters(), lr=0.1),
+            20,
+            backend=backend,
+            snapshots=False,
+        )
         assert (model.W.detach().numpy() == trajectory.W[-1]).all()
         assert (model.head.weight.detach().numpy() == trajectory.head[-1]).all()
         assert float(model.head.intercept.detach()) == trajectory.intercept[-1]
@@ -115,7 +163,9 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
 def test_ten_to_the_six(backend: str) -> None:
     data, v = unit_sphere(6, 8, 10, seed=0)
     W = np.random.default_rng(0).standard_normal((10, 10))
-    trajectory = run(data, v, 100, init=1e6 * W / np.linalg.norm(W), backend=backend, record=LogSpaced(3))
+    trajectory = run(
+        data, v, 100, init=1e6 * W / np.linalg.norm(W), backend=backend, record=LogSpaced(3)
+    )
     assert (trajectory.softmax_probability == 1.0).all()
     assert np.isfinite(trajectory.log_gradient_norm).all()
     steps = np.linalg.norm(trajectory.W[1] - trajectory.W[0])
@@ -126,7 +176,9 @@ def test_ten_to_the_six(backend: str) -> None:
 def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
     data, v = unit_sphere(3, 4, 5, seed=0)
     heads = np.stack([v, np.zeros(5), v])
-    trajectory = run(data, heads, 50, runs=3, init=("uniform", 0), backend=backend, record=LogSpaced(4))
+    trajectory = run(
+        data, heads, 50, runs=3, init=("uniform", 0), backend=backend, record=LogSpaced(4)
+    )
     assert trajectory.stopped_at.tolist() == [-1, 0, -1]
     assert (trajectory.W[:, 1] == trajectory.W[0, 1]).all()
     assert (trajectory.log_gradient_norm[:, 1] == -np.inf).all()
@@ -135,7 +187,9 @@ def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
 
 
 def test_zero_queries_stop_too() -> None:
-    data = AttentionData(np.random.default_rng(0).standard_normal((2, 3, 4)), [1, -1], np.zeros((2, 4)))
+    data = AttentionData(
+        np.random.default_rng(0).standard_normal((2, 3, 4)), [1, -1], np.zeros((2, 4))
+    )
     for backend in ("compiled", "autograd"):
         trajectory = run(data, np.ones(4), 5, backend=backend)
         assert trajectory.stopped_at == 0
@@ -150,19 +204,33 @@ def test_sequences_of_one_token_alone_stop() -> None:
 
 
 @pytest.mark.parametrize("has_intercept", [True, False])
-def test_joint_training_of_the_head(has_intercept: bool, ragged_data: tuple[AttentionData, np.ndarray]) -> None:
+def test_joint_training_of_the_head(
+    has_intercept: bool, ragged_data: tuple[AttentionData, np.ndarray]
+) -> None:
     data, v = ragged_data
     results = []
     for backend in ("compiled", "autograd"):
-        model = Attention.cross(data, v, intercept=0.2 if has_intercept else None, init=("uniform", 2), runs=2, train_head=True)
-        optimizer = SteepestDescent([{"params": [model.W], "lr": 0.1}, {"params": [model.head.readout], "lr": 0.03}], lr=0.1)
+        model = Attention.cross(
+            data,
+            v,
+            intercept=0.2 if has_intercept else None,
+            init=("uniform", 2),
+            runs=2,
+            train_head=True,
+        )
+        optimizer = SteepestDescent(
+            [{"params": [model.W], "lr": 0.1}, {"params": [model.head.readout], "lr": 0.03}], lr=0.1
+        )
         results.append(train(model, data, optimizer, 60, backend=backend))
     compiled, auto = results
     assert compiled.backend == "ragged"
     assert distance(compiled.W, auto.W) < 1e-11
     np.testing.assert_allclose(compiled.head, auto.head, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(compiled.intercept, auto.intercept, rtol=1e-11, atol=1e-12)
-    moved = np.linalg.norm(np.diff(np.concatenate([compiled.head, compiled.intercept[..., None]], -1)[:2], axis=0), axis=-1)
+    moved = np.linalg.norm(
+        np.diff(np.concatenate([compiled.head, compiled.intercept[..., None]], -1)[:2], axis=0),
+        axis=-1,
+    )
     np.testing.assert_allclose(moved, 0.03, rtol=1e-10)
     assert (compiled.intercept == 0).all() != has_intercept
 
@@ -172,8 +240,12 @@ def test_joint_toy_of_the_paper_turns_as_measured() -> None:
     tokens = [[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]
     data = AttentionData(np.array(tokens, dtype=float), [1, -1, 1], np.ones((3, 1)))
     for steps, angle in ((50, 11.17), (100, 12.03), (200, 13.01), (1000, 13.84)):
-        model = Attention.cross(data, [-1.0, 0.0], intercept=None, init=[[0.0], [-1.0]], train_head=True)
-        trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, snapshots=False)
+        model = Attention.cross(
+            data, [-1.0, 0.0], intercept=None, init=[[0.0], [-1.0]], train_head=True
+        )
+        trajectory = train(
+            model, data, SteepestDescent(model.parameters(), lr=0.1), steps, snapshots=False
+        )
         p = trajectory.W[-1, :, 0]
         assert np.degrees(np.arctan2(p[1], p[0])) == pytest.approx(angle, abs=0.011)
     assert trajectory.head[-1][1] / np.linalg.norm(trajectory.head[-1]) > 0.9997
@@ -182,14 +254,21 @@ def test_joint_toy_of_the_paper_turns_as_measured() -> None:
 def test_bits_do_not_depend_on_threads(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
     data, v = ragged_data
     rng = np.random.default_rng(0)
-    large = AttentionData.from_bags([rng.standard_normal((k % 9 + 1, 6)) for k in range(200)], np.sign(rng.standard_normal(200)))
+    large = AttentionData.from_bags(
+        [rng.standard_normal((k % 9 + 1, 6)) for k in range(200)], np.sign(rng.standard_normal(200))
+    )
     many, heads = unit_sphere(4, 5, 6, seed=list(range(5)))
     before, torch_before = numba.get_num_threads(), torch.get_num_threads()
     results = []
     try:
         for threads in {1, before}:
             numba.set_num_threads(threads)
-            results.append([run(*pair, 200).W for pair in ((data, v), (large, rng.permutation(6) * 0.1 - 0.2), (many, heads))][::2])
+            results.append(
+                [
+                    run(*pair, 200).W
+                    for pair in ((data, v), (large, rng.permutation(6) * 0.1 - 0.2), (many, heads))
+                ][::2]
+            )
             results[-1].append(run(large, np.linspace(-1, 1, 6), 200).W)
     finally:
         numba.set_num_threads(before)
@@ -203,7 +282,9 @@ def test_observe_stop_and_progress() -> None:
     seen: list[int] = []
     calls: list[tuple[int, int]] = []
 
-    def observe(step: int, W: np.ndarray, head: np.ndarray, intercept: np.ndarray) -> dict[str, float]:
+    def observe(
+        step: int, W: np.ndarray, head: np.ndarray, intercept: np.ndarray
+    ) -> dict[str, float]:
         seen.append(step)
         assert W.shape == (5, 5)
         assert head.shape == (5,)
@@ -216,7 +297,13 @@ def test_observe_stop_and_progress() -> None:
     model = Attention.cross(data, v)
     optimizer = SteepestDescent(model.parameters(), lr=0.1)
     trajectory = train(
-        model, data, optimizer, 1000, observe=observe, stop=stop, progress=lambda step, steps, info: calls.append((step, steps))
+        model,
+        data,
+        optimizer,
+        1000,
+        observe=observe,
+        stop=stop,
+        progress=lambda step, steps, info: calls.append((step, steps)),
     )
     assert seen == trajectory.steps.tolist()
     np.testing.assert_allclose(trajectory.observed["size"], trajectory.norm, rtol=1e-12)
@@ -236,19 +323,32 @@ def test_plan_explains_itself() -> None:
     small, v = unit_sphere(6, 8, 10, seed=0)
     large, w = unit_sphere(400, 16, 8, seed=0)
 
-    def planned(data: AttentionData, head: np.ndarray, backend: str = "auto", **options: object) -> tuple[str, str]:
+    def planned(
+        data: AttentionData, head: np.ndarray, backend: str = "auto", **options: object
+    ) -> tuple[str, str]:
         model = Attention.cross(data, head, **options)
         chosen = plan(model, data, SteepestDescent(model.parameters(), lr=0.1), backend)
         return chosen.engine, chosen.reason
 
     assert planned(small, v)[0] == "gram"
-    assert planned(large, w) == ("ragged", "the instance is large: a pass over its tokens is cheaper than a product with its Gram matrix")
+    assert planned(large, w) == (
+        "ragged",
+        (
+            "the instance is large: a pass over its tokens is cheaper than a product with its Gram"
+            " matrix"
+        ),
+    )
     assert planned(small, v, train_head=True)[1].startswith("the head is trained")
     assert planned(small, v, "autograd") == ("autograd", "autograd was asked for")
     model = Attention.cross(small, v).float()
     assert "float32" in plan(model, small, SteepestDescent(model.parameters(), lr=0.1)).reason
     adam = torch.optim.Adam(model.parameters())
-    with pytest.raises(InputError, match="the optimizer is Adam, neither SteepestDescent nor MirrorDescent; use backend='auto'"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "the optimizer is Adam, neither SteepestDescent nor MirrorDescent; use backend='auto'"
+        ),
+    ):
         plan(model, small, adam, "compiled")
     with pytest.raises(InputError, match="backend is 'cuda'"):
         plan(model, small, adam, "cuda")
@@ -266,7 +366,9 @@ def test_refusals() -> None:
         LogSpaced(0)
     model = Attention.cross(data, v)
     with pytest.raises(InputError, match="d_x=6"):
-        train(model, unit_sphere(3, 4, 6, seed=0)[0], SteepestDescent(model.parameters(), lr=0.1), 1)
+        train(
+            model, unit_sphere(3, 4, 6, seed=0)[0], SteepestDescent(model.parameters(), lr=0.1), 1
+        )
 
 
 def test_log_spaced_steps() -> None:

@@ -19,7 +19,9 @@ from attsvm.solvers import max_margin
 def test_small_angles_keep_their_digits(angle: float) -> None:
     target = np.array([[3.0, 0.0]])
     W = 1e5 * np.array([[np.cos(angle), np.sin(angle)]])
-    assert direction_gap(W, target) == pytest.approx(2 * np.sin(angle / 2) ** 2, rel=1e-3 if angle < 1e-11 else 1e-6)
+    assert direction_gap(W, target) == pytest.approx(
+        2 * np.sin(angle / 2) ** 2, rel=1e-3 if angle < 1e-11 else 1e-6
+    )
 
 
 def test_gap_of_opposite_orthogonal_and_missing_directions() -> None:
@@ -35,12 +37,17 @@ def test_one_target_or_one_per_run() -> None:
     data, v = unit_sphere(3, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
     trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 300)
-    solutions = [max_margin(selection_margins(data.instance(r), trajectory.selected[-1, r])) for r in range(2)]
+    solutions = [
+        max_margin(selection_margins(data.instance(r), trajectory.selected[-1, r]))
+        for r in range(2)
+    ]
     gaps = trajectory.direction_gap(solutions)
     assert gaps.shape == trajectory.loss.shape
     assert (trajectory.direction_gap(np.stack([s.W for s in solutions])) == gaps).all()
     assert (trajectory.direction_gap(solutions[1])[:, 1] == gaps[:, 1]).all()
-    assert (trajectory.direction_gap(max_margin(selection_batch(data, trajectory.selected[-1]))) == gaps).all()
+    assert (
+        trajectory.direction_gap(max_margin(selection_batch(data, trajectory.selected[-1]))) == gaps
+    ).all()
     assert (gaps[0] == 1.0).all()
     assert (gaps[-1] < 0.1).all()
     with pytest.raises(InputError, match="the target has shape"):
@@ -52,12 +59,19 @@ def test_one_target_or_one_per_run() -> None:
 def test_divergences_of_directions_are_those_of_the_potential() -> None:
     data, v = unit_sphere(3, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
-    trajectory = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize="run"), 400)
+    trajectory = train(
+        model, data, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize="run"), 400
+    )
     programmes = [selection_margins(data.instance(r), trajectory.selected[-1, r]) for r in range(2)]
-    own, other = (trajectory.direction_divergence(max_margin(programmes, Lp(q)), 1.75) for q in (1.75, 3.0))
+    own, other = (
+        trajectory.direction_divergence(max_margin(programmes, Lp(q)), 1.75) for q in (1.75, 3.0)
+    )
     assert np.isnan(own[0]).all()  # zero weights have no direction
     assert (own[-1] < other[-1]).all()
-    gap, one = trajectory.direction_gap(max_margin(programmes)), trajectory.direction_divergence(max_margin(programmes), 2.0)
+    gap, one = (
+        trajectory.direction_gap(max_margin(programmes)),
+        trajectory.direction_divergence(max_margin(programmes), 2.0),
+    )
     np.testing.assert_allclose(one[1:], gap[1:], rtol=1e-9, atol=1e-15)
     with pytest.raises(InputError, match="give one target"):
         trajectory.direction_divergence(np.ones((3, 3)), 2.0)
@@ -66,14 +80,22 @@ def test_divergences_of_directions_are_those_of_the_potential() -> None:
 def test_arrays_round_trip() -> None:
     data, v = unit_sphere(3, 4, 5, seed=0)
     model = Attention.cross(data, v)
-    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 30, observe=lambda *_: {"one": 1.0})
+    trajectory = train(
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=0.1),
+        30,
+        observe=lambda *_: {"one": 1.0},
+    )
     again = Trajectory.from_arrays(trajectory.to_arrays())
     assert again.backend == trajectory.backend
     assert again.runs is None
     for name, value in trajectory.to_arrays().items():
         assert np.array_equal(value, again.to_arrays()[name])
     with pytest.raises(InputError, match="the trajectory has no loss"):
-        Trajectory.from_arrays({name: value for name, value in trajectory.to_arrays().items() if name != "loss"})
+        Trajectory.from_arrays(
+            {name: value for name, value in trajectory.to_arrays().items() if name != "loss"}
+        )
 
 
 def test_saturated_counts_sequences() -> None:

@@ -1,4 +1,6 @@
-"""Joint training when attention selects a zero token: the head's gradient is all in what attention leaves to the others."""
+"""Joint training when attention selects a zero token: the head's gradient is all in what attention
+leaves to the others.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,38 @@ from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention, Custom, Exponential, Linear, Logistic, LogScale, Loss, PerRun
 from attsvm.optim import SteepestDescent
 
-# Tokens and weights with few bits, so that logits are free of rounding and what is tested is the gradient.
+# Tokens and weights with few bits, so that logits are free of rounding and what is tested is the
+# gradient.
 TOKENS = np.array([[[0, 0], [-1, -0.5], [-1.5, 0.25]], [[-2, 1], [0, 0], [-1, 0.5]]])
 DATA = AttentionData(TOKENS, [1, -1], np.ones((2, 1)))
 HEAD = np.array([0.75, -1.25])
 
 
 def exact_head_gradient(p: np.ndarray, loss: Loss) -> tuple[np.ndarray, float]:
-    """Direction of the head's gradient and the logarithm of its norm, in as many digits as it takes."""
+    """Direction of the head's gradient and the logarithm of its norm, in as many digits as it
+    takes.
+    """
     with mpmath.workdps(60 + int(10 * np.abs(p).max())):
         total = mpmath.zeros(2, 1)
         for X, y in zip(TOKENS, DATA.labels, strict=True):
-            a = [mpmath.fsum(mpmath.mpf(x) * mpmath.mpf(w) for x, w in zip(row, p, strict=True)) for row in X.tolist()]
+            a = [
+                mpmath.fsum(mpmath.mpf(x) * mpmath.mpf(w) for x, w in zip(row, p, strict=True))
+                for row in X.tolist()
+            ]
             e = [mpmath.exp(t - max(a)) for t in a]
-            output = [mpmath.fsum(w * row[k] for w, row in zip(e, X.tolist(), strict=True)) / mpmath.fsum(e) for k in range(2)]
-            u = float(y) * mpmath.fsum(o * mpmath.mpf(w) for o, w in zip(output, HEAD.tolist(), strict=True))
-            slopes = {Logistic: -1 / (1 + mpmath.exp(u)), Exponential: -mpmath.exp(-u), Linear: mpmath.mpf(-1)}
+            output = [
+                mpmath.fsum(w * row[k] for w, row in zip(e, X.tolist(), strict=True))
+                / mpmath.fsum(e)
+                for k in range(2)
+            ]
+            u = float(y) * mpmath.fsum(
+                o * mpmath.mpf(w) for o, w in zip(output, HEAD.tolist(), strict=True)
+            )
+            slopes = {
+                Logistic: -1 / (1 + mpmath.exp(u)),
+                Exponential: -mpmath.exp(-u),
+                Linear: mpmath.mpf(-1),
+            }
             slope = slopes[type(loss)] if type(loss) in slopes else -1 / (1 + u * u)
             for k in range(2):
                 total[k] += slope * float(y) * output[k] / 2
@@ -35,11 +53,16 @@ def exact_head_gradient(p: np.ndarray, loss: Loss) -> tuple[np.ndarray, float]:
         return np.array([float(x / norm) for x in total]), float(mpmath.log(norm))
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear(), Custom(lambda u: torch.atan(-u))], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Exponential(), Linear(), Custom(lambda u: torch.atan(-u))], ids=repr
+)
 @pytest.mark.parametrize("size", [1.0, 64.0, 2048.0, 2.0**20])
 def test_head_gradient_against_extended_precision(loss: Loss, size: float) -> None:
     p = size * np.array([1.0, 0.125])
-    model, scale = Attention.cross(DATA, HEAD, intercept=None, init=p[:, None], train_head=True, loss=loss), LogScale()
+    model, scale = (
+        Attention.cross(DATA, HEAD, intercept=None, init=p[:, None], train_head=True, loss=loss),
+        LogScale(),
+    )
     if size < 1e5:
         assert (model.selected(DATA).numpy() == [0, 1]).all()
     model.loss(DATA, scale).backward()
@@ -59,9 +82,26 @@ def test_a_step_of_the_head_is_the_same_on_both_paths(size: float) -> None:
     weights = []
     for backend in ("compiled", "autograd"):
         losses = PerRun([Logistic(), Exponential(), Linear()])
-        model = Attention.cross(DATA, HEAD, None, 3, init=size * np.array([[1.0], [0.125]]), train_head=True, loss=losses.losses)
-        train(model, DATA, SteepestDescent(model.parameters(), lr=0.25), 1, LogSpaced(1), backend=backend)
+        model = Attention.cross(
+            DATA,
+            HEAD,
+            None,
+            3,
+            init=size * np.array([[1.0], [0.125]]),
+            train_head=True,
+            loss=losses.losses,
+        )
+        train(
+            model,
+            DATA,
+            SteepestDescent(model.parameters(), lr=0.25),
+            1,
+            LogSpaced(1),
+            backend=backend,
+        )
         weights.append([value.detach().numpy().copy() for _, value in model.named_parameters()])
-        assert np.linalg.norm(weights[-1][1][..., 0] - HEAD, axis=-1) == pytest.approx(0.25, rel=1e-12)
+        assert np.linalg.norm(weights[-1][1][..., 0] - HEAD, axis=-1) == pytest.approx(
+            0.25, rel=1e-12
+        )
     for ours, theirs in zip(*weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

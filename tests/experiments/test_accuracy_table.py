@@ -30,7 +30,9 @@ def test_protocols_choose_different_epochs() -> None:
     assert found["last"] == pytest.approx([80.0])
     # On both sets together: 57.5, 75 and 77.5.
     assert found["published"] == pytest.approx([77.5])
-    assert mean_accuracy(Evidence(rows("l2", np.ones((2, 4)), range(2))), "last", method=1) == pytest.approx(80.0)
+    assert mean_accuracy(
+        Evidence(rows("l2", np.ones((2, 4)), range(2))), "last", method=1
+    ) == pytest.approx(80.0)
 
 
 def test_differences_pair_seeds_whatever_their_order() -> None:

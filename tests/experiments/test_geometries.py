@@ -1,4 +1,6 @@
-"""P6 and P7: programmes of diagonal weights, conserved quantities, and the margins of multiclass data."""
+"""P6 and P7: programmes of diagonal weights, conserved quantities, and the margins of multiclass
+data.
+"""
 
 import numpy as np
 import pytest
@@ -16,14 +18,20 @@ def test_the_diagonal_programme_is_the_linear_one_of_scipy() -> None:
     margins = order_margins(data.embeddings, arcs(data).arcs)
     programme = factored_2.diagonal(margins)
     beta = np.random.default_rng(0).standard_normal(8)
-    np.testing.assert_allclose(programme(beta[:, None]), margins(np.diag(beta)), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        programme(beta[:, None]), margins(np.diag(beta)), rtol=1e-12, atol=1e-14
+    )
     A = programme.differences
-    reference = linprog(np.ones(16), A_ub=-np.concatenate([A, -A], axis=1), b_ub=-np.ones(len(A)), bounds=(0, None))
+    reference = linprog(
+        np.ones(16), A_ub=-np.concatenate([A, -A], axis=1), b_ub=-np.ones(len(A)), bounds=(0, None)
+    )
     assert max_margin(programme, Lp(1)).norm == pytest.approx(reference.fun, rel=1e-8)
 
 
 def test_small_steps_conserve_the_difference_of_both_gram_matrices() -> None:
-    whole, half = (factored_1.run(kind, 0, 2, 500, 500) for kind in (factored_1.SMALL, factored_1.HALF))
+    whole, half = (
+        factored_1.run(kind, 0, 2, 500, 500) for kind in (factored_1.SMALL, factored_1.HALF)
+    )
     # one half up to the second order in the step
     np.testing.assert_allclose(half["drift"] / whole["drift"], 0.5, atol=0.1)
 
@@ -55,5 +63,9 @@ def test_multiclass_data_is_separable_and_its_margins_are_those_of_the_programme
 def test_every_optimiser_has_a_fresh_direction_of_unit_size(optimiser: int) -> None:
     G = np.random.default_rng(2).standard_normal((2, 4, 5))
     D = spectral_2.direction(optimiser)(G, np.array([0.0, -900.0]))
-    sizes = [np.abs(D).max(axis=(1, 2)), np.linalg.norm(D, axis=(1, 2)), np.linalg.norm(D, ord=2, axis=(1, 2))]
+    sizes = [
+        np.abs(D).max(axis=(1, 2)),
+        np.linalg.norm(D, axis=(1, 2)),
+        np.linalg.norm(D, ord=2, axis=(1, 2)),
+    ]
     np.testing.assert_allclose(sizes[spectral_2.OWN[optimiser]], 1.0, rtol=1e-12)

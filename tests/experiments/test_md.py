@@ -20,7 +20,9 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
     data, heads = unit_sphere(6, 8, 10, [1, 2])
     start = np.random.default_rng(0).standard_normal((2, 10, 10))
     W, v = (torch.nn.Parameter(torch.tensor(value)) for value in (start, heads[..., None]))
-    optimizer = MirrorDescent([W, v] if joint else [W], lr=0.1, p=p, normalize="run", eps=EPSILON, dual_state=False)
+    optimizer = MirrorDescent(
+        [W, v] if joint else [W], lr=0.1, p=p, normalize="run", eps=EPSILON, dual_state=False
+    )
     x, z, y = (torch.tensor(value) for value in (data.tokens, data.queries, data.labels))
     for _ in range(60):
         optimizer.zero_grad()
@@ -30,7 +32,8 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
         optimizer.step()
     weights, found = published_descent(data, heads, start, p, 0.1, 60, [0, 60], joint=joint)
     np.testing.assert_array_equal(weights[0], start)
-    # Margins are of order ten, so nothing cancels yet; sixty steps multiply roundings by a few hundred.
+    # Margins are of order ten, so nothing cancels yet; sixty steps multiply roundings by a few
+    # hundred.
     np.testing.assert_allclose(weights[1], W.detach(), rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found[1], v.detach()[..., 0], rtol=1e-9, atol=1e-11)
 
@@ -49,7 +52,9 @@ def test_solutions_are_solved_once_and_in_order() -> None:
 
 
 def test_nine_pairs_at_a_small_scale() -> None:
-    """Half the published steps: the own norm is closest on average, and the epsilon has begun to matter for p = 1.75."""
+    """Half the published steps: the own norm is closest on average, and the epsilon has begun to
+    matter for p = 1.75.
+    """
     means = {}
     for mode in (mirror_runs.PUBLISHED, mirror_runs.EXACT):
         found = md_1.run(1, 6, 0.5, mode)
@@ -58,7 +63,9 @@ def test_nine_pairs_at_a_small_scale() -> None:
         assert found["certified"].max() < 1e-7
         assert found["feasible"].all()
     assert means[mirror_runs.EXACT][0, 0] < means[mirror_runs.PUBLISHED][0, 0]
-    np.testing.assert_allclose(means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01)  # p = 3 never meets the epsilon
+    np.testing.assert_allclose(
+        means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01
+    )  # p = 3 never meets the epsilon
 
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
@@ -69,7 +76,12 @@ def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
     found = narrow_cones.ascent(scores, solutions, W)
     for run, solution in enumerate(solutions):
         weights = torch.nn.Parameter(torch.tensor(W[0, run]))
-        logits = torch.einsum("ntd,de,ne->nt", torch.tensor(data.tokens[run]), weights, torch.tensor(data.queries[run]))
+        logits = torch.einsum(
+            "ntd,de,ne->nt",
+            torch.tensor(data.tokens[run]),
+            weights,
+            torch.tensor(data.queries[run]),
+        )
         values = (torch.softmax(logits, dim=-1) * torch.tensor(scores[run])).sum(dim=-1)
         torch.nn.functional.softplus(-values).mean().backward()
         ascent = -float((weights.grad * torch.tensor(solution.W)).sum())
@@ -101,21 +113,27 @@ def test_rates_at_e_to_the_e() -> None:
 
 def test_joint_training_follows_the_table() -> None:
     found = md_3.descent(1.75, mirror_runs.PUBLISHED)
-    np.testing.assert_allclose(found["logistic"][list(md_3.AT)], md_3.LOGISTIC[1.75], atol=2e-3)  # the table's tolerance
+    np.testing.assert_allclose(
+        found["logistic"][list(md_3.AT)], md_3.LOGISTIC[1.75], atol=2e-3
+    )  # the table's tolerance
     np.testing.assert_allclose(found["softmax"][list(md_3.AT)], md_3.SOFTMAX[1.75], atol=2e-3)
     assert found["selected"].tolist() == [1, 0]
     assert found["divergence_W"][-1] == pytest.approx(md_3.ENDS[1.75][0], rel=0.2)
 
 
 def test_the_joint_path_needs_the_assumption() -> None:
-    """Three sequences in the plane leave no head that they all support: nothing is proven, and no path is held against a claim."""
+    """Three sequences in the plane leave no head that they all support: nothing is proven, and no
+    path is held against a claim.
+    """
     data, _ = unit_sphere(3, 3, 2, range(1, 4))
     found = md_3b.path(data.instance(0), 2.0, 0)
     assert found["drop"] <= md_3b.PROVEN
     assert np.isnan(found["path_W"]).all()
     found = md_3b.path(md_3.problem(), 2.0, 0)
     assert found["best"].tolist() == [0, 0]
-    assert found["lead"] == pytest.approx(1 / 831, rel=0.01)  # margins of the two best selections, specification E3
+    assert found["lead"] == pytest.approx(
+        1 / 831, rel=0.01
+    )  # margins of the two best selections, specification E3
     assert found["drop"] > md_3b.PROVEN
     assert (np.diff(found["path_W"]) < 0).all()
     parts = [md_3b.run(md_3b.RANDOM, 2.0, 0, 1, 1), md_3b.run(md_3b.TOY, 2.0, 0)]

@@ -1,4 +1,6 @@
-"""Reference numbers of the first paper's toys, and the closed forms that its experiments hold them against."""
+"""Reference numbers of the first paper's toys, and the closed forms that its experiments hold them
+against.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,28 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm.datasets import toy
-from attsvm.experiments import experiment, mmts_5, mmts_6, nonlinear_paths, plain_descent, single_precision
+from attsvm.experiments import (
+    experiment,
+    mmts_5,
+    mmts_6,
+    nonlinear_paths,
+    plain_descent,
+    single_precision,
+)
 from attsvm.experiments.prompts import at, of
 
 
 def evidence(identifier, *kinds):
     chosen = experiment(identifier)
-    return Evidence.concatenate([chosen.run(**cell) for cell in chosen.cells(chosen.quick) if cell["kind"] in kinds])
+    return Evidence.concatenate(
+        [chosen.run(**cell) for cell in chosen.cells(chosen.quick) if cell["kind"] in kinds]
+    )
 
 
 def verdicts(identifier, found, names):
-    return {claim.id: claim.check(found) for claim in experiment(identifier).claims if claim.id in names}
+    return {
+        claim.id: claim.check(found) for claim in experiment(identifier).claims if claim.id in names
+    }
 
 
 def test_every_start_reaches_the_optimal_token():
@@ -43,10 +56,15 @@ def test_single_precision_kinks_and_log_space_does_not():
     assert single_precision.kink(exact[:200])[0] == 0
 
 
-@pytest.mark.parametrize(("identifier", "names"), [("mmts-4", {"E1.4c", "E1.4f", "E1.4g"}), ("mmts-5", {"E1.5b", "E1.5c", "N3"})])
+@pytest.mark.parametrize(
+    ("identifier", "names"),
+    [("mmts-4", {"E1.4c", "E1.4f", "E1.4g"}), ("mmts-5", {"E1.5b", "E1.5c", "N3"})],
+)
 def test_joint_training(identifier, names):
     found = verdicts(identifier, evidence(identifier, "descent"), names)
-    assert {name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"} == {}
+    assert {
+        name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"
+    } == {}
 
 
 def test_the_interpolating_programme_has_both_ends():
@@ -59,9 +77,14 @@ def test_the_interpolating_programme_has_both_ends():
 
 
 def test_offsets_are_stationary_points_of_the_two_exponents():
-    # Along (R, o) the gradient of the mean loss vanishes to first order: C |l'(C)| e^-o = |l'(1)| e^o.
+    # Along (R, o) the gradient of the mean loss vanishes to first order: C |l'(C)| e^-o = |l'(1)|
+    # e^o.
     C = np.array([2.0, 7.0])
-    slopes = {"linear": np.ones_like, "exponential": lambda u: np.exp(-u), "logistic": lambda u: 1.0 / (1.0 + np.exp(u))}
+    slopes = {
+        "linear": np.ones_like,
+        "exponential": lambda u: np.exp(-u),
+        "logistic": lambda u: 1.0 / (1.0 + np.exp(u)),
+    }
     for loss, slope in slopes.items():
         o = mmts_6.offset(loss, C)
         assert C * slope(C) * np.exp(-o) == pytest.approx(slope(np.ones(2)) * np.exp(o), rel=1e-12)
@@ -80,5 +103,8 @@ def test_the_gradient_of_the_log_excess():
 
     value = nonlinear_paths.log_excess(data, excess)
     W, h = np.random.default_rng(0).standard_normal((2, 2)), 1e-6
-    numeric = [[(value(W + h * E)[0] - value(W - h * E)[0]) / (2 * h) for E in row] for row in np.eye(4).reshape(2, 2, 2, 2)]
+    numeric = [
+        [(value(W + h * E)[0] - value(W - h * E)[0]) / (2 * h) for E in row]
+        for row in np.eye(4).reshape(2, 2, 2, 2)
+    ]
     assert value(W)[1] == pytest.approx(np.array(numeric), abs=1e-8)

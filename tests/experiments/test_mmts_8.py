@@ -1,4 +1,6 @@
-"""The vision transformer's experiment at a size of seconds: its cells, its rows, its verdicts, its figure."""
+"""The vision transformer's experiment at a size of seconds: its cells, its rows, its verdicts, its
+figure.
+"""
 
 import gzip
 import struct
@@ -25,7 +27,9 @@ def folder(tmp_path, monkeypatch):
             ("labels-idx1", np.arange(n, dtype=np.uint8) % 10),
         ):
             head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-            (tmp_path / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+            (tmp_path / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(
+                gzip.compress(head + array.tobytes())
+            )
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     return tmp_path
 
@@ -51,7 +55,11 @@ def test_files_make_cells_that_carry_their_digest(folder):
 
 
 def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
-    mnist = [cell for cell in mmts_8.cells(replace(TINY, images=("mnist",), large_epochs=4)) if cell["images"] == "mnist"]
+    mnist = [
+        cell
+        for cell in mmts_8.cells(replace(TINY, images=("mnist",), large_epochs=4))
+        if cell["images"] == "mnist"
+    ]
     both = Evidence.concatenate([evidence, mmts_8.run(**mnist[0])])
     assert both["tokens"].tolist() == [17, 50]
     assert [picture.name for picture in mmts_8.plot(both)] == ["sparsity"]
@@ -65,7 +73,9 @@ def test_verdicts_speak_of_the_sets_that_were_trained(evidence):
 
 def test_the_untrained_network_attends_to_nearly_everything(evidence):
     assert (evidence["inverse_square"][:, 0] > 0.8 * 17).all()
-    assert (evidence["inverse_max"] <= evidence["inverse_square"] + 1e-4).all()  # max s >= sum s^2, row by row and so on average
+    assert (
+        evidence["inverse_max"] <= evidence["inverse_square"] + 1e-4
+    ).all()  # max s >= sum s^2, row by row and so on average
 
 
 def test_training_is_a_function_of_the_seed(evidence):

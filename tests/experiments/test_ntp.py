@@ -1,4 +1,6 @@
-"""Experiments on next tokens: what their helpers compute, and the sentences that generalisation is judged on."""
+"""Experiments on next tokens: what their helpers compute, and the sentences that generalisation is
+judged on.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ from attsvm.solvers import max_margin
 def test_slopes_of_powers_and_exponentials_are_exact() -> None:
     t = np.array([1, 10, 20, 50, 100, 1000])
     powers = np.array([-0.5, -1.0])
-    assert two_stages.slope(t, powers * np.log(t)[:, None] + 3.0, 10, 100) == pytest.approx(powers, rel=1e-13)
-    assert two_stages.slope(t, -0.1 * t[:, None], 10, 1000, log=False) == pytest.approx([-0.1], rel=1e-13)
+    assert two_stages.slope(t, powers * np.log(t)[:, None] + 3.0, 10, 100) == pytest.approx(
+        powers, rel=1e-13
+    )
+    assert two_stages.slope(t, -0.1 * t[:, None], 10, 1000, log=False) == pytest.approx(
+        [-0.1], rel=1e-13
+    )
     assert np.isnan(two_stages.slope(t, t[:, None], 2000, 3000)).all()
 
 
@@ -58,7 +64,8 @@ def test_a_frequent_token_is_unique_or_not() -> None:
 
 
 def test_pushes_are_the_signs_of_the_gradient_of_every_sentence() -> None:
-    # The closed form against one-sentence problems, whose gradient's signs are those of the score derivatives.
+    # The closed form against one-sentence problems, whose gradient's signs are those of the score
+    # derivatives.
     data = bipartite(10, 2, 4)
     longer = data.select(data.lengths > 1)
     alpha = 4.0
@@ -68,7 +75,11 @@ def test_pushes_are_the_signs_of_the_gradient_of_every_sentence() -> None:
     W = rng.standard_normal((12, 1, 10, 10)) * np.geomspace(0.01, 20.0, 12)[:, None, None, None]
     last = -1
     for n in range(longer.N):
-        one = Problem.of(longer.select([n]), values=values) if len(np.unique(longer.sentences[n])) > 1 else None
+        one = (
+            Problem.of(longer.select([n]), values=values)
+            if len(np.unique(longer.sentences[n])) > 1
+            else None
+        )
         if one is None:
             continue
         G, _ = one.gradient(W)
@@ -83,13 +94,17 @@ def test_pushes_are_the_signs_of_the_gradient_of_every_sentence() -> None:
 def test_the_paths_of_stage_two_at_a_thousand_steps() -> None:
     found = Evidence(ntp_3.run(20, 4, "bipartite", 0, 1, 1000, 10_000))
     verdicts = {
-        claim.id: claim.check(found).verdict for claim in ntp_3.CLAIMS if claim.id in ("P3-E3a", "P3-E3b", "C3.5b", "C3.6", "C3.8c")
+        claim.id: claim.check(found).verdict
+        for claim in ntp_3.CLAIMS
+        if claim.id in ("P3-E3a", "P3-E3b", "C3.5b", "C3.6", "C3.8c")
     }
     assert set(verdicts.values()) == {"holds"}
 
 
 def test_ties_of_heads_are_seen() -> None:
-    data = NextTokenData.from_sentences([[0], [1], [2], [0, 2], [1, 2]], [1, 2, 0, 1, 2], embeddings=3)
+    data = NextTokenData.from_sentences(
+        [[0], [1], [2], [0, 2], [1, 2]], [1, 2, 0, 1, 2], embeddings=3
+    )
     W = np.zeros((3, 3))
     W[:, 2] = [0.5, 0.5, -0.5]
     assert predictions.tied([0, 1, 2], data, W)

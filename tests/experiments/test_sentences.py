@@ -12,7 +12,9 @@ def test_there_are_enough_of_both_kinds_and_none_twice() -> None:
     assert len(SENTENCES) >= 60
     assert praise == len(SENTENCES) - praise
     assert len({sentence.text for sentence in SENTENCES}) == len(SENTENCES)
-    assert len({sentence.word for sentence in SENTENCES}) == len(SENTENCES), "each word of opinion is used once"
+    assert len({sentence.word for sentence in SENTENCES}) == len(SENTENCES), (
+        "each word of opinion is used once"
+    )
 
 
 @pytest.mark.parametrize("sentence", SENTENCES, ids=lambda sentence: sentence.word)

@@ -8,7 +8,9 @@ from attsvm.experiments import plane, tfsvm_1, tfsvm_2
 
 
 @pytest.mark.parametrize(("module", "size"), [(tfsvm_1, 301.0), (tfsvm_2, 65.0)])
-def test_published_factors_freeze_at_the_reference_norms_and_meet_the_nuclear_solution(module, size) -> None:
+def test_published_factors_freeze_at_the_reference_norms_and_meet_the_nuclear_solution(
+    module, size
+) -> None:
     rows = Evidence.of(module.run(plane.PUBLISHED, 2, 1000, 0.1))
     assert rows["nuclear"][:, -1].max() <= 2e-4  # cosine at least .9998
     assert np.allclose(rows["size"][:, -1], size, rtol=5e-3)  # three digits are given
@@ -24,6 +26,11 @@ def test_W_has_the_reference_cosines(module) -> None:
 
 
 def test_separate_norms_bias_the_limit_and_one_norm_does_not() -> None:
-    separate, together = (Evidence.of(tfsvm_1.run(method, 1, 40_000, 0.1)) for method in (plane.SEPARATE, plane.TOGETHER))
+    separate, together = (
+        Evidence.of(tfsvm_1.run(method, 1, 40_000, 0.1))
+        for method in (plane.SEPARATE, plane.TOGETHER)
+    )
     assert separate["nuclear"][0, -1] > 1e-4
-    assert together["nuclear"][0, -1] < 2e-6  # falls like the step to the power -2 from 8e-6 at 10 000
+    assert (
+        together["nuclear"][0, -1] < 2e-6
+    )  # falls like the step to the power -2 from 8e-6 at 10 000

@@ -1,4 +1,6 @@
-"""The descent of a norm: it grows as it says, goes to the solution of its norm, survives a kill, and is what it always was for `fro`."""
+"""The descent of a norm: it grows as it says, goes to the solution of its norm, survives a kill,
+and is what it always was for `fro`.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", 
 
 @pytest.fixture(scope="module")
 def instance():
-    """Six sequences of four tokens in five dimensions, with the head that scores them and a start at zero."""
+    """Six sequences of four tokens in five dimensions, with the head that scores them and a start
+    at zero.
+    """
     data, v = attsvm.datasets.unit_sphere(n=6, T=4, d=5, seed=3)
     return data, Weights(np.zeros((5, 5)), v, 0.0)
 
@@ -54,7 +58,9 @@ def limits(instance):
 
 @pytest.mark.parametrize("name", NORMS)
 def test_training_goes_to_the_solution_of_its_norm(name, limits):
-    """Within a divergence of 0.01, or nine tenths of the best margin: the thresholds of the claims of a fit."""
+    """Within a divergence of 0.01, or nine tenths of the best margin: the thresholds of the claims
+    of a fit.
+    """
     course, solution = limits[name]
     assert solution.status == "optimal"
     distance = distances(course.W, solution)
@@ -63,11 +69,15 @@ def test_training_goes_to_the_solution_of_its_norm(name, limits):
 
 
 def test_the_norms_have_directions_of_their_own(limits):
-    """What the test above cannot tell from one solution for all: each is closer to its own than to the Frobenius solution."""
+    """What the test above cannot tell from one solution for all: each is closer to its own than to
+    the Frobenius solution.
+    """
     for name in ("lp:3", "schatten:1.5", "schatten:3"):
         course, own = limits[name]
         other = attsvm.max_margin(own.margins)
-        assert 3 * attsvm.dynamics.direction_gap(course.W[-1], own) < attsvm.dynamics.direction_gap(course.W[-1], other)
+        assert 3 * attsvm.dynamics.direction_gap(course.W[-1], own) < attsvm.dynamics.direction_gap(
+            course.W[-1], other
+        )
 
 
 def test_the_frobenius_norm_is_normalised_gradient_descent_with_steps_of_16(instance):
@@ -87,7 +97,9 @@ def test_factors_start_at_the_weights_and_move_whatever_their_rank(rank, instanc
     W = generator.normal(size=(5, rank)) @ generator.normal(size=(rank, 5))
     start = Weights(W, generator.normal(size=5), 0.0)
     model, _ = selection_descent(parse_norm("nuc"), data, start, 16.0, 100)
-    np.testing.assert_allclose(model.combined().detach().numpy(), W, atol=1e-14 * max(1.0, np.abs(W).max()))
+    np.testing.assert_allclose(
+        model.combined().detach().numpy(), W, atol=1e-14 * max(1.0, np.abs(W).max())
+    )
     moved = trained("nuc", data, start, 200).W[-1] - W
     assert np.linalg.matrix_rank(moved, tol=1e-6 * np.linalg.norm(moved)) == 5
 
@@ -99,7 +111,16 @@ def test_a_stage_that_is_killed_ends_with_the_same_bits(name, instance, tmp_path
 
     def stage(stages, seconds):
         model, optimizer = selection_descent(norm, data, start, step_length(norm, data), 60)
-        return run_stage("selection", data, model, optimizer, steps=60, records=9, stages=stages, checkpoint_seconds=seconds)
+        return run_stage(
+            "selection",
+            data,
+            model,
+            optimizer,
+            steps=60,
+            records=9,
+            stages=stages,
+            checkpoint_seconds=seconds,
+        )
 
     class Killed(Stages):
         saves = 0
@@ -134,5 +155,7 @@ def test_a_step_in_a_norm_with_short_steps_moves_no_logit_by_more_than_a_third(i
 
 @pytest.mark.parametrize("name", ["lp:1.001", "lp:50", "schatten:1.005"])
 def test_extreme_exponents_are_refused_in_one_sentence(name):
-    with pytest.raises(InputError, match=r"give an exponent between 1\.01 and 10, or use attsvm solve --norm"):
+    with pytest.raises(
+        InputError, match=r"give an exponent between 1\.01 and 10, or use attsvm solve --norm"
+    ):
         descent_kind(parse_norm(name))

@@ -40,7 +40,9 @@ def test_the_penalty_has_the_smallest_validation_loss_of_all_tried():
 
 def test_logistic_loss_neither_overflows_nor_vanishes():
     assert logistic_loss(np.array([1.0]), np.array([-1e4])) == 1e4
-    assert logistic_loss(np.array([1.0]), np.array([50.0])) == pytest.approx(np.exp(-50.0), rel=1e-12)
+    assert logistic_loss(np.array([1.0]), np.array([50.0])) == pytest.approx(
+        np.exp(-50.0), rel=1e-12
+    )
 
 
 def test_queries_of_bags():
@@ -48,7 +50,9 @@ def test_queries_of_bags():
     mean = bag_queries(data.tokens, data.mask, "mean")
     np.testing.assert_allclose(np.linalg.norm(mean, axis=1), 1.0, rtol=1e-12)
     direction = bags[3].mean(axis=0)
-    np.testing.assert_allclose(mean[3, 1:] * np.sqrt(2), direction / np.linalg.norm(direction), rtol=1e-12)
+    np.testing.assert_allclose(
+        mean[3, 1:] * np.sqrt(2), direction / np.linalg.norm(direction), rtol=1e-12
+    )
     assert bag_queries(data.tokens, data.mask, "constant").tolist() == [[1.0]] * data.n
     np.testing.assert_array_equal(bag_queries(data.tokens, data.mask, "first")[5], bags[5][0])
 

@@ -1,4 +1,6 @@
-"""Entrywise norms: symmetry, the documented choices, the ball at hard exponents and scales, an independent solver."""
+"""Entrywise norms: symmetry, the documented choices, the ball at hard exponents and scales, an
+independent solver.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ EXPONENTS = [1, 1.0001, 1.01, 1.1, 1.5, 1.75, 2, 2.2, 3, 10, 200, 10001.0, inf]
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_value_is_the_definition(p: float) -> None:
     W = np.random.default_rng(0).standard_normal((5, 4, 3))
-    expected = [np.linalg.norm(matrix.ravel(), p) for matrix in W] if p < 1000 else np.abs(W).max((-2, -1))
+    expected = (
+        [np.linalg.norm(matrix.ravel(), p) for matrix in W] if p < 1000 else np.abs(W).max((-2, -1))
+    )
     np.testing.assert_allclose(Lp(p).value(W), expected, rtol=1e-14 if p < 1000 else 1e-3)
 
 
@@ -35,7 +39,12 @@ def test_signed_permutations_pass_through(p: float, seed: int) -> None:
 
     norm = Lp(p)
     np.testing.assert_allclose(norm.value(moved(W)), norm.value(W), rtol=1e-14)
-    for function in (norm.steepest, norm.subgradient, lambda V: norm.project(V, 0.3), lambda V: norm.prox(V, 0.3)):
+    for function in (
+        norm.steepest,
+        norm.subgradient,
+        lambda V: norm.project(V, 0.3),
+        lambda V: norm.prox(V, 0.3),
+    ):
         np.testing.assert_allclose(function(moved(W)), moved(function(W)), rtol=1e-10, atol=1e-14)
 
 
@@ -60,7 +69,12 @@ def test_value_does_not_increase_with_p_and_is_continuous_at_the_ends() -> None:
 def test_projection_at_every_depth(p: float, scale: float, kind: str) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((1, 300))
-    x = {"gaussian": x, "equal": np.ones_like(x), "spread": np.exp(10 * x), "sparse": x * (rng.random(x.shape) < 0.1)}[kind]
+    x = {
+        "gaussian": x,
+        "equal": np.ones_like(x),
+        "spread": np.exp(10 * x),
+        "sparse": x * (rng.random(x.shape) < 0.1),
+    }[kind]
     norm = Lp(p)
     length = norm.value(x)
     for depth in (1e-12, 1e-3, 0.5, 1 - 1e-3):
@@ -78,7 +92,10 @@ def test_projection_agrees_with_a_general_solver(p: float) -> None:
     norm = Lp(p)
     # the ball of radius one, parametrised by W / ||W||
     result = minimize(
-        lambda w: np.sum((w / np.linalg.norm(w, p) - x.ravel()) ** 2), x.ravel() + 0.01, method="BFGS", options={"gtol": 1e-9}
+        lambda w: np.sum((w / np.linalg.norm(w, p) - x.ravel()) ** 2),
+        x.ravel() + 0.01,
+        method="BFGS",
+        options={"gtol": 1e-9},
     )
     expected = result.x / np.linalg.norm(result.x, p)
     np.testing.assert_allclose(norm.project(x).ravel(), expected, atol=2e-4)
@@ -96,11 +113,16 @@ def test_projection_is_continuous_at_the_ends(p: float, end: float) -> None:
 
 def test_soft_threshold_and_clip() -> None:
     x = np.array([[3.0, -0.5], [0.2, -2.0]])
-    np.testing.assert_allclose(Lp(1).prox(x, 0.4), np.sign(x) * np.maximum(np.abs(x) - 0.4, 0), atol=1e-15)
+    np.testing.assert_allclose(
+        Lp(1).prox(x, 0.4), np.sign(x) * np.maximum(np.abs(x) - 0.4, 0), atol=1e-15
+    )
     np.testing.assert_array_equal(Lp(inf).project(x, 1.0), np.clip(x, -1, 1))
 
 
 @pytest.mark.parametrize("p", [0.5, 0.999, -1, float("nan"), -inf, "two", None])
 def test_exponents_that_give_no_norm(p: object) -> None:
-    with pytest.raises(InputError, match=r"^Lp\(.*\) is not a norm: the exponent p must be a number with 1 <= p <= inf$"):
+    with pytest.raises(
+        InputError,
+        match=r"^Lp\(.*\) is not a norm: the exponent p must be a number with 1 <= p <= inf$",
+    ):
         Lp(p)  # type: ignore[arg-type]

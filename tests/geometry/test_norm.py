@@ -1,4 +1,6 @@
-"""What every norm promises: axioms, duality, Moreau, the same numbers on NumPy and torch, no scale that breaks it."""
+"""What every norm promises: axioms, duality, Moreau, the same numbers on NumPy and torch, no scale
+that breaks it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,17 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 
 EXPONENTS = [1, 1.0001, 1.1, 1.5, 1.75, 2, 3, 200, inf]
-NORMS: list[Norm] = [Frobenius(), Nuclear(), Spectral(), *map(Lp, EXPONENTS), *map(Schatten, [1.0001, 1.3, 2, 4, 200])]
+NORMS: list[Norm] = [
+    Frobenius(),
+    Nuclear(),
+    Spectral(),
+    *map(Lp, EXPONENTS),
+    *map(Schatten, [1.0001, 1.3, 2, 4, 200]),
+]
 finite = st.floats(-1e3, 1e3).map(lambda x: 0.0 if abs(x) < 1e-100 else x)
-matrices = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)), elements=finite)
+matrices = arrays(
+    np.float64, st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)), elements=finite
+)
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
 
 
@@ -32,13 +42,17 @@ def gaussian(*shape: int, seed: int = 0) -> np.ndarray:
 
 @every_norm
 @given(G=matrices, seed=st.integers(0, 1000))
-def test_hoelder_with_equality_at_the_steepest_direction(norm: Norm, G: np.ndarray, seed: int) -> None:
+def test_hoelder_with_equality_at_the_steepest_direction(
+    norm: Norm, G: np.ndarray, seed: int
+) -> None:
     W = gaussian(*G.shape, seed=seed)
     bound = norm.value(W) * norm.dual_value(G)
     assert (np.abs(inner(W, G)) <= bound * (1 + 1e-12) + 1e-12).all()
     D = norm.steepest(G)
     np.testing.assert_allclose(inner(D, G), norm.dual_value(G), rtol=1e-12)
-    np.testing.assert_allclose(norm.value(D), np.where(norm.dual_value(G) > 0, 1.0, 0.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        norm.value(D), np.where(norm.dual_value(G) > 0, 1.0, 0.0), rtol=1e-12
+    )
 
 
 @every_norm
@@ -59,22 +73,37 @@ def test_divergence_of_directions(norm: Norm) -> None:
         return
     found = norm.direction_divergence(V, W)
     unit = V / norm.value(V)[:, None, None]
-    np.testing.assert_allclose(found, 1 - inner(norm.subgradient(W), unit), rtol=1e-10, atol=1e-14)  # the atol: p = 1.0001 cancels
+    np.testing.assert_allclose(
+        found, 1 - inner(norm.subgradient(W), unit), rtol=1e-10, atol=1e-14
+    )  # the atol: p = 1.0001 cancels
     assert ((found >= 0) & (found <= 2)).all()
-    np.testing.assert_allclose(norm.direction_divergence(1e-200 * V, 1e200 * W), found, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        norm.direction_divergence(1e-200 * V, 1e200 * W), found, rtol=1e-10, atol=1e-14
+    )
     np.testing.assert_allclose(norm.direction_divergence(V, -3.0 * V), 2.0, rtol=1e-12)
     rounding = 1e-28 if isinstance(norm, (Lp, Frobenius)) else 1e-13
     assert (norm.direction_divergence(V, 7.0 * V) < rounding).all()
     assert np.isnan(norm.direction_divergence(V, 0.0 * W)).all()
     assert np.isnan(norm.direction_divergence(0.0 * V, W)).all()
-    np.testing.assert_allclose(norm.direction_divergence(V[0], W), norm.direction_divergence(np.broadcast_to(V[0], W.shape), W), rtol=1e-12)
-    np.testing.assert_allclose(norm.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(), found, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        norm.direction_divergence(V[0], W),
+        norm.direction_divergence(np.broadcast_to(V[0], W.shape), W),
+        rtol=1e-12,
+    )
+    np.testing.assert_allclose(
+        norm.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(),
+        found,
+        rtol=1e-10,
+        atol=1e-14,
+    )
 
 
 @pytest.mark.parametrize("p", [1.3, 2.0, 4.0])
 def test_divergences_of_entries_and_of_singular_values_agree_on_diagonal_matrices(p: float) -> None:
     V, W = (np.apply_along_axis(np.diag, 1, rows) for rows in gaussian(2, 20, 4))
-    np.testing.assert_allclose(Schatten(p).direction_divergence(V, W), Lp(p).direction_divergence(V, W), rtol=1e-12)
+    np.testing.assert_allclose(
+        Schatten(p).direction_divergence(V, W), Lp(p).direction_divergence(V, W), rtol=1e-12
+    )
 
 
 @every_norm
@@ -89,10 +118,13 @@ def test_subgradient_supports_the_norm_from_below(norm: Norm, W: np.ndarray, see
 
 @every_norm
 @given(W=matrices, radius=st.floats(1e-3, 1e3))
-def test_projection_meets_its_variational_inequality(norm: Norm, W: np.ndarray, radius: float) -> None:
+def test_projection_meets_its_variational_inequality(
+    norm: Norm, W: np.ndarray, radius: float
+) -> None:
     P = norm.project(W, radius)
     assert (norm.value(P) <= radius * (1 + 4e-15)).all()
-    # max over the ball of <W - P, V - P> is radius ||W - P||_* - <W - P, P>, and the projection makes it zero
+    # max over the ball of <W - P, V - P> is radius ||W - P||_* - <W - P, P>, and the projection
+    # makes it zero
     slack = radius * norm.dual_value(W - P) - inner(W - P, P)
     assert (np.abs(slack) <= 1e-13 * norm.dual_value(W) * radius).all()
     inside = norm.value(W) <= radius * (1 - 1e-14)
@@ -103,7 +135,9 @@ def test_projection_meets_its_variational_inequality(norm: Norm, W: np.ndarray, 
 @given(W=matrices, t=st.floats(1e-3, 1e3))
 def test_moreau(norm: Norm, W: np.ndarray, t: float) -> None:
     scale = 1 + np.abs(W).max()
-    np.testing.assert_allclose(norm.prox(W, t) + t * norm.dual.project(W / t), W, atol=1e-13 * scale)
+    np.testing.assert_allclose(
+        norm.prox(W, t) + t * norm.dual.project(W / t), W, atol=1e-13 * scale
+    )
     # the residual of the prox is t times a subgradient at the prox
     V = norm.prox(W, t)
     g = (W - V) / t
@@ -122,8 +156,11 @@ def test_prox_is_the_minimiser(norm: Norm) -> None:
     best = norm.prox(W, t)
     for size in (1.0, 1e-2, 1e-4):
         others = best + size * rng.standard_normal((200, 4, 3))
-        # strong convexity: away from the minimiser the objective grows at least by half the squared distance
-        assert (objective(others) >= objective(best) + 0.5 * inner(others - best, others - best) - 1e-14).all()
+        # strong convexity: away from the minimiser the objective grows at least by half the squared
+        # distance
+        assert (
+            objective(others) >= objective(best) + 0.5 * inner(others - best, others - best) - 1e-14
+        ).all()
 
 
 @every_norm
@@ -156,16 +193,30 @@ def test_no_scale_overflows_or_vanishes(norm: Norm, scale: float) -> None:
     G = gaussian(3, 4, seed=2)
     np.testing.assert_allclose(norm.value(G * scale) / scale, norm.value(G), rtol=1e-14)
     np.testing.assert_allclose(norm.steepest(G * scale), norm.steepest(G), rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(norm.subgradient(G * scale), norm.subgradient(G), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        norm.subgradient(G * scale), norm.subgradient(G), rtol=1e-10, atol=1e-14
+    )
     if 1e-150 <= scale <= 1e150:
         radius = 0.3 * float(norm.value(G))
-        np.testing.assert_allclose(norm.project(G * scale, radius * scale) / scale, norm.project(G, radius), rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(
+            norm.project(G * scale, radius * scale) / scale,
+            norm.project(G, radius),
+            rtol=1e-9,
+            atol=1e-14,
+        )
 
 
 @every_norm
 def test_zero_and_smallest(norm: Norm) -> None:
     Z = np.zeros((3, 2, 4))
-    for function in (norm.value, norm.dual_value, norm.steepest, norm.subgradient, norm.project, lambda W: norm.prox(W, 1.0)):
+    for function in (
+        norm.value,
+        norm.dual_value,
+        norm.steepest,
+        norm.subgradient,
+        norm.project,
+        lambda W: norm.prox(W, 1.0),
+    ):
         assert (function(Z) == 0).all()
     assert (norm.project(Z + 1, 0.0) == 0).all()
     np.testing.assert_array_equal(norm.prox(Z + 1, 0.0), Z + 1)
@@ -179,7 +230,10 @@ def test_zero_and_smallest(norm: Norm) -> None:
 def test_negative_radius_and_weight_are_refused(norm: Norm, number: object) -> None:
     W = gaussian(2, 3, 4)
     for function in (norm.project, norm.prox):
-        with pytest.raises(InputError, match=r"^the radius of a ball and the weight of a proximal map must be numbers >= 0"):
+        with pytest.raises(
+            InputError,
+            match=r"^the radius of a ball and the weight of a proximal map must be numbers >= 0",
+        ):
             function(W, number)
 
 
@@ -215,7 +269,10 @@ def test_equal_means_the_same_function_of_a_matrix() -> None:
     assert Lp(2) == Schatten(2) == Frobenius()
     assert Schatten(1) == Nuclear()
     assert Schatten(inf) == Spectral()
-    assert len({Lp(2), Schatten(2), Frobenius(), Nuclear(), Schatten(1), Spectral(), Lp(1), Lp(inf)}) == 5
+    assert (
+        len({Lp(2), Schatten(2), Frobenius(), Nuclear(), Schatten(1), Spectral(), Lp(1), Lp(inf)})
+        == 5
+    )
     assert Lp(1) != Nuclear()
     assert Lp(1.5) != Schatten(1.5)
     G = gaussian(7, 4, 5)

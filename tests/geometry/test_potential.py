@@ -83,7 +83,9 @@ def test_mirror_map_is_the_gradient_and_the_inverse_undoes_it(p: float) -> None:
     (gradient,) = torch.autograd.grad(potential.value(tensor), tensor)
     np.testing.assert_allclose(gradient.numpy(), Y, rtol=1e-12, atol=1e-300)
     # Fenchel with equality, exactly at the mirror image
-    np.testing.assert_allclose(potential.value(W) + potential.conjugate(Y), np.sum(W * Y), rtol=1e-12)
+    np.testing.assert_allclose(
+        potential.value(W) + potential.conjugate(Y), np.sum(W * Y), rtol=1e-12
+    )
     assert potential.value(W) + potential.conjugate(Y + 0.1) >= np.sum(W * (Y + 0.1)) * (1 - 1e-12)
 
 
@@ -120,10 +122,16 @@ def test_divergence_adds_up_over_a_matrix_at_any_scale() -> None:
         expected = potential.value(V) + (p - 1) * potential.value(W) - pairing
         np.testing.assert_allclose(potential.bregman(V, W), expected, rtol=1e-13)
         for scale in (1e-150, 1e150):
-            np.testing.assert_allclose(potential.bregman(scale * V, scale * W), expected * scale**p, rtol=1e-12)
-            np.testing.assert_allclose(potential.value(scale * V), potential.value(V) * scale**p, rtol=1e-12)
+            np.testing.assert_allclose(
+                potential.bregman(scale * V, scale * W), expected * scale**p, rtol=1e-12
+            )
+            np.testing.assert_allclose(
+                potential.value(scale * V), potential.value(V) * scale**p, rtol=1e-12
+            )
     tensors = torch.from_numpy(V), torch.from_numpy(W)
-    np.testing.assert_allclose(potential.bregman(*tensors).numpy(), potential.bregman(V, W), rtol=1e-13)
+    np.testing.assert_allclose(
+        potential.bregman(*tensors).numpy(), potential.bregman(V, W), rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize("p", [1.1, 1.75, 2.0, 3.0])
@@ -132,21 +140,32 @@ def test_divergence_of_directions(p: float) -> None:
     potential = PowerPotential(p)
     unit_V, unit_W = (A / Lp(p).value(A)[:, None, None] for A in (V, W))
     found = potential.direction_divergence(1e-200 * V, 1e200 * W)
-    # of unit matrices both powers are one, and the divergence is one minus the pairing: it is between 0 and 2 by Hoelder
-    np.testing.assert_allclose(found, 1 - np.sum(unit_V * potential.mirror(unit_W), axis=(-2, -1)), rtol=1e-12)
+    # of unit matrices both powers are one, and the divergence is one minus the pairing: it is
+    # between 0 and 2 by Hoelder
+    np.testing.assert_allclose(
+        found, 1 - np.sum(unit_V * potential.mirror(unit_W), axis=(-2, -1)), rtol=1e-12
+    )
     assert ((found >= 0) & (found <= 2)).all()
     np.testing.assert_allclose(potential.direction_divergence(V, -3.0 * V), 2.0, rtol=1e-12)
     assert (potential.direction_divergence(V, 7.0 * V) < 1e-28).all()
     assert np.isnan(potential.direction_divergence(V, 0.0 * W)).all()
-    np.testing.assert_allclose(potential.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(), found, rtol=1e-12)
+    np.testing.assert_allclose(
+        potential.direction_divergence(torch.tensor(V), torch.tensor(W)).numpy(), found, rtol=1e-12
+    )
     if p == 2.0:
-        cosine = np.sum(V * W, axis=(-2, -1)) / np.linalg.norm(V, axis=(-2, -1)) / np.linalg.norm(W, axis=(-2, -1))
+        cosine = (
+            np.sum(V * W, axis=(-2, -1))
+            / np.linalg.norm(V, axis=(-2, -1))
+            / np.linalg.norm(W, axis=(-2, -1))
+        )
         np.testing.assert_allclose(found, 1 - cosine, rtol=1e-12)
 
 
 @pytest.mark.parametrize("p", [1, 0.5, float("inf"), float("nan"), "x"])
 def test_exponents_without_a_mirror_map(p: object) -> None:
-    with pytest.raises(InputError, match=r"has no mirror map: the exponent p must be a number with 1 < p < inf$"):
+    with pytest.raises(
+        InputError, match=r"has no mirror map: the exponent p must be a number with 1 < p < inf$"
+    ):
         PowerPotential(p)  # type: ignore[arg-type]
 
 

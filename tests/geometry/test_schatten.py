@@ -27,8 +27,15 @@ def test_rotations_pass_through(p: float, seed: int) -> None:
     norm = Schatten(p)
     assert norm.value(U @ W @ V) == pytest.approx(float(norm.value(W)), rel=1e-13)
     gap = np.min(-np.diff(np.linalg.svd(W, compute_uv=False)))
-    for function in (norm.steepest, norm.subgradient, lambda M: norm.project(M, 0.5), lambda M: norm.prox(M, 0.5)):
-        np.testing.assert_allclose(function(U @ W @ V), U @ function(W) @ V, atol=1e-13 / min(1.0, gap) * 1e3)
+    for function in (
+        norm.steepest,
+        norm.subgradient,
+        lambda M: norm.project(M, 0.5),
+        lambda M: norm.prox(M, 0.5),
+    ):
+        np.testing.assert_allclose(
+            function(U @ W @ V), U @ function(W) @ V, atol=1e-13 / min(1.0, gap) * 1e3
+        )
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
@@ -37,9 +44,17 @@ def test_diagonal_matrices_see_the_vector_norm(p: float) -> None:
     matrix, vector, schatten, lp = np.diag(x), x[:, None], Schatten(p), Lp(p)
     assert schatten.value(matrix) == pytest.approx(float(lp.value(vector)), rel=1e-14)
     for function in ("steepest", "subgradient"):
-        np.testing.assert_allclose(np.diag(getattr(schatten, function)(matrix)), getattr(lp, function)(vector)[:, 0], atol=1e-14)
+        np.testing.assert_allclose(
+            np.diag(getattr(schatten, function)(matrix)),
+            getattr(lp, function)(vector)[:, 0],
+            atol=1e-14,
+        )
     for function in ("project", "prox"):
-        np.testing.assert_allclose(np.diag(getattr(schatten, function)(matrix, 1.1)), getattr(lp, function)(vector, 1.1)[:, 0], atol=1e-14)
+        np.testing.assert_allclose(
+            np.diag(getattr(schatten, function)(matrix, 1.1)),
+            getattr(lp, function)(vector, 1.1)[:, 0],
+            atol=1e-14,
+        )
 
 
 def test_the_ends_are_numpys_norms() -> None:
@@ -62,7 +77,11 @@ def test_nuclear_prox_shrinks_the_rank() -> None:
     W = np.random.default_rng(2).standard_normal((6, 5))
     sigma = np.linalg.svd(W, compute_uv=False)
     V = Nuclear().prox(W, 0.5 * (sigma[1] + sigma[2]))
-    np.testing.assert_allclose(np.linalg.svd(V, compute_uv=False), np.maximum(sigma - 0.5 * (sigma[1] + sigma[2]), 0), atol=1e-14)
+    np.testing.assert_allclose(
+        np.linalg.svd(V, compute_uv=False),
+        np.maximum(sigma - 0.5 * (sigma[1] + sigma[2]), 0),
+        atol=1e-14,
+    )
 
 
 @pytest.mark.parametrize("p", [0.5, float("nan"), "x"])

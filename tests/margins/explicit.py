@@ -1,4 +1,6 @@
-"""Programmes written out by loops, one d x d matrix per constraint, and an independent QP for them."""
+"""Programmes written out by loops, one d x d matrix per constraint, and an independent QP for
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from attsvm.data import AttentionData
 from attsvm.margins import Margins
 
 
-def ragged_data(rng: np.random.Generator, n: int, longest: int, d_x: int, d_z: int | None) -> AttentionData:
+def ragged_data(
+    rng: np.random.Generator, n: int, longest: int, d_x: int, d_z: int | None
+) -> AttentionData:
     """Gaussian tokens with holes in the mask, not only at the end."""
     X = rng.standard_normal((n, longest, d_x))
     mask = rng.random((n, longest)) < 0.7
@@ -33,13 +37,17 @@ def matrices(margins: Margins) -> np.ndarray:
     return out
 
 
-def same_rows(margins: Margins, A: list[Any], b: list[float], equal: list[bool] | None = None) -> None:
+def same_rows(
+    margins: Margins, A: list[Any], b: list[float], equal: list[bool] | None = None
+) -> None:
     """The programme holds exactly these rows, in this order."""
     expected = np.array(A).reshape(-1, *margins.shape)
     assert margins.m == len(expected)
     np.testing.assert_allclose(matrices(margins), expected, atol=1e-12)
     np.testing.assert_array_equal(margins.rhs, np.array(b))
-    np.testing.assert_array_equal(margins.equalities, np.zeros(len(b), bool) if equal is None else np.array(equal))
+    np.testing.assert_array_equal(
+        margins.equalities, np.zeros(len(b), bool) if equal is None else np.array(equal)
+    )
     assert margins.offsets[0] == 0
     assert margins.offsets[-1] == margins.m
     assert (np.diff(margins.offsets) >= 0).all()
@@ -48,7 +56,9 @@ def same_rows(margins: Margins, A: list[Any], b: list[float], equal: list[bool] 
 
 
 def least_distance(margins: Margins) -> np.ndarray | None:
-    """The Frobenius solution by one NNLS call (Lawson and Hanson), equalities as two inequalities; ``None`` when infeasible."""
+    """The Frobenius solution by one NNLS call (Lawson and Hanson), equalities as two inequalities;
+    ``None`` when infeasible.
+    """
     if not margins.rhs.any():
         return np.zeros(margins.shape)  # and nnls crashes without columns
     A, equal = matrices(margins).reshape(margins.m, -1), margins.equalities
@@ -58,4 +68,6 @@ def least_distance(margins: Margins) -> np.ndarray | None:
     f[-1] = 1.0
     u, _ = nnls(E, f, maxiter=100 * E.shape[1])
     r = E @ u - f
-    return None if np.linalg.norm(r) < 1e-9 else np.asarray((-r[:-1] / r[-1]).reshape(margins.shape))
+    return (
+        None if np.linalg.norm(r) < 1e-9 else np.asarray((-r[:-1] / r[-1]).reshape(margins.shape))
+    )

@@ -8,7 +8,13 @@ from explicit import ragged_data, visible_choice
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
-from attsvm.margins import Margins, MarginsBatch, multi_token_margins, selection_batch, selection_margins
+from attsvm.margins import (
+    Margins,
+    MarginsBatch,
+    multi_token_margins,
+    selection_batch,
+    selection_margins,
+)
 
 ARRAYS = ("differences", "queries", "offsets", "rhs", "token", "selected")
 
@@ -78,7 +84,10 @@ def test_refused_selections() -> None:
     for position in (-1, 3, 4):
         tokens = np.zeros((2, 3), dtype=int)
         tokens[1, 2] = position
-        with pytest.raises(InputError, match=rf"tokens holds {position} at \[1, 2\], which is not a visible position"):
+        with pytest.raises(
+            InputError,
+            match=rf"tokens holds {position} at \[1, 2\], which is not a visible position",
+        ):
             selection_batch(data, tokens)
 
 
@@ -87,7 +96,9 @@ def test_refused_stacks() -> None:
     margins = selection_margins(data, tokens)
     with pytest.raises(InputError, match="there are no programmes"):
         MarginsBatch.stack([])
-    other = selection_margins(AttentionData(data.tokens, data.labels, np.ones((4, 1)), data.mask), tokens)
+    other = selection_margins(
+        AttentionData(data.tokens, data.labels, np.ones((4, 1)), data.mask), tokens
+    )
     with pytest.raises(InputError, match=r"programme 1 has weights \(3, 1\), programme 0 \(3, 2\)"):
         MarginsBatch.stack([margins, other])
     sets = data.mask.copy()

@@ -22,7 +22,9 @@ def reachable(arcs: set[tuple[int, int]], K: int) -> np.ndarray:
 
 
 def test_components_of_hand_made_graphs() -> None:
-    queries, component = strong_components([(2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 3), (2, 3, 4), (2, 4, 2), (7, 5, 6)], 8)
+    queries, component = strong_components(
+        [(2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 3), (2, 3, 4), (2, 4, 2), (7, 5, 6)], 8
+    )
     assert queries.tolist() == [2, 7]
     assert component[0].tolist() == [0, 0, 2, 2, 2, 5, 6, 7]
     assert component[1].tolist() == list(range(8))
@@ -33,7 +35,13 @@ def test_components_of_hand_made_graphs() -> None:
 def test_components_are_mutual_reachability(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K = 6
-    arcs = [(q, i, j) for q in range(2) for i in range(K) for j in range(K) if i != j and rng.random() < 0.25]
+    arcs = [
+        (q, i, j)
+        for q in range(2)
+        for i in range(K)
+        for j in range(K)
+        if i != j and rng.random() < 0.25
+    ]
     queries, component = strong_components(np.array(arcs).reshape(-1, 3), K)
     for k, q in enumerate(queries):
         R = reachable({(i, j) for g, i, j in arcs if g == q}, K)
@@ -47,12 +55,21 @@ def test_rows_imply_the_definition_and_follow_from_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K = 6
     E = rng.standard_normal((K, 7))
-    arcs = [(q, i, j) for q in range(3) for i in range(K) for j in range(K) if i != j and rng.random() < 0.2]
+    arcs = [
+        (q, i, j)
+        for q in range(3)
+        for i in range(K)
+        for j in range(K)
+        if i != j and rng.random() < 0.2
+    ]
     margins = graph_margins(E, np.array(arcs).reshape(-1, 3))
     A = matrices(margins)
     equal = margins.equalities
     assert (margins.rhs == np.where(equal, 0.0, 1.0)).all()
-    queries = [next(q for q in range(3) if np.array_equal(E[q], margins.queries[i])) for i in range(margins.n)]
+    queries = [
+        next(q for q in range(3) if np.array_equal(E[q], margins.queries[i]))
+        for i in range(margins.n)
+    ]
     seen = set()
     for c in range(margins.m):
         k = margins.sequence[c]
@@ -67,10 +84,14 @@ def test_rows_imply_the_definition_and_follow_from_it(seed: int) -> None:
     for q in range(3):  # every definition row is met by scores that meet the reduced rows
         R = reachable({(a, b) for g, a, b in arcs if g == q}, K)
         same = R & R.T
-        assert sum(1 for g, i, j in seen if g == q and same[i, j]) == K - len({tuple(row) for row in same})
+        assert sum(1 for g, i, j in seen if g == q and same[i, j]) == K - len(
+            {tuple(row) for row in same}
+        )
         for g, i, j in arcs:
             if g == q and not same[i, j]:
-                assert any(h == q and same[i, a] and same[j, b] for h, a, b in seen if not (same[a, b]))
+                assert any(
+                    h == q and same[i, a] and same[j, b] for h, a, b in seen if not (same[a, b])
+                )
 
 
 def test_without_cycles_it_is_the_order_programme() -> None:

@@ -1,4 +1,6 @@
-"""Output matrices and partial orders against loops, the golden examples of the specification, and closed forms."""
+"""Output matrices and partial orders against loops, the golden examples of the specification, and
+closed forms.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,13 @@ def test_order_rows_by_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K, d = 5, 3
     E = rng.standard_normal((K, d))
-    arcs = [(q, i, j) for q in range(K) for i in range(K) for j in range(K) if i != j and rng.random() < 0.2]
+    arcs = [
+        (q, i, j)
+        for q in range(K)
+        for i in range(K)
+        for j in range(K)
+        if i != j and rng.random() < 0.2
+    ]
     A = [np.outer(E[i] - E[j], E[q]) for q, i, j in arcs]
     shuffled = rng.permutation(np.array(arcs + arcs[:2]).reshape(-1, 3))
     margins = order_margins(E, shuffled)
@@ -60,7 +68,9 @@ def test_golden_bipartite() -> None:
 
 
 def test_golden_confused() -> None:
-    solution = max_margin(order_margins(np.eye(4), order_arcs([[1, 2, 0], [2, 3, 0]], [N[1], N[2]], N)))
+    solution = max_margin(
+        order_margins(np.eye(4), order_arcs([[1, 2, 0], [2, 3, 0]], [N[1], N[2]], N))
+    )
     np.testing.assert_allclose(solution.W[:, 0], [-0.75, 1.25, 0.25, -0.75], atol=1e-12)
     np.testing.assert_allclose(solution.dual, [0, 1.25, 0.75, 0.75], atol=1e-9)
 
@@ -75,13 +85,22 @@ def test_a_cycle_is_infeasible_and_is_its_certificate() -> None:
 @pytest.mark.parametrize("tails", [1, 4])
 def test_star_and_chain(tails: int) -> None:
     star = max_margin(order_margins(np.eye(6), [(5, 0, k + 1) for k in range(tails)])).W[:, 5]
-    np.testing.assert_allclose(star[: tails + 1], [tails / (tails + 1)] + [-1 / (tails + 1)] * tails, atol=1e-12)
+    np.testing.assert_allclose(
+        star[: tails + 1], [tails / (tails + 1)] + [-1 / (tails + 1)] * tails, atol=1e-12
+    )
     chain = max_margin(order_margins(np.eye(6), [(0, k, k + 1) for k in range(tails)])).W[:, 0]
-    np.testing.assert_allclose(chain[: tails + 1], (tails + 2) / 2 - np.arange(1, tails + 2), atol=1e-12)
+    np.testing.assert_allclose(
+        chain[: tails + 1], (tails + 2) / 2 - np.arange(1, tails + 2), atol=1e-12
+    )
 
 
 def test_labels_that_name_the_winner() -> None:
-    assert order_arcs([[1, 2, 0], [2, 1, 0]], [1, 2]).tolist() == [[0, 1, 0], [0, 1, 2], [0, 2, 0], [0, 2, 1]]
+    assert order_arcs([[1, 2, 0], [2, 1, 0]], [1, 2]).tolist() == [
+        [0, 1, 0],
+        [0, 1, 2],
+        [0, 2, 0],
+        [0, 2, 1],
+    ]
     assert order_arcs([[1, 2, 0], [2, 0]], [3, 2], missing="drop").tolist() == [[0, 2, 0]]
     assert order_arcs([], []).shape == (0, 3)
 
@@ -95,14 +114,20 @@ def test_no_arc_at_all() -> None:
 def test_refusals() -> None:
     for call, message in [
         (lambda: order_arcs([[1, 0]], [3]), r"no token of sentences\[0\] realises its label 3"),
-        (lambda: order_arcs([[1, 0]], [5], [5, 5]), r"tokens 0 and 1 of sentences\[0\] are both followed by 5"),
+        (
+            lambda: order_arcs([[1, 0]], [5], [5, 5]),
+            r"tokens 0 and 1 of sentences\[0\] are both followed by 5",
+        ),
         (lambda: order_arcs([[1, 0], []], [1, 1]), r"sentences\[1\] has shape \(0,\)"),
         (lambda: order_arcs([[1, -1]], [1]), r"sentences\[0\] holds a token outside 0 to K - 1"),
         (lambda: order_arcs([[1, 4]], [1], N), r"outside 0 to 3"),
         (lambda: order_arcs([[1, 0]], [1, 2]), r"labels has shape \(2,\)"),
         (lambda: order_arcs([[1.5, 0]], [1]), r"sentences\[0\] has dtype float64"),
         (lambda: order_arcs([[1, 0]], [1], missing="skip"), "missing is 'skip'"),  # type: ignore[arg-type]
-        (lambda: order_margins(np.eye(3), [[0, 1, 3]]), r"arcs\[0\] is \[0, 1, 3\]; tokens are numbered 0 to 2"),
+        (
+            lambda: order_margins(np.eye(3), [[0, 1, 3]]),
+            r"arcs\[0\] is \[0, 1, 3\]; tokens are numbered 0 to 2",
+        ),
         (lambda: order_margins(np.eye(3), [[0, 1, 1]]), "cannot come before itself"),
         (lambda: order_margins(np.eye(3), [0, 1, 2]), r"arcs has shape \(3,\)"),
         (lambda: order_margins(np.full((3, 3), np.inf), [[0, 1, 2]]), "embeddings holds inf"),

@@ -1,4 +1,6 @@
-"""The programmes of next-token data: closed forms, the sign theorem, longest paths, invariances, and the cyclic subspace."""
+"""The programmes of next-token data: closed forms, the sign theorem, longest paths, invariances,
+and the cyclic subspace.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attsvm.datasets.next_token import NextTokenData, PartialOrders, arcs, bipartite, components, priority_graph, total
+from attsvm.datasets.next_token import (
+    NextTokenData,
+    PartialOrders,
+    arcs,
+    bipartite,
+    components,
+    priority_graph,
+    total,
+)
 from attsvm.errors import InputError
 from attsvm.margins import (
     Margins,
@@ -58,11 +68,19 @@ def test_signs_follow_roles_without_confused_tokens() -> None:
         linked[np.arange(heads), rng.integers(tails, size=heads)] = True
         name = rng.permutation(K)
         relations.append((name[:heads], name[heads : heads + tails], name[heads + tails :]))
-        programmes.append(order_margins(np.eye(K), [(0, name[i], name[heads + j]) for i, j in np.argwhere(linked)]))
-    for solution, (optimal, non_optimal, non_comparable) in zip(max_margin(programmes), relations, strict=True):
+        programmes.append(
+            order_margins(
+                np.eye(K), [(0, name[i], name[heads + j]) for i, j in np.argwhere(linked)]
+            )
+        )
+    for solution, (optimal, non_optimal, non_comparable) in zip(
+        max_margin(programmes), relations, strict=True
+    ):
         score = solution.W[:, 0]
         assert solution.status == "optimal"
-        assert score[optimal].min() > 0.1  # the smallest score here is 1 / 9, of a tail in a star of eight
+        assert (
+            score[optimal].min() > 0.1
+        )  # the smallest score here is 1 / 9, of a tail in a star of eight
         assert score[non_optimal].max() < -0.1
         assert not score[non_comparable].any()
 
@@ -73,19 +91,30 @@ def test_gaps_are_at_least_longest_paths() -> None:
     K, programmes, longest = 9, [], []
     for _ in range(200):
         name = rng.permutation(K)
-        rows = np.array([(0, name[i], name[j]) for i in range(K) for j in range(i + 1, K) if rng.random() < 0.3] or [(0, 1, 2)])
+        rows = np.array(
+            [(0, name[i], name[j]) for i in range(K) for j in range(i + 1, K) if rng.random() < 0.3]
+            or [(0, 1, 2)]
+        )
         programmes.append(order_margins(np.eye(K), rows))
-        longest.append(PartialOrders(K, np.unique(rows, axis=0), np.zeros(0, dtype=np.int64)).longest_paths(0))
+        longest.append(
+            PartialOrders(K, np.unique(rows, axis=0), np.zeros(0, dtype=np.int64)).longest_paths(0)
+        )
     assert max(paths.max() for paths in longest) >= 5
     for solution, paths in zip(max_margin(programmes), longest, strict=True):
         score = solution.W[:, 0]
         gaps = score[:, None] - score[None, :]
-        assert (gaps[paths > 0] >= paths[paths > 0] - 1e-7).all()  # a path of k arcs may miss k times the solver's 1e-9
+        assert (
+            gaps[paths > 0] >= paths[paths > 0] - 1e-7
+        ).all()  # a path of k arcs may miss k times the solver's 1e-9
 
 
 def test_unseen_sentences_are_predicted_by_the_closure() -> None:
-    """Claim C3.11 and C3.12: the closure-greatest token of a sentence has the largest score, though the pair never met."""
-    golden = NextTokenData.from_sentences([[0], [1], [2], [3], [1, 2, 0], [2, 3, 0]], [1, 2, 3, 0, 2, 3])
+    """Claim C3.11 and C3.12: the closure-greatest token of a sentence has the largest score, though
+    the pair never met.
+    """
+    golden = NextTokenData.from_sentences(
+        [[0], [1], [2], [3], [1, 2, 0], [2, 3, 0]], [1, 2, 3, 0, 2, 3]
+    )
     score = max_margin(order_margins(golden)).W[:, 0]
     np.testing.assert_allclose(score, [-0.75, 1.25, 0.25, -0.75], atol=1e-9)
     data = total(8, 4, seed=3)
@@ -106,7 +135,9 @@ def test_unseen_sentences_are_predicted_by_the_closure() -> None:
 @settings(max_examples=20)
 @given(st.integers(0, 10_000))
 def test_the_graph_programme_knows_only_the_graph(seed: int) -> None:
-    """P4-E7: repeated sentences, weights and arcs that follow from others change nothing; a rotation of E rotates W."""
+    """P4-E7: repeated sentences, weights and arcs that follow from others change nothing; a
+    rotation of E rotates W.
+    """
     data = priority_graph(6, 4, 6, 6, seed, cyclic=bool(seed % 2))
     W = max_margin(graph_margins(data)).W
     repeated = data.select([*range(6), 0, 3, 3])
@@ -116,8 +147,17 @@ def test_the_graph_programme_knows_only_the_graph(seed: int) -> None:
     np.testing.assert_allclose(turned, Q.T @ W @ Q, atol=1e-7 * np.linalg.norm(W))
     rows = arcs(data).arcs
     orders = PartialOrders(6, rows, np.zeros(len(rows), dtype=np.int64))
-    closed = np.array([(q, i, j) for q in orders.queries for i, j in np.argwhere(orders.closure(int(q))) if i != j])
-    np.testing.assert_allclose(max_margin(graph_margins(data.embeddings, closed)).W, W, atol=1e-7 * np.linalg.norm(W))
+    closed = np.array(
+        [
+            (q, i, j)
+            for q in orders.queries
+            for i, j in np.argwhere(orders.closure(int(q)))
+            if i != j
+        ]
+    )
+    np.testing.assert_allclose(
+        max_margin(graph_margins(data.embeddings, closed)).W, W, atol=1e-7 * np.linalg.norm(W)
+    )
 
 
 @given(st.integers(0, 10_000))
@@ -125,9 +165,13 @@ def test_solutions_are_orthogonal_to_the_cyclic_subspace(seed: int) -> None:
     data = priority_graph(6, 4, 6, 8, seed, cyclic=True)
     margins = graph_margins(data)
     basis = equality_basis(margins)
-    np.testing.assert_allclose(np.einsum("kij,lij->kl", basis, basis), np.eye(len(basis)), atol=1e-13)
+    np.testing.assert_allclose(
+        np.einsum("kij,lij->kl", basis, basis), np.eye(len(basis)), atol=1e-13
+    )
     W = max_margin(margins).W
-    assert np.abs(np.einsum("kij,ij->k", basis, W)).max() < 1e-10 * max(1.0, float(np.linalg.norm(W)))
+    assert np.abs(np.einsum("kij,ij->k", basis, W)).max() < 1e-10 * max(
+        1.0, float(np.linalg.norm(W))
+    )
     inside, outside = split(W, margins)
     np.testing.assert_allclose(inside + outside, W, atol=1e-13)
     rows = arcs(data).arcs
@@ -142,7 +186,10 @@ def test_refusals() -> None:
         (lambda: order_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
         (lambda: graph_margins(np.eye(2)), "arcs is missing"),  # type: ignore[call-overload]
         (lambda: output_margins(np.eye(2)), "following is missing"),  # type: ignore[call-overload]
-        (lambda: order_margins(NextTokenData.from_sentences([[0, 1]], [0])), "sentence 0 has no one token that explains its label"),
+        (
+            lambda: order_margins(NextTokenData.from_sentences([[0, 1]], [0])),
+            "sentence 0 has no one token that explains its label",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
             call()

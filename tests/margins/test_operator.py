@@ -53,14 +53,18 @@ def test_restriction_is_a_choice_of_rows(seed: int) -> None:
     np.testing.assert_allclose(part(W), margins(W)[chosen], atol=1e-13)
     np.testing.assert_array_equal(part.sequence, margins.sequence[chosen])
     np.testing.assert_array_equal(part.token, margins.token[chosen])
-    np.testing.assert_array_equal(margins.restricted(np.flatnonzero(chosen)).differences, part.differences)
+    np.testing.assert_array_equal(
+        margins.restricted(np.flatnonzero(chosen)).differences, part.differences
+    )
     np.testing.assert_allclose(part.gram(), margins.gram(np.flatnonzero(chosen)), atol=1e-13)
 
 
 def test_each_row_is_selected_minus_rival() -> None:
     X = np.arange(24.0).reshape(2, 3, 4) ** 2
     mask = np.array([[True, True, False], [True, True, True]])
-    margins = selection_margins(AttentionData(X, np.ones(2), np.ones((2, 1)), mask), np.array([1, 0]))
+    margins = selection_margins(
+        AttentionData(X, np.ones(2), np.ones((2, 1)), mask), np.array([1, 0])
+    )
     assert margins.m == 3
     assert margins.token.tolist() == [0, 1, 2]
     assert margins.sequence.tolist() == [0, 1, 1]
@@ -76,9 +80,13 @@ def test_many_ragged_rows_cross_the_chunk_boundary() -> None:
     m = int(offsets[-1])
     assert m > 1 << 15
     D, Z = rng.standard_normal((m, 2)), rng.standard_normal((3000, 3))
-    margins = Margins(D, Z, offsets, np.ones(m), np.zeros(m, dtype=np.int64), np.zeros(3000, dtype=np.int64))
+    margins = Margins(
+        D, Z, offsets, np.ones(m), np.zeros(m, dtype=np.int64), np.zeros(3000, dtype=np.int64)
+    )
     W = rng.standard_normal((2, 3))
-    np.testing.assert_allclose(margins(W), np.sum((D @ W) * Z[margins.sequence], axis=1), atol=1e-12)
+    np.testing.assert_allclose(
+        margins(W), np.sum((D @ W) * Z[margins.sequence], axis=1), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,4 +108,6 @@ def test_refused_selections(tokens: np.ndarray, message: str) -> None:
 
 def test_leading_axes_are_refused() -> None:
     with pytest.raises(InputError, match="leading axes"):
-        selection_margins(AttentionData(np.ones((5, 2, 3, 2)), np.ones((5, 2))), np.zeros(2, dtype=np.int64))
+        selection_margins(
+            AttentionData(np.ones((5, 2, 3, 2)), np.ones((5, 2))), np.zeros(2, dtype=np.int64)
+        )

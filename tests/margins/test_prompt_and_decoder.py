@@ -1,4 +1,6 @@
-"""Prompt vectors, relaxed margins and decoders: loops, the literal toys E1.4 and E1.5, scikit-learn."""
+"""Prompt vectors, relaxed margins and decoders: loops, the literal toys E1.4 and E1.5,
+scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,22 @@ from sklearn.svm import SVC
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
-from attsvm.margins import decoder_margins, prompt_margins, relax, relaxed_margins, selection_margins
+from attsvm.margins import (
+    decoder_margins,
+    prompt_margins,
+    relax,
+    relaxed_margins,
+    selection_margins,
+)
 from attsvm.solvers import max_margin
 
-E14 = AttentionData(np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]), np.array([1.0, -1.0, 1.0]))
-E15 = AttentionData(np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1.5]]]), np.array([1.0, -1.0, 1.0]))
+E14 = AttentionData(
+    np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]), np.array([1.0, -1.0, 1.0])
+)
+E15 = AttentionData(
+    np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1.5]]]),
+    np.array([1.0, -1.0, 1.0]),
+)
 SECOND = np.ones(3, dtype=int)
 
 
@@ -44,7 +57,11 @@ def test_decoder_rows_by_loops(seed: int) -> None:
     data = ragged_data(rng, 5, 4, 3, 2)
     tokens = visible_choice(rng, data.mask)
     margins = decoder_margins(data, tokens)
-    same_rows(margins, [(data.labels[i] * data.tokens[i, tokens[i]])[:, None] for i in range(5)], [1.0] * 5)
+    same_rows(
+        margins,
+        [(data.labels[i] * data.tokens[i, tokens[i]])[:, None] for i in range(5)],
+        [1.0] * 5,
+    )
     np.testing.assert_array_equal(margins.sequence, np.arange(5))
 
 
@@ -55,15 +72,21 @@ def test_joint_training_where_every_input_supports() -> None:
     p = max_margin(prompt_margins(E14, SECOND))
     np.testing.assert_allclose(p.W[:, 0], [4 / 3, 1 / 3], atol=1e-12)
     np.testing.assert_allclose(p.dual, [0, 7 / 9, 10 / 9], atol=1e-10)
-    np.testing.assert_allclose(max_margin(relaxed_margins(E14, SECOND, v.support)).W, p.W, atol=1e-12)
+    np.testing.assert_allclose(
+        max_margin(relaxed_margins(E14, SECOND, v.support)).W, p.W, atol=1e-12
+    )
 
 
 def test_joint_training_where_one_input_does_not() -> None:
     v = max_margin(decoder_margins(E15, SECOND))
     np.testing.assert_allclose(v.W[:, 0], [0, 1], atol=1e-12)
     assert v.support.tolist() == [0, 1]
-    np.testing.assert_allclose(max_margin(prompt_margins(E15, SECOND)).W[:, 0], [1.25, 0.25], atol=1e-12)
-    np.testing.assert_allclose(max_margin(relaxed_margins(E15, SECOND, v.support)).W[:, 0], [1, 0], atol=1e-12)
+    np.testing.assert_allclose(
+        max_margin(prompt_margins(E15, SECOND)).W[:, 0], [1.25, 0.25], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        max_margin(relaxed_margins(E15, SECOND, v.support)).W[:, 0], [1, 0], atol=1e-12
+    )
 
 
 def test_a_relaxed_matrix_programme() -> None:
@@ -84,7 +107,9 @@ def test_decoder_is_the_support_vector_machine_of_scikit_learn(seed: int) -> Non
     r = data.tokens[np.arange(8), tokens]
     ours = max_margin(decoder_margins(data, tokens))
     # SVC has an intercept: every point with its mirror image of the other label forces it to zero.
-    theirs = SVC(kernel="linear", C=1e9, tol=1e-10).fit(np.vstack([r, -r]), np.concatenate([data.labels, -data.labels]))
+    theirs = SVC(kernel="linear", C=1e9, tol=1e-10).fit(
+        np.vstack([r, -r]), np.concatenate([data.labels, -data.labels])
+    )
     np.testing.assert_allclose(ours.W[:, 0], theirs.coef_[0], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ours.W, least_distance(ours.margins), atol=1e-9)
 

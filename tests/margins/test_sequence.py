@@ -35,7 +35,11 @@ def test_rows_by_loops(seed: int, causal: bool) -> None:
             pairs.append([i, j])
             for t in range(j + 1 if causal else 4):
                 if data.mask[i, t] and t != tokens[i, j]:
-                    A.append(np.outer(data.tokens[i, tokens[i, j]] - data.tokens[i, t], data.tokens[i, j]))
+                    A.append(
+                        np.outer(
+                            data.tokens[i, tokens[i, j]] - data.tokens[i, t], data.tokens[i, j]
+                        )
+                    )
     margins = sequence_margins(data, tokens, causal)
     same_rows(margins, A, [1.0] * len(A))
     assert query_positions(data).tolist() == pairs

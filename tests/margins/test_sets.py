@@ -24,7 +24,9 @@ from attsvm.margins import (
 )
 
 
-def instance(seed: int, d: int = 3) -> tuple[AttentionData, np.ndarray, np.ndarray, np.random.Generator]:
+def instance(
+    seed: int, d: int = 3
+) -> tuple[AttentionData, np.ndarray, np.ndarray, np.random.Generator]:
     rng = np.random.default_rng(seed)
     data = ragged_data(rng, 4, 5, d, 4)
     sets = data.mask & (rng.random(data.mask.shape) < 0.5)
@@ -50,7 +52,12 @@ def test_rows_by_loops(seed: int) -> None:
     margins = multi_token_margins(data, sets)
     same_rows(margins, A, b, equal)
     assert margins.equalities.sum() == (sets.sum(axis=1) - 1).sum()
-    same_rows(ratio_margins(data, sets, s), [a for a, e in zip(A, equal, strict=True) if e], ratios, [True] * len(ratios))
+    same_rows(
+        ratio_margins(data, sets, s),
+        [a for a, e in zip(A, equal, strict=True) if e],
+        ratios,
+        [True] * len(ratios),
+    )
 
 
 @given(st.integers(0, 10_000))
@@ -75,13 +82,17 @@ def test_finite_component_is_the_pseudo_inverse(seed: int) -> None:
     A = matrices(margins).reshape(margins.m, 24)
     expected = np.linalg.pinv(A, rcond=1e-12) @ margins.rhs if margins.m else np.zeros(24)
     assert found.consistent
-    np.testing.assert_allclose(found.W.reshape(-1), expected, atol=1e-9 * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(
+        found.W.reshape(-1), expected, atol=1e-9 * max(1.0, np.abs(expected).max())
+    )
     assert found.residual <= 1e-10
     assert found.distance <= 1e-9
     for i in range(4):
         logits = data.tokens[i] @ found.W @ data.queries[i]
         inside = np.flatnonzero(sets[i])
-        np.testing.assert_allclose(np.exp(logits[inside] - logits[inside[0]]), s[i, inside] / s[i, inside[0]], rtol=1e-8)
+        np.testing.assert_allclose(
+            np.exp(logits[inside] - logits[inside[0]]), s[i, inside] / s[i, inside[0]], rtol=1e-8
+        )
 
 
 def test_contradictory_ratios_come_with_a_witness() -> None:
@@ -98,7 +109,10 @@ def test_the_anchor_does_not_matter() -> None:
     data, sets, s, _ = instance(3, d=6)
     order = np.arange(5)[::-1]
     flipped = AttentionData(data.tokens[:, order], data.labels, data.queries, data.mask[:, order])
-    ours, theirs = finite_component(data, sets, s), finite_component(flipped, sets[:, order], s[:, order])
+    ours, theirs = (
+        finite_component(data, sets, s),
+        finite_component(flipped, sets[:, order], s[:, order]),
+    )
     np.testing.assert_allclose(ours.W, theirs.W, atol=1e-11)
 
 
@@ -148,16 +162,27 @@ def test_refusals() -> None:
     hidden = sets | ~data.mask
     negative = np.where(sets, -s, s)
     for call, message in [
-        (lambda: multi_token_margins(data, sets.astype(int)), r"sets has shape \(4, 5\) and dtype int64"),
+        (
+            lambda: multi_token_margins(data, sets.astype(int)),
+            r"sets has shape \(4, 5\) and dtype int64",
+        ),
         (lambda: multi_token_margins(data, sets[:2]), r"sets has shape \(2, 5\)"),
         (lambda: multi_token_margins(data, empty), "sets selects no token of sequence 2"),
-        (lambda: multi_token_margins(data, hidden), r"sets holds token \d of sequence \d, which the mask hides"),
+        (
+            lambda: multi_token_margins(data, hidden),
+            r"sets holds token \d of sequence \d, which the mask hides",
+        ),
         (lambda: ratio_margins(data, sets, s[0]), r"probabilities has shape \(5,\)"),
         (lambda: ratio_margins(data, sets, s * np.nan), "probabilities holds nan"),
         (lambda: ratio_margins(data, sets, negative), r"probabilities\[0, \d\] is -"),
         (lambda: relax(multi_token_margins(data, sets), [0]), "relax takes inequalities only"),
         (lambda: split(np.ones((2, 2)), multi_token_margins(data, sets)), r"W has shape \(2, 2\)"),
-        (lambda: least_norm(replace(ratio_margins(data, sets, s), queries=np.full((4, 4), np.nan))), r"margins\.queries holds"),
+        (
+            lambda: least_norm(
+                replace(ratio_margins(data, sets, s), queries=np.full((4, 4), np.nan))
+            ),
+            r"margins\.queries holds",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
             call()

@@ -30,7 +30,9 @@ def test_runs_may_share_one_instance() -> None:
     model = Attention.cross(data, v, runs=3, init=("uniform", 0))
     assert model.W.shape == (3, 6, 6)
     assert model.loss(data).shape == (3,)
-    assert model(data).shape == model.selected(data).shape == model.hard_values(data).shape == (3, 4)
+    assert (
+        model(data).shape == model.selected(data).shape == model.hard_values(data).shape == (3, 4)
+    )
     assert model.probabilities(data).shape == (3, 4, 5)
 
 
@@ -51,11 +53,19 @@ def test_predictions_follow_their_definitions() -> None:
     s = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.probabilities(data).detach(), s, rtol=1e-12)
     ours = model.logits(data).detach().numpy()
-    np.testing.assert_allclose(ours - ours.mean(axis=1, keepdims=True), logits - logits.mean(axis=1, keepdims=True), atol=1e-12)
-    np.testing.assert_allclose(model(data).detach(), np.einsum("nt,ntd,d->n", s, data.tokens, v) + 0.7, rtol=1e-12)
+    np.testing.assert_allclose(
+        ours - ours.mean(axis=1, keepdims=True),
+        logits - logits.mean(axis=1, keepdims=True),
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        model(data).detach(), np.einsum("nt,ntd,d->n", s, data.tokens, v) + 0.7, rtol=1e-12
+    )
     winner = logits.argmax(axis=1)
     assert (model.selected(data).numpy() == winner).all()
-    np.testing.assert_allclose(model.hard_values(data).detach(), data.tokens[np.arange(4), winner] @ v + 0.7, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.hard_values(data).detach(), data.tokens[np.arange(4), winner] @ v + 0.7, rtol=1e-12
+    )
 
 
 def test_model_trained_on_one_set_predicts_another() -> None:

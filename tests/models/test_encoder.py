@@ -1,4 +1,6 @@
-"""The vision transformer: its attention is torch's, its rows are distributions, and without positions it does not see order."""
+"""The vision transformer: its attention is torch's, its rows are distributions, and without
+positions it does not see order.
+"""
 
 import pytest
 import torch
@@ -31,7 +33,9 @@ def test_shapes(model, images):
 def test_attention_rows_are_distributions(model, images):
     rows = model.cls_rows(images)
     assert rows.min() > 0
-    torch.testing.assert_close(rows.sum(dim=-1), torch.ones(6, 3, 4, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        rows.sum(dim=-1), torch.ones(6, 3, 4, dtype=torch.float64), rtol=0, atol=1e-14
+    )
 
 
 def test_the_rows_are_those_that_the_forward_pass_uses():
@@ -45,9 +49,14 @@ def test_the_rows_are_those_that_the_forward_pass_uses():
 
 def test_the_attention_is_that_of_torch():
     torch.manual_seed(0)
-    ours, theirs = SelfAttention(12, 3, 4), torch.nn.MultiheadAttention(12, 3, bias=True, batch_first=True)
+    ours, theirs = (
+        SelfAttention(12, 3, 4),
+        torch.nn.MultiheadAttention(12, 3, bias=True, batch_first=True),
+    )
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.in_proj_weight.copy_(
+            torch.cat([ours.query.weight, ours.key.weight, ours.value.weight])
+        )
         theirs.in_proj_bias.zero_()
         theirs.out_proj.weight.copy_(ours.output.weight)
         theirs.out_proj.bias.copy_(ours.output.bias)
@@ -61,13 +70,16 @@ def test_every_parameter_gets_a_gradient(model, images):
     F.cross_entropy(model(images), torch.arange(6) % 5).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
-        # Adding one vector to the input of LayerNorm's affine map is seen by softmax, so nothing is exactly zero by symmetry.
+        # Adding one vector to the input of LayerNorm's affine map is seen by softmax, so nothing is
+        # exactly zero by symmetry.
         assert parameter.grad.abs().max() > 0, name
 
 
 def test_patches_are_read_row_by_row(model):
     image = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
-    image[0, :, 2:4, 4:6] = torch.randn(3, 2, 2, dtype=torch.float64)  # second row of patches, third column: patch 6, token 7
+    image[0, :, 2:4, 4:6] = torch.randn(
+        3, 2, 2, dtype=torch.float64
+    )  # second row of patches, third column: patch 6, token 7
     blank = model.tokens(torch.zeros_like(image))
     changed = (model.tokens(image) - blank).abs().amax(dim=(0, 2)) > 0
     assert changed.nonzero().flatten().tolist() == [1 + 6]
@@ -106,20 +118,32 @@ def test_the_norm_is_that_of_the_stacked_weights(model):
 
 def test_the_sizes_of_the_mirror_descent_paper():
     with torch.device("meta"):
-        model = VisionTransformer(48, 4, channels=3, width=512, depth=6, heads=8, hidden=512, dropout=0.1)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 9_565_802  # the paper's 9.56 million
-    assert sum(block.attention.query.weight.numel() for block in model.blocks) == 1_572_864  # its histograms of query weights
+        model = VisionTransformer(
+            48, 4, channels=3, width=512, depth=6, heads=8, hidden=512, dropout=0.1
+        )
+    assert (
+        sum(parameter.numel() for parameter in model.parameters()) == 9_565_802
+    )  # the paper's 9.56 million
+    assert (
+        sum(block.attention.query.weight.numel() for block in model.blocks) == 1_572_864
+    )  # its histograms of query weights
 
 
 def test_split_params_finds_its_attention_matrices(model):
-    found = {id(parameter) for group in split_params(model).attention for parameter in group["params"]}
+    found = {
+        id(parameter) for group in split_params(model).attention for parameter in group["params"]
+    }
     for block in model.blocks:
         assert {id(block.attention.query.weight), id(block.attention.key.weight)} <= found
         assert id(block.network[1].weight) not in found
 
 
 def test_soft_sparsity_counts_tokens():
-    for rows in (torch.tensor([0.0, 1.0, 0.0, 0.0]), torch.full((4,), 0.25), torch.tensor([0.5, 0.5, 0.0, 0.0])):
+    for rows in (
+        torch.tensor([0.0, 1.0, 0.0, 0.0]),
+        torch.full((4,), 0.25),
+        torch.tensor([0.5, 0.5, 0.0, 0.0]),
+    ):
         tokens = float((rows > 0).sum())
         assert [float(spread) for spread in soft_sparsity(rows)] == [tokens, tokens]
     rows = torch.softmax(torch.randn(100, 9, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -143,5 +167,7 @@ def test_arguments_that_are_refused(arguments, sentence):
 
 
 def test_images_of_another_shape_are_refused(model):
-    with pytest.raises(InputError, match=r"images have shape \(2, 1, 8, 8\); this model takes \(n, 3, 8, 8\)"):
+    with pytest.raises(
+        InputError, match=r"images have shape \(2, 1, 8, 8\); this model takes \(n, 3, 8, 8\)"
+    ):
         model(torch.zeros(2, 1, 8, 8, dtype=torch.float64))

@@ -1,4 +1,6 @@
-"""One normalised step of every form and head against the closed form written out in extended precision, at any saturation."""
+"""One normalised step of every form and head against the closed form written out in extended
+precision, at any saturation.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,18 @@ from attsvm.optim import SteepestDescent
 
 
 def few_bits(array: np.ndarray, bits: int = 8) -> np.ndarray:
-    """Multiples of a power of two: products of such numbers are exact, so that logits are, and only the gradient is tested."""
+    """Multiples of a power of two: products of such numbers are exact, so that logits are, and only
+    the gradient is tested.
+    """
     return np.ldexp(np.rint(np.ldexp(array, bits)), -bits)
 
 
 RNG = np.random.default_rng(12)
-DATA = AttentionData(few_bits(RNG.standard_normal((3, 4, 3))), np.sign(RNG.standard_normal(3)), few_bits(RNG.standard_normal((3, 3))))
+DATA = AttentionData(
+    few_bits(RNG.standard_normal((3, 4, 3))),
+    np.sign(RNG.standard_normal(3)),
+    few_bits(RNG.standard_normal((3, 3))),
+)
 LABELS = np.sign(RNG.standard_normal((3, 4)))
 V = RNG.standard_normal(3)
 HIDDEN = RNG.standard_normal((3, 5))
@@ -47,7 +55,10 @@ def build(form: str, head: object, size: float) -> Attention:
         return Attention.prompt(DATA, head, prompt=PROMPT, init=start(2, 3))
     options: dict[str, object] = {"intercept": None, "init": start(3, 3)}
     if "KQ" in form:
-        pair = few_bits(size**0.5 * rng.standard_normal((3, 2)), 4), few_bits(size**0.5 * rng.standard_normal((3, 2)), 4)
+        pair = (
+            few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
+            few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
+        )
         options |= {"parameterization": "KQ", "inner": 2, "init": pair}
     if form in ("W", "KQ"):
         return Attention.cross(DATA, head, **options)
@@ -57,7 +68,9 @@ def build(form: str, head: object, size: float) -> Attention:
 def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
     """Tokens, keys, query and label of every attention output."""
     if form in ("W", "KQ"):
-        return [(X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)]
+        return [
+            (X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)
+        ]
     if form in ("p", "fixed"):
         maps = KEYS.T if form == "p" else np.eye(3)
         return [(X, X @ maps, np.ones(1), y) for X, y in zip(DATA.tokens, DATA.labels, strict=True)]
@@ -82,15 +95,25 @@ def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matr
 
 
 def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, np.ndarray]:
-    """Parameters after one step of length ``lr`` along each normalised gradient: section 6.1 with as many digits as it takes."""
+    """Parameters after one step of length ``lr`` along each normalised gradient: section 6.1 with
+    as many digits as it takes.
+    """
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     combined = model.combined().detach().numpy()
     rows = questions(form)
     saturation = max(float(np.ptp(keys @ (combined @ z))) for _, keys, z, _ in rows)
-    with mpmath.workdps(40 + int(saturation)):  # cancellation loses twice the digits of the smallest probability
+    with mpmath.workdps(
+        40 + int(saturation)
+    ):  # cancellation loses twice the digits of the smallest probability
         M = mpmath.matrix
         P = {name: M(value.tolist()) for name, value in weights.items()}
-        W = P["K"] * P["Q"].T if "K" in P else P["W"].T * M(PROMPT.tolist()) if form == "fixed" else next(iter(P.values()))
+        W = (
+            P["K"] * P["Q"].T
+            if "K" in P
+            else P["W"].T * M(PROMPT.tolist())
+            if form == "fixed"
+            else next(iter(P.values()))
+        )
         G = mpmath.zeros(W.rows, W.cols)
         for X, keys, z, y in rows:
             x, k, q = M(X.tolist()), M(keys.tolist()), M(z.tolist())
@@ -116,7 +139,13 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
 
 
 # The rectifier's kinks leave no first-order term to compare at saturation.
-CASES = [(form, head, size) for form in FORMS for head in HEADS for size in (1.0, 200.0) if head != "mlp" or size == 1.0]
+CASES = [
+    (form, head, size)
+    for form in FORMS
+    for head in HEADS
+    for size in (1.0, 200.0)
+    if head != "mlp" or size == 1.0
+]
 
 
 @pytest.mark.parametrize(("form", "head", "size"), CASES)
@@ -125,7 +154,17 @@ def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
     expected = exact_step(start, form, head, 0.125)
     for backend in ("auto", "autograd"):
         model = build(form, HEADS[head](), size)
-        train(model, DATA, SteepestDescent(model.parameters(), lr=0.125), 1, LogSpaced(1), backend=backend)
+        train(
+            model,
+            DATA,
+            SteepestDescent(model.parameters(), lr=0.125),
+            1,
+            LogSpaced(1),
+            backend=backend,
+        )
         for name, value in expected.items():
             ours = model.weights[name].detach().numpy()
-            assert np.abs(ours - value).max() <= 1e-12 * max(1.0, np.abs(value).max()), (name, backend)
+            assert np.abs(ours - value).max() <= 1e-12 * max(1.0, np.abs(value).max()), (
+                name,
+                backend,
+            )

@@ -1,4 +1,6 @@
-"""The loss of a linear head as one operation: what the compiled passes multiply themselves and what a library multiplies for them."""
+"""The loss of a linear head as one operation: what the compiled passes multiply themselves and what
+a library multiplies for them.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,35 @@ from attsvm.models.linear import linear_loss, matrix_loss
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("runs", [None, 3])
-def test_a_matrix_and_the_queries_that_it_moved_have_the_same_loss_and_gradient(runs: int | None, trained: bool) -> None:
+def test_a_matrix_and_the_queries_that_it_moved_have_the_same_loss_and_gradient(
+    runs: int | None, trained: bool
+) -> None:
     data, v = unit_sphere(5, 4, 6, seed=0 if runs is None else list(range(runs)))
     model = Attention.cross(data, v, runs=runs, init=("uniform", 0), train_head=trained)
     sequences, found = model.sequences(data), []
     for inside in (True, False):
         scale = LogScale()
         head = (model.head.readout, model.head.has_intercept, sequences, model.objective, scale)
-        loss = matrix_loss(model.W, *head) if inside else linear_loss(sequences.queries @ model.W.mT, *head)
+        loss = (
+            matrix_loss(model.W, *head)
+            if inside
+            else linear_loss(sequences.queries @ model.W.mT, *head)
+        )
         parameters = list(model.parameters())
         gradients = torch.autograd.grad(loss, parameters, torch.full_like(loss, 0.7))
         found.append([loss.detach(), *gradients, scale.weights, scale.head])
     for ours, theirs in zip(*found, strict=True):
         assert ours.shape == theirs.shape
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)  # sums of ten terms in another order
+        torch.testing.assert_close(
+            ours, theirs, rtol=1e-12, atol=1e-14
+        )  # sums of ten terms in another order
 
 
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_head_written_behind_the_back_of_torch_is_read_anew(joint: bool) -> None:
-    """Scores of a fixed head are kept from call to call; a write through ``.data`` leaves no trace but the values."""
+    """Scores of a fixed head are kept from call to call; a write through ``.data`` leaves no trace
+    but the values.
+    """
     data, v = unit_sphere(5, 4, 6, seed=[0, 1])
     model = Attention.cross(data, v, init=("uniform", 0), train_head=joint)
     sequences = model.sequences(data)
@@ -42,7 +54,9 @@ def test_a_head_written_behind_the_back_of_torch_is_read_anew(joint: bool) -> No
 
 
 def test_equal_tokens_have_equal_scores_wherever_they_stand() -> None:
-    """A tie is a difference of exactly zero: five equal tokens, more than one vector register takes, give no gradient at all."""
+    """A tie is a difference of exactly zero: five equal tokens, more than one vector register
+    takes, give no gradient at all.
+    """
     data, v = unit_sphere(3, 5, 7, seed=0)
     tied = AttentionData(np.repeat(data.tokens[:, :1], 5, axis=1), data.labels, data.queries)
     model = Attention.cross(tied, v, init=("uniform", 0))

@@ -1,4 +1,6 @@
-"""Every parameterisation, head and loss against the textbook programme under autodiff, and against each other at saturation."""
+"""Every parameterisation, head and loss against the textbook programme under autodiff, and against
+each other at saturation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ import torch
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
-from attsvm.models import Attention, Custom, Exponential, LambdaHead, Linear, Logistic, LogScale, Loss, MLPHead
+from attsvm.models import (
+    Attention,
+    Custom,
+    Exponential,
+    LambdaHead,
+    Linear,
+    Logistic,
+    LogScale,
+    Loss,
+    MLPHead,
+)
 from attsvm.models.softmax import _Attend, attend_moved, query_logits
 from attsvm.queries import sequence_pairs
 
@@ -37,20 +49,37 @@ def ragged() -> AttentionData:
     rng = np.random.default_rng(3)
     mask = rng.random((5, 6)) < 0.7
     mask[:, 2] = True
-    return AttentionData(rng.standard_normal((5, 6, 4)), np.sign(rng.standard_normal(5)), rng.standard_normal((5, 3)), mask)
+    return AttentionData(
+        rng.standard_normal((5, 6, 4)),
+        np.sign(rng.standard_normal(5)),
+        rng.standard_normal((5, 3)),
+        mask,
+    )
 
 
-def build(form: str, data: AttentionData, head: object, loss: Loss, size: float = 1.0, **options: object) -> Attention:
+def build(
+    form: str, data: AttentionData, head: object, loss: Loss, size: float = 1.0, **options: object
+) -> Attention:
     rng = np.random.default_rng(4)
     common = {"loss": loss, "intercept": None, **options}
     if form == "W":
         return Attention.cross(data, head, init=size * rng.standard_normal((4, 3)), **common)
     if form in ("KQ", "stacked"):
         pair = tuple(np.sqrt(size) * rng.standard_normal(shape) for shape in ((4, 2), (3, 2)))
-        return Attention.cross(data, head, parameterization="KQ", inner=2, init=pair, stacked=form == "stacked", **common)
+        return Attention.cross(
+            data,
+            head,
+            parameterization="KQ",
+            inner=2,
+            init=pair,
+            stacked=form == "stacked",
+            **common,
+        )
     if form == "p":
         return Attention.prompt(data, head, keys=KEYS, init=size * rng.standard_normal(3), **common)
-    return Attention.prompt(data, head, prompt=[0.5, -2.0], init=size * rng.standard_normal((2, 4)), **common)
+    return Attention.prompt(
+        data, head, prompt=[0.5, -2.0], init=size * rng.standard_normal((2, 4)), **common
+    )
 
 
 def textbook_logits(form: str, model: Attention, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
@@ -86,14 +115,22 @@ def test_loss_and_gradients_equal_the_textbook(form: str, head: str, loss: str) 
         torch.testing.assert_close(value.detach(), total.detach(), rtol=1e-12, atol=1e-14)
         factor = 1.0 if scale is None else torch.exp(scale.weights)
         for name, gradient in zip(names, expected, strict=True):
-            torch.testing.assert_close(factor * model.weights[name].grad, gradient, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                factor * model.weights[name].grad, gradient, rtol=1e-10, atol=1e-12
+            )
 
 
 @pytest.mark.parametrize("runs", [None, 3])
 @pytest.mark.parametrize(("size", "shared"), [(1.0, False), (1e3, False), (1.0, True)])
-def test_compiled_operation_equals_the_torch_one(runs: int | None, size: float, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_operation_equals_the_torch_one(
+    runs: int | None, size: float, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("attsvm.models.softmax.worth_sharing", lambda logits, width: shared)
-    model = build("W", ragged(), V, Logistic(), size=size) if runs is None else Attention.cross(ragged(), V, runs=3, init=("uniform", 5))
+    model = (
+        build("W", ragged(), V, Logistic(), size=size)
+        if runs is None
+        else Attention.cross(ragged(), V, runs=3, init=("uniform", 5))
+    )
     sequences = model.sequences(ragged())
     moved = model.moved(sequences.queries).detach().requires_grad_()
     weights = torch.tensor(np.random.default_rng(6).standard_normal((*moved.shape[:-1], 4)))
@@ -103,9 +140,13 @@ def test_compiled_operation_equals_the_torch_one(runs: int | None, size: float, 
             if compiled:
                 outputs = attend_moved(moved, sequences, scale)
             else:
-                outputs = _Attend.apply(query_logits(moved, sequences), sequences.tokens, sequences.mask, scale).flatten(-3, -2)
+                outputs = _Attend.apply(
+                    query_logits(moved, sequences), sequences.tokens, sequences.mask, scale
+                ).flatten(-3, -2)
             (gradient,) = torch.autograd.grad((outputs * weights).sum(), moved)
-            results.append((outputs.detach(), gradient, torch.zeros(()) if scale is None else scale.attention))
+            results.append(
+                (outputs.detach(), gradient, torch.zeros(()) if scale is None else scale.attention)
+            )
     for ours, theirs in zip(results[:2], results[2:], strict=True):
         for a, b in zip(ours, theirs, strict=True):  # logits of size 1e3 carry rounding of 1e-13
             torch.testing.assert_close(a, b, rtol=1e-13 * max(size, 10.0), atol=1e-15)
@@ -118,7 +159,11 @@ def test_any_norm_is_an_ordinary_norm(form: str, size: float) -> None:
     model.loss(ragged(), scale).backward()
     for weight in model.weights.values():
         assert torch.isfinite(weight.grad).all()
-        assert 1e-7 < torch.linalg.norm(weight.grad) / (size**0.5 if form in ("KQ", "stacked") else 1.0) < 1e3
+        assert (
+            1e-7
+            < torch.linalg.norm(weight.grad) / (size**0.5 if form in ("KQ", "stacked") else 1.0)
+            < 1e3
+        )
     assert torch.isfinite(scale.weights)
 
 
@@ -131,8 +176,12 @@ def test_gradients_of_factors_are_products_with_that_of_their_product(size: floa
     whole, other = Attention.cross(data, V, intercept=None, init=factored.combined()), LogScale()
     whole.loss(data, other).backward()
     ratio = torch.exp(other.weights - one.weights)
-    torch.testing.assert_close(factored.K.grad, ratio * whole.W.grad @ factored.Q.detach(), rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(factored.Q.grad, ratio * whole.W.grad.T @ factored.K.detach(), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        factored.K.grad, ratio * whole.W.grad @ factored.Q.detach(), rtol=1e-9, atol=1e-11
+    )
+    torch.testing.assert_close(
+        factored.Q.grad, ratio * whole.W.grad.T @ factored.K.detach(), rtol=1e-9, atol=1e-11
+    )
 
 
 def test_penalty_is_exact_at_any_scale_of_the_data_gradient() -> None:
@@ -145,26 +194,40 @@ def test_penalty_is_exact_at_any_scale_of_the_data_gradient() -> None:
         loss.backward()
         for name, weight in model.weights.items():
             expected = bare.weights[name].grad + 2.0 * strength * weight.detach()
-            torch.testing.assert_close(torch.exp(scale.weights) * weight.grad, expected, rtol=1e-10, atol=0)
+            torch.testing.assert_close(
+                torch.exp(scale.weights) * weight.grad, expected, rtol=1e-10, atol=0
+            )
         plain = build("KQ", data, V, Logistic(), size=size, penalty=strength)
         value = plain.loss(data)
         value.backward()
         squares = sum(float((weight.detach() ** 2).sum()) for weight in plain.weights.values())
         assert value.item() == pytest.approx(loss.item() + strength * squares, rel=1e-13)
-        torch.testing.assert_close(plain.K.grad, bare.K.grad + 2.0 * strength * bare.K.detach(), rtol=1e-10, atol=0)
+        torch.testing.assert_close(
+            plain.K.grad, bare.K.grad + 2.0 * strength * bare.K.detach(), rtol=1e-10, atol=0
+        )
 
 
 def test_joint_head_gradient_shares_the_factor_of_the_loss_only() -> None:
     data = ragged()
-    lifted = AttentionData(np.concatenate([data.tokens, np.ones((5, 6, 1))], axis=-1), np.ones(5), data.queries, data.mask)
+    lifted = AttentionData(
+        np.concatenate([data.tokens, np.ones((5, 6, 1))], axis=-1),
+        np.ones(5),
+        data.queries,
+        data.mask,
+    )
     v = np.append(V, 2000.0)  # margins near 2000: the slope of the logistic loss underflows
-    model, scale = Attention.cross(lifted, v, intercept=None, init=("uniform", 1), train_head=True), LogScale()
+    model, scale = (
+        Attention.cross(lifted, v, intercept=None, init=("uniform", 1), train_head=True),
+        LogScale(),
+    )
     model.loss(lifted, scale).backward()
     assert scale.loss < -1900
     with torch.no_grad():
         outputs, margins = model.outputs(lifted), model(lifted)
         slopes = torch.exp(-(margins - margins.min()))
-    torch.testing.assert_close(model.head.readout.grad[:, 0], -(slopes[:, None] * outputs).mean(dim=0), rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        model.head.readout.grad[:, 0], -(slopes[:, None] * outputs).mean(dim=0), rtol=1e-10, atol=0
+    )
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -175,7 +238,9 @@ def test_scores_are_slopes_of_the_margin_along_tokens(head: str) -> None:
     tokens, labels = torch.tensor(data.tokens), torch.tensor(data.labels)
     step = 1e-6
     for t in range(data.T):
-        ahead, behind = (labels * model.head(outputs + sign * step * tokens[:, t]) for sign in (1, -1))
+        ahead, behind = (
+            labels * model.head(outputs + sign * step * tokens[:, t]) for sign in (1, -1)
+        )
         slope = ((ahead - behind) / (2 * step)).detach().numpy()
         shown = data.mask[:, t]
         np.testing.assert_allclose(scores.numpy()[shown, t], slope[shown], rtol=1e-6, atol=1e-8)
@@ -188,7 +253,9 @@ def test_positions_as_queries_equal_their_pairs(causal: bool, form: str) -> None
     data = ragged()
     labels = np.sign(np.random.default_rng(7).standard_normal(data.mask.shape))
     init = np.random.default_rng(8).standard_normal((4, 4))
-    options = {"init": init} if form == "W" else {"parameterization": "KQ", "init": (init, np.eye(4))}
+    options = (
+        {"init": init} if form == "W" else {"parameterization": "KQ", "init": (init, np.eye(4))}
+    )
     whole, one = Attention.sequence(data, labels, V, causal=causal, **options), LogScale()
     pairs_data = sequence_pairs(data, labels, causal)
     pairs, other = Attention.cross(pairs_data, V, **options), LogScale()
@@ -198,12 +265,23 @@ def test_positions_as_queries_equal_their_pairs(causal: bool, form: str) -> None
     torch.testing.assert_close(whole.loss(data), pairs.loss(pairs_data), rtol=1e-13, atol=0)
     ratio = torch.exp(other.weights - one.weights)
     for name, weight in whole.weights.items():
-        torch.testing.assert_close(weight.grad, ratio * pairs.weights[name].grad, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(
+            weight.grad, ratio * pairs.weights[name].grad, rtol=1e-11, atol=1e-13
+        )
     shown = data.mask
     assert (whole.selected(data).numpy()[shown] == pairs.selected(pairs_data).numpy()).all()
-    torch.testing.assert_close(whole(data)[torch.tensor(shown)], pairs(pairs_data), rtol=1e-12, atol=1e-13)
-    torch.testing.assert_close(whole.hard_values(data)[torch.tensor(shown)], pairs.hard_values(pairs_data), rtol=1e-12, atol=1e-13)
-    torch.testing.assert_close(whole.scores(data)[torch.tensor(shown)], pairs.scores(pairs_data), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(
+        whole(data)[torch.tensor(shown)], pairs(pairs_data), rtol=1e-12, atol=1e-13
+    )
+    torch.testing.assert_close(
+        whole.hard_values(data)[torch.tensor(shown)],
+        pairs.hard_values(pairs_data),
+        rtol=1e-12,
+        atol=1e-13,
+    )
+    torch.testing.assert_close(
+        whole.scores(data)[torch.tensor(shown)], pairs.scores(pairs_data), rtol=1e-12, atol=1e-13
+    )
     assert whole.logits(data).shape == whole.probabilities(data).shape == (5, 6, 6)
 
 
@@ -226,7 +304,12 @@ def test_combined_is_what_the_logits_see() -> None:
         queries = np.ones((5, 1)) if form in ("p", "fixed") else data.queries
         logits = np.einsum("ntd,de,ne->nt", keys, model.combined().detach().numpy(), queries)
         s = np.where(data.mask, np.exp(logits), 0.0)
-        np.testing.assert_allclose(model.probabilities(data).detach(), s / s.sum(axis=1, keepdims=True), rtol=1e-11, atol=1e-15)
+        np.testing.assert_allclose(
+            model.probabilities(data).detach(),
+            s / s.sum(axis=1, keepdims=True),
+            rtol=1e-11,
+            atol=1e-15,
+        )
 
 
 @pytest.mark.parametrize(
@@ -235,21 +318,52 @@ def test_combined_is_what_the_logits_see() -> None:
         (lambda d: Attention.cross(d, V, parameterization="QK"), "parameterization is 'QK'"),
         (lambda d: Attention.cross(d, V, inner=2), "inner and stacked belong to factors"),
         (lambda d: Attention.cross(d, V, parameterization="KQ"), "K = Q = 0 is a stationary point"),
-        (lambda d: Attention.cross(d, V, parameterization="KQ", inner=0, init="zeros"), "inner is 0"),
-        (lambda d: Attention.cross(d, V, parameterization="KQ", init=np.ones((4, 3))), "init of factors is a pair"),
-        (lambda d: Attention.cross(d, V, parameterization="KQ", init=(np.ones((4, 3)), np.ones((4, 3)))), r"init\[1\] has shape"),
+        (
+            lambda d: Attention.cross(d, V, parameterization="KQ", inner=0, init="zeros"),
+            "inner is 0",
+        ),
+        (
+            lambda d: Attention.cross(d, V, parameterization="KQ", init=np.ones((4, 3))),
+            "init of factors is a pair",
+        ),
+        (
+            lambda d: Attention.cross(
+                d, V, parameterization="KQ", init=(np.ones((4, 3)), np.ones((4, 3)))
+            ),
+            r"init\[1\] has shape",
+        ),
         (lambda d: Attention.cross(d, V, loss="hinge"), "loss is 'hinge'"),
-        (lambda d: Attention.cross(d, V, loss=[Linear(), Logistic()], runs=3), "lists 2 losses but the model has runs=3"),
+        (
+            lambda d: Attention.cross(d, V, loss=[Linear(), Logistic()], runs=3),
+            "lists 2 losses but the model has runs=3",
+        ),
         (lambda d: Attention.cross(d, V, penalty=-1.0), "penalty is -1.0"),
-        (lambda d: Attention.cross(d, V, runs=3, penalty=[0.1, 0.2]), "as many of them as there are runs \\(3\\)"),
-        (lambda d: Attention.cross(d, MLPHead(torch.ones(4, 2)), train_head=True), "train_head makes a linear head"),
+        (
+            lambda d: Attention.cross(d, V, runs=3, penalty=[0.1, 0.2]),
+            "as many of them as there are runs \\(3\\)",
+        ),
+        (
+            lambda d: Attention.cross(d, MLPHead(torch.ones(4, 2)), train_head=True),
+            "train_head makes a linear head",
+        ),
         (lambda d: Attention.prompt(d, V, keys=np.ones((2, 3))), r"keys has shape \(2, 3\)"),
-        (lambda d: Attention.prompt(d, V, keys=KEYS, prompt=[1.0]), "keys and prompt are both given"),
+        (
+            lambda d: Attention.prompt(d, V, keys=KEYS, prompt=[1.0]),
+            "keys and prompt are both given",
+        ),
         (lambda d: Attention.prompt(d, V, prompt=[0.0, 0.0]), "prompt has shape"),
         (lambda d: Attention.sequence(d, np.ones((5, 5)), V), r"labels has shape \(5, 5\)"),
         (lambda d: Attention.sequence(d, np.full((5, 6), 2.0), V), "labels holds 2"),
-        (lambda d: Attention.sequence(d, np.ones((5, 6)), V).loss(unit_sphere(3, 6, 4, seed=0)[0]), "labels for positions"),
-        (lambda d: Attention.prompt(d, V, keys=KEYS).loss(unit_sphere(3, 6, 5, seed=0)[0]), "key map takes tokens of 4 features"),
+        (
+            lambda d: Attention.sequence(d, np.ones((5, 6)), V).loss(
+                unit_sphere(3, 6, 4, seed=0)[0]
+            ),
+            "labels for positions",
+        ),
+        (
+            lambda d: Attention.prompt(d, V, keys=KEYS).loss(unit_sphere(3, 6, 5, seed=0)[0]),
+            "key map takes tokens of 4 features",
+        ),
     ],
 )
 def test_refusals(make: Callable[[AttentionData], object], message: str) -> None:

@@ -1,4 +1,6 @@
-"""The attention operation: its gradient against autodiff, against extended precision, and where others break down."""
+"""The attention operation: its gradient against autodiff, against extended precision, and where
+others break down.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,18 @@ def naive_loss(W: torch.Tensor, v: torch.Tensor, b: float, data: AttentionData) 
     return total / data.n
 
 
-def ragged(seed: int, n: int = 5, T: int = 6, d_x: int = 4, d_z: int = 3) -> tuple[AttentionData, np.ndarray]:
+def ragged(
+    seed: int, n: int = 5, T: int = 6, d_x: int = 4, d_z: int = 3
+) -> tuple[AttentionData, np.ndarray]:
     rng = np.random.default_rng(seed)
     mask = rng.random((n, T)) < 0.7
     mask[:, rng.integers(T)] = True
-    data = AttentionData(rng.standard_normal((n, T, d_x)), np.sign(rng.standard_normal(n)), rng.standard_normal((n, d_z)), mask)
+    data = AttentionData(
+        rng.standard_normal((n, T, d_x)),
+        np.sign(rng.standard_normal(n)),
+        rng.standard_normal((n, d_z)),
+        mask,
+    )
     return data, rng.standard_normal(d_x)
 
 
@@ -48,19 +57,35 @@ def test_loss_and_gradients_equal_autodiff_of_the_textbook_form(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", [0.1, 1.0, 10.0])
-def test_rescaled_gradient_is_the_true_one_times_the_factor_it_reports(seed: int, size: float) -> None:
+def test_rescaled_gradient_is_the_true_one_times_the_factor_it_reports(
+    seed: int, size: float
+) -> None:
     data, v = ragged(seed)
     W0 = size * np.random.default_rng(seed).standard_normal((4, 3))
     plain = Attention.cross(data, v, init=W0, train_head=True)
     plain.loss(data).backward()
     scaled, scale = Attention.cross(data, v, init=W0, train_head=True), LogScale()
     scaled.loss(data, scale).backward()
-    torch.testing.assert_close(torch.exp(scale.loss + scale.attention) * scaled.W.grad, plain.W.grad, rtol=1e-12, atol=1e-300)
-    torch.testing.assert_close(torch.exp(scale.head) * scaled.head.readout.grad, plain.head.readout.grad, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(
+        torch.exp(scale.loss + scale.attention) * scaled.W.grad,
+        plain.W.grad,
+        rtol=1e-12,
+        atol=1e-300,
+    )
+    torch.testing.assert_close(
+        torch.exp(scale.head) * scaled.head.readout.grad,
+        plain.head.readout.grad,
+        rtol=1e-12,
+        atol=1e-300,
+    )
 
 
-def exact_gradient(W: np.ndarray, v: np.ndarray, data: AttentionData) -> tuple[np.ndarray, mpmath.mpf]:
-    """Unit gradient and logarithm of its norm, textbook formula, enough digits for any saturation."""
+def exact_gradient(
+    W: np.ndarray, v: np.ndarray, data: AttentionData
+) -> tuple[np.ndarray, mpmath.mpf]:
+    """Unit gradient and logarithm of its norm, textbook formula, enough digits for any
+    saturation.
+    """
     digits = 60 + int(np.linalg.norm(W) * 4)
     with mpmath.workdps(digits):
         M = mpmath.matrix
@@ -84,7 +109,8 @@ def exact_gradient(W: np.ndarray, v: np.ndarray, data: AttentionData) -> tuple[n
 @pytest.mark.parametrize("size", [1.0, 50.0, 300.0, 2000.0])
 def test_gradient_against_extended_precision_at_saturation(size: float) -> None:
     data, v = unit_sphere(3, 4, 4, seed=5)
-    # A multiple of 2^-12 with few bits: logits of the float64 inputs are then nearly free of rounding, and what is tested is the gradient.
+    # A multiple of 2^-12 with few bits: logits of the float64 inputs are then nearly free of
+    # rounding, and what is tested is the gradient.
     W = np.random.default_rng(0).standard_normal((4, 4))
     W = np.ldexp(np.rint(np.ldexp(W * size / np.linalg.norm(W), 6)), -6)
     tokens, queries = (np.ldexp(np.rint(np.ldexp(a, 10)), -10) for a in (data.tokens, data.queries))
@@ -114,7 +140,10 @@ def test_loss_slope_may_underflow_without_losing_the_gradient() -> None:
     directions = []
     for offset in (50.0, 5000.0):  # all margins shifted: only the common slope of the loss changes
         lifted = AttentionData(data.tokens, np.ones(4), data.queries)
-        model, scale = Attention.cross(lifted, v, intercept=offset, init=("uniform", 3), train_head=True), LogScale()
+        model, scale = (
+            Attention.cross(lifted, v, intercept=offset, init=("uniform", 3), train_head=True),
+            LogScale(),
+        )
         model.loss(lifted, scale).backward()
         assert (model.head.readout.grad.abs() > 1e-3).any()
         directions.append(model.W.grad / torch.linalg.norm(model.W.grad))
@@ -122,7 +151,8 @@ def test_loss_slope_may_underflow_without_losing_the_gradient() -> None:
 
 
 def test_tied_scores_keep_their_second_order_gradient() -> None:
-    # Token 1 ties with the winner 0 in score; token 2 does not and is far below: s_2 = e^-900 would underflow.
+    # Token 1 ties with the winner 0 in score; token 2 does not and is far below: s_2 = e^-900 would
+    # underflow.
     tokens = np.array([[[1.0, 0.0, 2.0], [0.5, 0.0, 2.0], [-900.0, 1.0, 0.0]]])
     data = AttentionData(tokens, [1.0], [[1.0]])
     W = np.array([[1.0], [0.0], [0.0]])
@@ -130,9 +160,13 @@ def test_tied_scores_keep_their_second_order_gradient() -> None:
     model.loss(data, scale).backward()
     s1 = 1.0 / (1.0 + np.exp(0.5))
     # -n grad ~ s_2 g_2 (x_0 - x_2) - s_1 (s_2 g_2) (x_0 - x_1), with s_2 g_2 taken out
-    expected = -2.0 * (1.0 - s1) * ((tokens[0, 0] - tokens[0, 2]) - s1 * (tokens[0, 0] - tokens[0, 1]))
+    expected = (
+        -2.0 * (1.0 - s1) * ((tokens[0, 0] - tokens[0, 2]) - s1 * (tokens[0, 0] - tokens[0, 1]))
+    )
     got = model.W.grad.numpy()[:, 0]
-    np.testing.assert_allclose(got / np.linalg.norm(got), expected / np.linalg.norm(expected), rtol=1e-12)
+    np.testing.assert_allclose(
+        got / np.linalg.norm(got), expected / np.linalg.norm(expected), rtol=1e-12
+    )
     assert float(scale.attention) < -890.0
 
 
@@ -166,7 +200,9 @@ def test_hidden_tokens_are_never_selected_and_one_token_contributes_nothing() ->
 def test_padding_content_and_amount_do_not_matter() -> None:
     data, v = ragged(3)
     longer = AttentionData(
-        np.concatenate([np.where(data.mask[..., None], data.tokens, 1e9), np.full((5, 3, 4), -1e9)], axis=1),
+        np.concatenate(
+            [np.where(data.mask[..., None], data.tokens, 1e9), np.full((5, 3, 4), -1e9)], axis=1
+        ),
         data.labels,
         data.queries,
         np.concatenate([data.mask, np.zeros((5, 3), dtype=bool)], axis=1),
@@ -193,7 +229,9 @@ def test_a_large_common_part_of_the_tokens_costs_no_digits() -> None:
 
 
 def test_select_reads_the_first_of_equal_logits() -> None:
-    selection = select(torch.tensor([[1.0, 3.0, 3.0, 9.0]]), torch.tensor([[True, True, True, False]]))
+    selection = select(
+        torch.tensor([[1.0, 3.0, 3.0, 9.0]]), torch.tensor([[True, True, True, False]])
+    )
     assert selection.winner.tolist() == [1]
     torch.testing.assert_close(selection.probability.sum(-1), torch.ones(1))
     assert selection.probability[0, 3] == 0

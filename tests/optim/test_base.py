@@ -27,7 +27,9 @@ class Heavy(DescentOptimizer):
         if not 0 <= group["momentum"] < 1:
             raise InputError(f"momentum is {group['momentum']!r}; give 0 <= momentum < 1")
 
-    def _new_state(self, group: dict[str, Any], parameter: torch.Tensor, known: dict[str, Any]) -> dict[str, Any]:
+    def _new_state(
+        self, group: dict[str, Any], parameter: torch.Tensor, known: dict[str, Any]
+    ) -> dict[str, Any]:
         if known or group["momentum"] == 0:
             return {}
         return {"momentum_buffer": torch.zeros_like(parameter, dtype=torch.float32)}
@@ -43,8 +45,14 @@ class Heavy(DescentOptimizer):
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
-    p = nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype))
-    p.grad = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    p = nn.Parameter(
+        torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+            dtype
+        )
+    )
+    p.grad = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(
+        dtype
+    )
     return p
 
 
@@ -60,7 +68,9 @@ def test_float32_state_of_low_precision_parameters_survives_every_way_of_saving(
     q = nn.Parameter(p.detach().clone())
     loaded = Heavy([q])
     seen = []
-    loaded.register_load_state_dict_post_hook(lambda o: seen.append(o.state[q]["momentum_buffer"].dtype))
+    loaded.register_load_state_dict_post_hook(
+        lambda o: seen.append(o.state[q]["momentum_buffer"].dtype)
+    )
     loaded.load_state_dict(torch.load(file))
     for other in (loaded, copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
         (state,) = other.state.values()
@@ -125,7 +135,9 @@ def test_closure_has_gradients_and_its_loss_comes_back() -> None:
 def test_a_closure_without_a_loss_moves_nothing() -> None:
     p = parameter(3)
     before = p.detach().clone()
-    with pytest.raises(InputError, match=r"closure given to Heavy.step returned None; return the loss"):
+    with pytest.raises(
+        InputError, match=r"closure given to Heavy.step returned None; return the loss"
+    ):
         Heavy([p]).step(lambda: None)
     assert torch.equal(p, before)
 
@@ -136,7 +148,10 @@ def test_named_parameters_keep_their_names() -> None:
     assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
 
 
-@pytest.mark.parametrize("lr", [0.0, -0.1, float("nan"), float("inf"), "0.1", True, torch.tensor(float("nan")), torch.ones(2)])
+@pytest.mark.parametrize(
+    "lr",
+    [0.0, -0.1, float("nan"), float("inf"), "0.1", True, torch.tensor(float("nan")), torch.ones(2)],
+)
 def test_refuses_lr_in_the_constructor_and_in_a_group(lr: object) -> None:
     with pytest.raises(InputError, match="lr is "):
         Heavy([parameter(2)], lr=lr)
@@ -166,7 +181,9 @@ def test_tensor_lr_and_schedulers_are_seen() -> None:
     lr = torch.tensor(0.1)
     ours = Heavy([a], lr=lr, momentum=0)
     theirs = torch.optim.SGD([b], lr=0.1)
-    schedules = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) for optimizer in (ours, theirs)]
+    schedules = [
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) for optimizer in (ours, theirs)
+    ]
     for _ in range(3):
         for optimizer, schedule in zip((ours, theirs), schedules, strict=True):
             optimizer.step()

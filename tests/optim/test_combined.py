@@ -1,4 +1,6 @@
-"""Two optimisers behave as one torch optimiser, for everything that training loops do to an optimiser."""
+"""Two optimisers behave as one torch optimiser, for everything that training loops do to an
+optimiser.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ from attsvm.optim.split import split_params
 
 def model(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), nn.Linear(8, 2))
+    return nn.Sequential(
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), nn.Linear(8, 2)
+    )
 
 
 def combined(net, first=MirrorDescent, **settings):
     split = split_params(net)
     settings = settings or {"p": 1.5, "lr": 0.01}
-    return CombinedOptimizer([first(split.attention, **settings), torch.optim.AdamW(split.rest, lr=1e-3, foreach=False)])
+    return CombinedOptimizer(
+        [first(split.attention, **settings), torch.optim.AdamW(split.rest, lr=1e-3, foreach=False)]
+    )
 
 
 def backward(net, seed):
@@ -68,7 +74,10 @@ def test_groups_are_live_and_schedulers_act_on_all():
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
     train(net, optimizer, 1)
     scheduler.step()
-    assert [group["lr"] for member in optimizer.optimizers for group in member.param_groups] == [0.005, 0.0005]
+    assert [group["lr"] for member in optimizer.optimizers for group in member.param_groups] == [
+        0.005,
+        0.0005,
+    ]
     optimizer.optimizers[0].param_groups[0]["lr"] = 0.25
     assert optimizer.param_groups[0]["lr"] == 0.25
     extra = nn.Parameter(torch.ones(2, 2))
@@ -143,7 +152,9 @@ def test_closure_is_evaluated_once_with_gradients():
     loss = optimizer.step(closure)
     assert len(calls) == 1
     assert float(loss.detach()) > 0
-    assert all(not torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True) if p.grad.any())
+    assert all(
+        not torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True) if p.grad.any()
+    )
     with pytest.raises(InputError, match="closure given to CombinedOptimizer"):
         optimizer.step(lambda: None)
 
@@ -179,20 +190,35 @@ def test_one_overflow_skips_every_member():
     backward(plain, 0)
     scaler.step(one)
     two.step()
-    for a, b in zip(scaled.parameters(), plain.parameters(), strict=True):  # the scale is a power of two: exact up to underflow
+    for a, b in zip(
+        scaled.parameters(), plain.parameters(), strict=True
+    ):  # the scale is a power of two: exact up to underflow
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
 class Wrapper(torch.optim.Optimizer):
-    """What accelerate does to an optimiser: every access goes to the one inside, whose state is moved when it is wrapped."""
+    """What accelerate does to an optimiser: every access goes to the one inside, whose state is
+    moved when it is wrapped.
+    """
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
         state = optimizer.state_dict()
-        self.optimizer.load_state_dict({"state": dict(state["state"]), "param_groups": [dict(group) for group in state["param_groups"]]})
+        self.optimizer.load_state_dict(
+            {
+                "state": dict(state["state"]),
+                "param_groups": [dict(group) for group in state["param_groups"]],
+            }
+        )
 
-    state = property(lambda self: self.optimizer.state, lambda self, state: setattr(self.optimizer, "state", state))
-    param_groups = property(lambda self: self.optimizer.param_groups, lambda self, groups: setattr(self.optimizer, "param_groups", groups))
+    state = property(
+        lambda self: self.optimizer.state,
+        lambda self, state: setattr(self.optimizer, "state", state),
+    )
+    param_groups = property(
+        lambda self: self.optimizer.param_groups,
+        lambda self, groups: setattr(self.optimizer, "param_groups", groups),
+    )
     defaults = property(lambda self: self.optimizer.defaults)
 
     def step(self, closure=None):
@@ -205,16 +231,24 @@ class Wrapper(torch.optim.Optimizer):
 def test_wrapped_as_accelerate_does():
     a, b = model(), model()
     wrapped, bare = Wrapper(combined(a)), combined(b)
-    for optimizer in (wrapped, bare):  # as Trainer does: a scheduler of the bare or the wrapped optimiser, one step each
+    for optimizer in (
+        wrapped,
+        bare,
+    ):  # as Trainer does: a scheduler of the bare or the wrapped optimiser, one step each
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     train(a, wrapped, 3)
     train(b, bare, 3)
     assert same(a, b)
-    parameters = {p: nn.Parameter(p.detach().clone()) for p in a.parameters()}  # parameters are replaced when a model is sharded
+    parameters = {
+        p: nn.Parameter(p.detach().clone()) for p in a.parameters()
+    }  # parameters are replaced when a model is sharded
     for group in wrapped.param_groups:
         group["params"] = [parameters[p] for p in group["params"]]
     assert set(parameters.values()) == {
-        p for member in wrapped.optimizer.optimizers for group in member.param_groups for p in group["params"]
+        p
+        for member in wrapped.optimizer.optimizers
+        for group in member.param_groups
+        for p in group["params"]
     }
     wrapped.param_groups = wrapped.param_groups
     wrapped.state = wrapped.state
@@ -223,21 +257,37 @@ def test_wrapped_as_accelerate_does():
 def test_trainer(tmp_path):
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
     net = transformers.BertForSequenceClassification(config)
     optimizer = combined(net)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    data = [{"input_ids": torch.randint(1, 20, (5,)), "labels": torch.tensor(i % 2)} for i in range(8)]
-    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=4, save_steps=2, report_to=[], use_cpu=True, logging_steps=1)
-    transformers.Trainer(net, arguments, train_dataset=data, optimizers=(optimizer, scheduler)).train()
+    data = [
+        {"input_ids": torch.randint(1, 20, (5,)), "labels": torch.tensor(i % 2)} for i in range(8)
+    ]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=4, save_steps=2, report_to=[], use_cpu=True, logging_steps=1
+    )
+    transformers.Trainer(
+        net, arguments, train_dataset=data, optimizers=(optimizer, scheduler)
+    ).train()
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.002, 0.0002])
     again = combined(net)
     again.load_state_dict(torch.load(tmp_path / "checkpoint-2" / "optimizer.pt", weights_only=True))
     assert len(again.state) == len(optimizer.state)
 
 
-# lightning 2.6 asks torch 2.13 for a class that torch is about to drop, and advises against its own data loader defaults.
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
+# lightning 2.6 asks torch 2.13 for a class that torch is about to drop, and advises against its own
+# data loader defaults.
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.*:FutureWarning",
+    "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning",
+)
 def test_lightning(tmp_path):
     lightning = pytest.importorskip("lightning")
 
@@ -255,7 +305,13 @@ def test_lightning(tmp_path):
 
     module = Module()
     before = copy.deepcopy(module.net)
-    trainer = lightning.Trainer(max_steps=3, logger=False, enable_progress_bar=False, default_root_dir=tmp_path, accelerator="cpu")
+    trainer = lightning.Trainer(
+        max_steps=3,
+        logger=False,
+        enable_progress_bar=False,
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+    )
     trainer.fit(module, torch.utils.data.DataLoader(torch.randn(12, 3, 8), batch_size=4))
     assert not same(module.net, before)
 

@@ -1,7 +1,8 @@
 """What torch.optim asks of an optimiser, for every optimiser of the house.
 
-A new optimiser joins by one line in ``TABLE``. The rows are torch's own checks (``torch/testing/_internal/common_optimizers.py`` and
-``test/test_optim.py``): paths agree, layouts, precision, refusals, checkpoints, schedulers, tensor lr, closures, scalers, groups, copies,
+A new optimiser joins by one line in ``TABLE``. The rows are torch's own checks
+(``torch/testing/_internal/common_optimizers.py`` and ``test/test_optim.py``): paths agree, layouts,
+precision, refusals, checkpoints, schedulers, tensor lr, closures, scalers, groups, copies,
 compilation.
 """
 
@@ -32,7 +33,8 @@ from attsvm.optim.mirror import MirrorDescent
 class Row:
     """An optimiser with fixed hyper-parameters, and how it differs from the others.
 
-    ``rounding`` is how far two paths to the same step may be apart, in units of the parameter's precision.
+    ``rounding`` is how far two paths to the same step may be apart, in units of the parameter's
+    precision.
     """
 
     name: str
@@ -54,27 +56,79 @@ def mirror(**settings: Any) -> Callable[..., Optimizer]:
     return lambda params, lr=0.1, **more: MirrorDescent(params, lr=lr, **{**settings, **more})
 
 
-MUON = {"norm": Spectral(), "momentum": 0.95, "dampening": 0.95, "nesterov": True, "weight_decay": 0.1}
+MUON = {
+    "norm": Spectral(),
+    "momentum": 0.95,
+    "dampening": 0.95,
+    "nesterov": True,
+    "weight_decay": 0.1,
+}
 TABLE = [
     Row("gradient", steepest(normalize=False), scale_free=False, graph=True),
     Row("normalised gradient", steepest(norm=Frobenius()), graph=True),
     Row("sign", steepest(norm=Lp(math.inf)), graph=True),
-    Row("signum", steepest(norm=Lp(math.inf), momentum=0.9, dampening=0.9), still_at_zero=False, graph=True),
+    Row(
+        "signum",
+        steepest(norm=Lp(math.inf), momentum=0.9, dampening=0.9),
+        still_at_zero=False,
+        graph=True,
+    ),
     Row("coordinate", steepest(norm=Lp(1)), graph=True),
-    Row("lp 3, nesterov", steepest(norm=Lp(3), momentum=0.9, nesterov=True, weight_decay=0.1), still_at_zero=False, graph=True),
-    Row("lp 1.5, unnormalised", steepest(norm=Lp(1.5), normalize=False), scale_free=False, graph=True),
+    Row(
+        "lp 3, nesterov",
+        steepest(norm=Lp(3), momentum=0.9, nesterov=True, weight_decay=0.1),
+        still_at_zero=False,
+        graph=True,
+    ),
+    Row(
+        "lp 1.5, unnormalised",
+        steepest(norm=Lp(1.5), normalize=False),
+        scale_free=False,
+        graph=True,
+    ),
     Row("spectral", steepest(norm=Spectral()), matrices_only=True, rounding=300),
     Row("spectral blocks", steepest(norm=Spectral(), blocks=2), matrices_only=True, rounding=300),
-    Row("muon", steepest(**MUON, polar="newton-schulz"), matrices_only=True, still_at_zero=False, bfloat16_noise=True),
+    Row(
+        "muon",
+        steepest(**MUON, polar="newton-schulz"),
+        matrices_only=True,
+        still_at_zero=False,
+        bfloat16_noise=True,
+    ),
     Row("muon, exact", steepest(**MUON), matrices_only=True, still_at_zero=False, rounding=300),
-    Row("polar express", steepest(norm=Spectral(), polar="polar-express"), matrices_only=True, rounding=1000, graph=True),
+    Row(
+        "polar express",
+        steepest(norm=Spectral(), polar="polar-express"),
+        matrices_only=True,
+        rounding=1000,
+        graph=True,
+    ),
     Row("rank one", steepest(norm=Nuclear()), matrices_only=True, rounding=300),
-    Row("schatten 3", steepest(norm=Schatten(3), momentum=0.5), matrices_only=True, still_at_zero=False, rounding=300),
+    Row(
+        "schatten 3",
+        steepest(norm=Schatten(3), momentum=0.5),
+        matrices_only=True,
+        still_at_zero=False,
+        rounding=300,
+    ),
     Row("mirror 2", mirror(p=2.0), scale_free=False, sparse=True, graph=True),
     Row("mirror 1.5", mirror(p=1.5), scale_free=False, sparse=True, graph=True),
-    Row("mirror 3, momentum", mirror(p=3.0, momentum=0.9, weight_decay=0.1), scale_free=False, still_at_zero=False, graph=True),
+    Row(
+        "mirror 3, momentum",
+        mirror(p=3.0, momentum=0.9, weight_decay=0.1),
+        scale_free=False,
+        still_at_zero=False,
+        graph=True,
+    ),
     Row("mirror 1.5, normalised", mirror(p=1.5, normalize=True), sparse=True, graph=True),
-    Row("mirror 1.5, no state", mirror(p=1.5, dual_state=False), scale_free=False, still_at_zero=False, sparse=True, graph=True),
+    Row(
+        "mirror 1.5, no state",
+        mirror(p=1.5, dual_state=False),
+        scale_free=False,
+        still_at_zero=False,
+        sparse=True,
+        graph=True,
+    ),
 ]
 SHAPES = [(6, 4), (4, 6), (2, 4, 4), (6, 4), (0, 4)]
 VECTORS = [(5,), ()]
@@ -82,8 +136,13 @@ VECTORS = [(5,), ()]
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
 
-def tensor(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
-    return (scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(dtype)
+def tensor(
+    shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.0
+) -> torch.Tensor:
+    return (
+        scale
+        * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    ).to(dtype)
 
 
 def parameters(row: Row, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
@@ -91,10 +150,16 @@ def parameters(row: Row, dtype: torch.dtype = torch.float32) -> list[nn.Paramete
     return [nn.Parameter(tensor(shape, index, dtype)) for index, shape in enumerate(shapes)]
 
 
-def feed(params: list[nn.Parameter], step: int, missing: int | None = None, scale: float = 1.0) -> None:
+def feed(
+    params: list[nn.Parameter], step: int, missing: int | None = None, scale: float = 1.0
+) -> None:
     """Gradients of a step: the same for the same step, for every copy of the parameters."""
     for index, p in enumerate(params):
-        p.grad = None if index == missing else tensor(tuple(p.shape), 1000 * step + index, scale=scale).to(p.dtype)
+        p.grad = (
+            None
+            if index == missing
+            else tensor(tuple(p.shape), 1000 * step + index, scale=scale).to(p.dtype)
+        )
 
 
 def run(optimizer: Optimizer, params: list[nn.Parameter], steps: range, **options: Any) -> None:
@@ -105,7 +170,8 @@ def run(optimizer: Optimizer, params: list[nn.Parameter], steps: range, **option
 
 def assert_near(row: Row, actual: list[Any], expected: list[Any], slack: float = 1.0) -> None:
     for a, b in zip(actual, expected, strict=True):
-        # one bit more or less in bfloat16 becomes a percent of the step in a polynomial that amplifies forty times
+        # one bit more or less in bfloat16 becomes a percent of the step in a polynomial that
+        # amplifies forty times
         tolerance = 0.05 if row.bfloat16_noise else slack * row.rounding * torch.finfo(b.dtype).eps
         torch.testing.assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance)
 
@@ -182,7 +248,9 @@ def test_precisions_mix(row: Row) -> None:
         assert p.dtype == dtype
         assert bool(p.isfinite().all())
         for value in optimizer.state[p].values():
-            assert not isinstance(value, torch.Tensor) or value.dtype == torch.promote_types(dtype, torch.float32)
+            assert not isinstance(value, torch.Tensor) or value.dtype == torch.promote_types(
+                dtype, torch.float32
+            )
 
 
 @every
@@ -208,8 +276,12 @@ def test_zero_gradients(row: Row) -> None:
         states.append([p.detach().clone() for p in params])
     assert all(bool(p.isfinite().all()) for p in params)
     if row.still_at_zero:
-        assert_near(row, states[1], states[0])  # the first write may round, as it does through a mirror map
-        assert all(torch.equal(p, q) for p, q in zip(states[1] * 2, states[2] + states[3], strict=True))
+        assert_near(
+            row, states[1], states[0]
+        )  # the first write may round, as it does through a mirror map
+        assert all(
+            torch.equal(p, q) for p, q in zip(states[1] * 2, states[2] + states[3], strict=True)
+        )
 
 
 @every
@@ -223,7 +295,9 @@ def test_maximize_is_descent_of_the_negative(row: Row) -> None:
             p.grad.neg_()
         up.step()
         down.step()
-        assert all(torch.equal(p.grad, gradient) for p, gradient in zip(a, kept, strict=True))  # gradients are left as they were
+        assert all(
+            torch.equal(p.grad, gradient) for p, gradient in zip(a, kept, strict=True)
+        )  # gradients are left as they were
     assert_near(row, a, b)
 
 
@@ -290,7 +364,9 @@ def _take_over(optimizer: Optimizer, params: list[nn.Parameter]) -> None:
 @every
 @pytest.mark.parametrize("reload", [_reload_by_state_dict, _reload_by_pickle, _reload_by_deepcopy])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_training_goes_on_to_the_same_bits_after_a_reload(row: Row, reload: Callable[..., Optimizer], dtype: torch.dtype) -> None:
+def test_training_goes_on_to_the_same_bits_after_a_reload(
+    row: Row, reload: Callable[..., Optimizer], dtype: torch.dtype
+) -> None:
     params = parameters(row, dtype)
     optimizer = row.make(params, lr=0.05)
     run(optimizer, params, range(3))
@@ -313,7 +389,9 @@ def test_an_old_checkpoint_lacks_hyper_parameters(row: Row) -> None:
     saved = optimizer.state_dict()
     old = {
         "state": copy.deepcopy(saved["state"]),
-        "param_groups": [{"lr": group["lr"], "params": group["params"]} for group in saved["param_groups"]],
+        "param_groups": [
+            {"lr": group["lr"], "params": group["params"]} for group in saved["param_groups"]
+        ],
     }
     copies = [nn.Parameter(p.detach().clone()) for p in params]
     other = row.make(copies)
@@ -333,7 +411,9 @@ SCHEDULERS = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULERS)
-@pytest.mark.parametrize("row", TABLE[::3], ids=lambda row: row.name)  # of both classes; the base reads lr for all
+@pytest.mark.parametrize(
+    "row", TABLE[::3], ids=lambda row: row.name
+)  # of both classes; the base reads lr for all
 def test_schedulers_are_seen(row: Row, schedule: Callable[[Optimizer], Any]) -> None:
     a, b = parameters(row), parameters(row)
     scheduled, by_hand = row.make(a), row.make(b)
@@ -342,7 +422,9 @@ def test_schedulers_are_seen(row: Row, schedule: Callable[[Optimizer], Any]) -> 
         by_hand.param_groups[0]["lr"] = scheduled.param_groups[0]["lr"]
         run(scheduled, a, range(step, step + 1))
         run(by_hand, b, range(step, step + 1))
-        scheduler.step(1.0) if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else scheduler.step()
+        scheduler.step(1.0) if isinstance(
+            scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau
+        ) else scheduler.step()
     assert scheduled.param_groups[0]["lr"] != 0.1
     assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
@@ -409,7 +491,9 @@ def _scaled_steps(row: Row, overflows: int, by_hand: bool, **options: Any) -> li
     params = parameters(row)
     optimizer = row.make(params, **options)
     assert optimizer._step_supports_amp_scaling
-    scaler = torch.amp.GradScaler("cpu", init_scale=1000.0, growth_interval=100)  # whose inverse rounds
+    scaler = torch.amp.GradScaler(
+        "cpu", init_scale=1000.0, growth_interval=100
+    )  # whose inverse rounds
     for step in range(4):
         feed(params, step)
         for p in params:
@@ -423,19 +507,32 @@ def _scaled_steps(row: Row, overflows: int, by_hand: bool, **options: Any) -> li
         if not (by_hand and step == overflows):
             optimizer.step() if by_hand else scaler.step(optimizer)
         scaler.update()
-        assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True) if p.numel()) == (step == overflows)
+        assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True) if p.numel()) == (
+            step == overflows
+        )
     return params
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.graph], ids=lambda row: row.name)
 @pytest.mark.parametrize("overflows", [0, 2])
 def test_the_scale_of_a_grad_scaler_is_taken_in_the_step(row: Row, overflows: int) -> None:
-    """To the bits of the scaler's own unscaling, with a step that must not happen as the first, when there is no state, and later."""
+    """To the bits of the scaler's own unscaling, with a step that must not happen as the first,
+    when there is no state, and later.
+    """
     paths = [{"capturable": True, "foreach": True}, {"capturable": True, "foreach": False}]
-    for path in [*paths, {"fused": True}] if row.name.startswith("mirror") or row.name == "normalised gradient" else paths:
-        taken, unscaled = (_scaled_steps(row, overflows, by_hand, lr=torch.tensor(0.1), **path) for by_hand in (False, True))
+    for path in (
+        [*paths, {"fused": True}]
+        if row.name.startswith("mirror") or row.name == "normalised gradient"
+        else paths
+    ):
+        taken, unscaled = (
+            _scaled_steps(row, overflows, by_hand, lr=torch.tensor(0.1), **path)
+            for by_hand in (False, True)
+        )
         assert all(torch.equal(p, q) for p, q in zip(taken, unscaled, strict=True))
-    assert not row.make(parameters(row))._step_supports_amp_scaling  # on other paths the scaler does it all
+    assert not row.make(
+        parameters(row)
+    )._step_supports_amp_scaling  # on other paths the scaler does it all
 
 
 @every
@@ -515,7 +612,13 @@ ENTRYWISE = [row for row in TABLE if row.graph and row.name != "polar express"]
 COMPILED = ("muon", "mirror 1.5")  # each a code path of its own, seconds to compile
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, marks=[] if row.name in COMPILED else pytest.mark.slow, id=row.name) for row in TABLE])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[] if row.name in COMPILED else pytest.mark.slow, id=row.name)
+        for row in TABLE
+    ],
+)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself
 def test_the_step_compiles(row: Row) -> None:
@@ -535,9 +638,17 @@ class NoReading(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
-        assert not any(word in name for word in ("_local_scalar_dense", "nonzero", "is_all_true", "masked_select", "equal.", "unique")), (
-            name
-        )
+        assert not any(
+            word in name
+            for word in (
+                "_local_scalar_dense",
+                "nonzero",
+                "is_all_true",
+                "masked_select",
+                "equal.",
+                "unique",
+            )
+        ), name
         return func(*args, **(kwargs or {}))
 
 
@@ -563,9 +674,17 @@ def test_a_capturable_step_reads_nothing_on_the_host(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=[] if row.name == "lp 3, nesterov" else pytest.mark.slow, id=row.name) for row in ENTRYWISE]
+    "row",
+    [
+        pytest.param(
+            row, marks=[] if row.name == "lp 3, nesterov" else pytest.mark.slow, id=row.name
+        )
+        for row in ENTRYWISE
+    ],
 )
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="the compiler before torch 2.9 cannot follow the step")
+@pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="the compiler before torch 2.9 cannot follow the step"
+)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself
 def test_the_step_is_one_graph(row: Row) -> None:

@@ -1,4 +1,6 @@
-"""Two gloo processes train like one: replicated parameters (DDP) and sharded ones (FSDP2), and a checkpoint moves between the two."""
+"""Two gloo processes train like one: replicated parameters (DDP) and sharded ones (FSDP2), and a
+checkpoint moves between the two.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,13 @@ import torch
 import torch.distributed as dist
 
 pytestmark = [
-    pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo"),
-    pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="FSDP2 before torch 2.9 takes no CPU"),
+    pytest.mark.skipif(
+        not (dist.is_available() and dist.is_gloo_available()),
+        reason="needs torch.distributed with gloo",
+    ),
+    pytest.mark.skipif(
+        not hasattr(torch.optim, "Muon"), reason="FSDP2 before torch 2.9 takes no CPU"
+    ),
 ]
 SCRIPT = Path(__file__).with_name("two_processes.py")
 spec = importlib.util.spec_from_file_location("two_processes", SCRIPT)
@@ -26,15 +33,27 @@ spec.loader.exec_module(two)
 def folder(tmp_path_factory):
     """One pair of processes for all checks: starting them is most of the cost."""
     folder = tmp_path_factory.mktemp("two")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     command = [sys.executable, str(SCRIPT)]
-    both = [subprocess.Popen([*command, str(rank), str(folder)], env=environment, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    both = [
+        subprocess.Popen(
+            [*command, str(rank), str(folder)], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
     try:
         errors = [process.communicate(timeout=120)[1] for process in both]
     finally:
         for process in both:
             process.kill()
-    assert [process.returncode for process in both] == [0, 0], "\n".join(error[-3000:] for error in errors)
+    assert [process.returncode for process in both] == [0, 0], "\n".join(
+        error[-3000:] for error in errors
+    )
     return folder
 
 
@@ -46,7 +65,10 @@ def alone():
         start = [p.detach().clone() for p in fleet.parameters()]
         two.train(fleet, optimizers, range(two.STEPS))
         assert all(not torch.equal(p, q) for p, q in zip(fleet.parameters(), start, strict=True))
-        ends |= {name: [p.detach() for p in net.parameters()] for name, net in zip(names, fleet.nets, strict=True)}
+        ends |= {
+            name: [p.detach() for p in net.parameters()]
+            for name, net in zip(names, fleet.nets, strict=True)
+        }
     return ends
 
 
@@ -55,21 +77,33 @@ def alone():
 def test_two_processes_end_where_one_does(folder, alone, name, kind):
     found = torch.load(folder / "results.pt", weights_only=True)[f"{kind}, {name}"]
     for here, there in zip(alone[name], found, strict=True):
-        # Gradients are summed in another order: roundings of float32, of which weights see 1 / (p - 1) times.
+        # Gradients are summed in another order: roundings of float32, of which weights see 1 / (p -
+        # 1) times.
         torch.testing.assert_close(there, here, rtol=0, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")  # what this test is about
+@pytest.mark.filterwarnings(
+    "ignore:torch.distributed is disabled:UserWarning"
+)  # what this test is about
 def test_a_checkpoint_of_two_processes_resumes_on_one(folder):
     from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict,
+        get_optimizer_state_dict,
+        set_state_dict,
+    )
 
     fleet = two.Fleet(["split"])
     net = fleet.nets[0]
     optimizer = two.combined(net)
-    state = {"net": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer)}
+    state = {
+        "net": get_model_state_dict(net),
+        "optimizer": get_optimizer_state_dict(net, optimizer),
+    }
     checkpoint.load(state, checkpoint_id=folder / "checkpoint", no_dist=True)
-    set_state_dict(net, optimizer, model_state_dict=state["net"], optim_state_dict=state["optimizer"])
+    set_state_dict(
+        net, optimizer, model_state_dict=state["net"], optim_state_dict=state["optimizer"]
+    )
     two.train(fleet, [optimizer], range(two.STEPS // 2, two.STEPS))
     results = torch.load(folder / "results.pt", weights_only=True)
     for found, expected in zip(net.parameters(), results["fsdp, split"], strict=True):

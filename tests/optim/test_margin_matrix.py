@@ -1,8 +1,10 @@
-"""The margin matrix: who trains in a norm maximises the margin of that norm, and nobody else does as well.
+"""The margin matrix: who trains in a norm maximises the margin of that norm, and nobody else does
+as well.
 
-Attention with the log loss on acyclic token-priority data is multinomial logistic regression in ``W``, so the theorems of Fan, Schmidt
-and Thrampoulidis (NSD and NMD with steps like one over the root of time) hold for its margins. The data are those of Li et al.'s figures:
-four sentences of six tokens out of eight, in eight dimensions.
+Attention with the log loss on acyclic token-priority data is multinomial logistic regression in
+``W``, so the theorems of Fan, Schmidt and Thrampoulidis (NSD and NMD with steps like one over the
+root of time) hold for its margins. The data are those of Li et al.'s figures: four sentences of six
+tokens out of eight, in eight dimensions.
 """
 
 from __future__ import annotations
@@ -29,11 +31,17 @@ Make = Callable[[nn.Parameter], Optimizer]
 
 
 def steepest(norm: Norm, lr: float) -> Callable[[float], tuple[Norm, Make]]:
-    return lambda momentum: (norm, lambda W: SteepestDescent([W], lr, norm, momentum=momentum, dampening=momentum))
+    return lambda momentum: (
+        norm,
+        lambda W: SteepestDescent([W], lr, norm, momentum=momentum, dampening=momentum),
+    )
 
 
 def mirror(p: float, lr: float) -> Callable[[float], tuple[Norm, Make]]:
-    return lambda momentum: (Lp(p), lambda W: MirrorDescent([W], lr=lr, p=p, normalize="run", momentum=momentum))
+    return lambda momentum: (
+        Lp(p),
+        lambda W: MirrorDescent([W], lr=lr, p=p, normalize="run", momentum=momentum),
+    )
 
 
 OPTIMISERS = [
@@ -47,7 +55,9 @@ OPTIMISERS = [
 
 
 def instances() -> tuple[torch.Tensor, torch.Tensor, list[Margins]]:
-    """Losers relative to winners ``(seeds, sentences, length, d)``, queries ``(seeds, sentences, d)``, and the margins."""
+    """Losers relative to winners ``(seeds, sentences, length, d)``, queries
+    ``(seeds, sentences, d)``, and the margins.
+    """
     relative = np.zeros((SEEDS, SENTENCES, LENGTH, DIMENSION))
     queries = np.zeros((SEEDS, SENTENCES, DIMENSION))
     margins = []
@@ -55,7 +65,9 @@ def instances() -> tuple[torch.Tensor, torch.Tensor, list[Margins]]:
         rng = np.random.default_rng(seed)
         E = rng.standard_normal((VOCABULARY, DIMENSION))
         E /= np.linalg.norm(E, axis=1, keepdims=True)
-        rank = rng.permuted(np.tile(np.arange(VOCABULARY), (VOCABULARY, 1)), axis=1)  # one order per query, hence no cycle
+        rank = rng.permuted(
+            np.tile(np.arange(VOCABULARY), (VOCABULARY, 1)), axis=1
+        )  # one order per query, hence no cycle
         sentences = [rng.permutation(VOCABULARY)[:LENGTH] for _ in range(SENTENCES)]
         labels = [int(tokens[rank[tokens[-1]][tokens].argmin()]) for tokens in sentences]
         for index, (tokens, label) in enumerate(zip(sentences, labels, strict=True)):
@@ -65,8 +77,12 @@ def instances() -> tuple[torch.Tensor, torch.Tensor, list[Margins]]:
     return torch.from_numpy(relative), torch.from_numpy(queries), margins
 
 
-def log_loss_gradient(W: torch.Tensor, relative: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-    """Of the mean of ``-log softmax`` at the winners, in a form without cancellation: the winners' own terms are zero."""
+def log_loss_gradient(
+    W: torch.Tensor, relative: torch.Tensor, queries: torch.Tensor
+) -> torch.Tensor:
+    """Of the mean of ``-log softmax`` at the winners, in a form without cancellation: the winners'
+    own terms are zero.
+    """
     scores = (relative @ (queries @ W.mT)[..., None])[..., 0]
     weighted = (torch.softmax(scores, dim=-1)[..., None, :] @ relative)[..., 0, :]
     return weighted.mT @ queries / SENTENCES
@@ -86,14 +102,18 @@ def train(make: Callable[[nn.Parameter], Optimizer]) -> torch.Tensor:
 
 
 def margin_matrix(entries: list[tuple[Norm, Make]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Margins of each optimiser's weights in each norm over the largest margins there are, ``(optimisers, norms)``, mean of the seeds."""
+    """Margins of each optimiser's weights in each norm over the largest margins there are,
+    ``(optimisers, norms)``, mean of the seeds.
+    """
     trained = [train(make).numpy() for _, make in entries]
     table = np.zeros((len(entries), len(entries), SEEDS))
     for seed, margins in enumerate(instances()[2]):
         for column, (norm, _) in enumerate(entries):
             best = 1 / float(norm.value(max_margin(margins, norm=norm).W))
             for row, W in enumerate(trained):
-                table[row, column, seed] = margins(W[seed]).min() / float(norm.value(W[seed])) / best
+                table[row, column, seed] = (
+                    margins(W[seed]).min() / float(norm.value(W[seed])) / best
+                )
     return table.mean(axis=-1)
 
 
@@ -101,7 +121,9 @@ def check(momentum: float) -> None:
     table = margin_matrix([entry(momentum) for entry in OPTIMISERS])
     own = np.diag(table)
     assert (own <= 1 + 1e-9).all(), "no margin is larger than the largest"
-    assert (own > 0.92).all(), table  # the gap falls like one over the root of the steps: 4 to 7 percent are left
+    assert (own > 0.92).all(), (
+        table
+    )  # the gap falls like one over the root of the steps: 4 to 7 percent are left
     rivals = np.where(np.eye(len(own), dtype=bool), -np.inf, table).max(axis=0)
     assert (own > rivals).all(), table
 

@@ -22,13 +22,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:p = 100.0 makes")
 PATHS: list[dict[str, Any]] = [{"foreach": False}, {"foreach": True}, {"fused": True}]
 
 
-def parameter(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.1) -> nn.Parameter:
-    values = scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def parameter(
+    *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.1
+) -> nn.Parameter:
+    values = scale * torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     return nn.Parameter(values.to(dtype))
 
 
 def give_gradient(p: nn.Parameter, seed: int, scale: float = 1.0) -> torch.Tensor:
-    values = scale * torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64)
+    values = scale * torch.randn(
+        p.shape, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64
+    )
     p.grad = values.to(p.dtype)
     return p.grad.clone()
 
@@ -43,8 +49,12 @@ def trained(w: nn.Parameter, steps: int = 5, **settings: Any) -> MirrorDescent:
 
 @pytest.mark.parametrize("settings", PATHS)
 @pytest.mark.parametrize("p", ["1.05", "1.1", "1.5", "1.75", "2", "3", "10", "100"])
-def test_one_step_is_the_closed_form_in_extended_precision(p: str, settings: dict[str, Any]) -> None:
-    """Each of its two roundings within 4 ulp: the dual step from the dual, and the weight from the dual after it."""
+def test_one_step_is_the_closed_form_in_extended_precision(
+    p: str, settings: dict[str, Any]
+) -> None:
+    """Each of its two roundings within 4 ulp: the dual step from the dual, and the weight from the
+    dual after it.
+    """
     w = parameter(40, 5)
     optimizer = trained(w, steps=1, lr=0.01, p=float(p), **settings)
     before = optimizer.state[w].get("dual", w).detach().clone()
@@ -53,10 +63,14 @@ def test_one_step_is_the_closed_form_in_extended_precision(p: str, settings: dic
     after = optimizer.state[w].get("dual", w).detach()
     inverse = 1 / (Fraction(p) - 1)
     with mpmath.workdps(40):
-        for y0, g, y1, weight in zip(*(x.flatten().tolist() for x in (before, gradient, after, w.detach())), strict=True):
+        for y0, g, y1, weight in zip(
+            *(x.flatten().tolist() for x in (before, gradient, after, w.detach())), strict=True
+        ):
             exact = mpmath.mpf(y0) - mpmath.mpf(0.01) * mpmath.mpf(g)
             assert abs(y1 - exact) <= 4 * np.spacing(max(abs(y0), 0.01 * abs(g), abs(y1)))
-            image = mpmath.sign(y1) * mpmath.power(abs(mpmath.mpf(y1)), mpmath.mpf(inverse.numerator) / inverse.denominator)
+            image = mpmath.sign(y1) * mpmath.power(
+                abs(mpmath.mpf(y1)), mpmath.mpf(inverse.numerator) / inverse.denominator
+            )
             assert abs(weight - image) <= 4 * np.spacing(abs(float(image)))
 
 
@@ -93,7 +107,9 @@ def test_nan_stays_where_it_is(settings: dict[str, Any]) -> None:
         {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True},
     ],
 )
-def test_p_2_is_sgd_bit_for_bit_without_a_dual(options: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_p_2_is_sgd_bit_for_bit_without_a_dual(
+    options: dict[str, Any], settings: dict[str, Any]
+) -> None:
     a, b = parameter(7, 5, dtype=torch.float32), parameter(7, 5, dtype=torch.float32)
     ours = MirrorDescent([a], lr=0.03, p=2, decay_mode="l2", **options, **settings)
     theirs = torch.optim.SGD([b], lr=0.03, **options)
@@ -116,12 +132,17 @@ def test_foreach_and_fused_are_the_loop(p: float, dtype: torch.dtype) -> None:
     loop, *others = [trained(w, **settings, **path) for w, path in zip(weights, PATHS, strict=True)]
     for w, other in zip(weights[1:], others, strict=True):
         assert torch.equal(other.state[w]["dual"], loop.state[weights[0]]["dual"])
-        torch.testing.assert_close(w, weights[0], rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny)
+        torch.testing.assert_close(
+            w, weights[0], rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny
+        )
 
 
 def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
     shapes = [(), (3,), (0, 4), (128, 130), (7, 1, 5), (20000,)]
-    ours, theirs = [[parameter(*s, dtype=d) for s in shapes for d in (torch.float32, torch.float64)] for _ in range(2)]
+    ours, theirs = [
+        [parameter(*s, dtype=d) for s in shapes for d in (torch.float32, torch.float64)]
+        for _ in range(2)
+    ]
     for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         give_gradient(a, k)
         give_gradient(b, k)
@@ -134,9 +155,26 @@ def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
 
 @pytest.mark.parametrize("p", [1.2, 1.3, 1.5, 1.6, 1.75, 1.9, 2.5, 4.0, 7.0])
 def test_fused_powers_of_float32_are_within_two_units_in_the_last_place(p: float) -> None:
-    """Over all sizes that have a weight, of the power in float64; and what is zero, denormal or not finite is as it is there."""
-    duals = torch.exp(12 * torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).float()
-    special = torch.tensor([0.0, -0.0, 1e-41, -1e-41, 1e-45, math.inf, -math.inf, math.nan, torch.finfo(torch.float32).max, 1.0])
+    """Over all sizes that have a weight, of the power in float64; and what is zero, denormal or not
+    finite is as it is there.
+    """
+    duals = torch.exp(
+        12 * torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ).float()
+    special = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            1e-41,
+            -1e-41,
+            1e-45,
+            math.inf,
+            -math.inf,
+            math.nan,
+            torch.finfo(torch.float32).max,
+            1.0,
+        ]
+    )
     for values in (duals, -duals, special):
         w = nn.Parameter(torch.ones_like(values))
         optimizer = MirrorDescent([w], lr=1.0, p=p, fused=True)
@@ -144,21 +182,39 @@ def test_fused_powers_of_float32_are_within_two_units_in_the_last_place(p: float
         optimizer.step()
         dual = optimizer.state[w]["dual"]
         expected = (dual.double().abs() ** (1 / (p - 1))).copysign(dual.double())
-        kept = (expected.abs() > torch.finfo(torch.float32).tiny) & (expected.abs() < torch.finfo(torch.float32).max)
-        assert bool(((w.double() - expected).abs()[kept] <= 2 * torch.from_numpy(np.spacing(expected[kept].float().abs().numpy()))).all())
-        torch.testing.assert_close(w[~kept], expected[~kept].float(), rtol=0, atol=2 * torch.finfo(torch.float32).tiny, equal_nan=True)
+        kept = (expected.abs() > torch.finfo(torch.float32).tiny) & (
+            expected.abs() < torch.finfo(torch.float32).max
+        )
+        assert bool(
+            (
+                (w.double() - expected).abs()[kept]
+                <= 2 * torch.from_numpy(np.spacing(expected[kept].float().abs().numpy()))
+            ).all()
+        )
+        torch.testing.assert_close(
+            w[~kept],
+            expected[~kept].float(),
+            rtol=0,
+            atol=2 * torch.finfo(torch.float32).tiny,
+            equal_nan=True,
+        )
 
 
 @pytest.mark.parametrize("p", [1.1, 1.5, 1.75, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_fused_step_without_a_dual_is_the_loop_without_a_dual(p: float, dtype: torch.dtype) -> None:
+def test_the_fused_step_without_a_dual_is_the_loop_without_a_dual(
+    p: float, dtype: torch.dtype
+) -> None:
     settings = {"lr": 0.01, "p": p, "weight_decay": 0.1, "dual_state": False}
     ours, theirs = [parameter(70, 50, dtype=dtype) for _ in range(2)]
     assert not trained(ours, steps=3, fused=True, **settings).state
     trained(theirs, steps=3, foreach=False, **settings)
     # two units in a dual are 2 / (p - 1) in its weight, and as many again in each of three steps
     torch.testing.assert_close(
-        ours, theirs, rtol=3 * (2 + 2 / (p - 1)) * torch.finfo(dtype).eps, atol=3e-7 if dtype == torch.float32 else 1e-15
+        ours,
+        theirs,
+        rtol=3 * (2 + 2 / (p - 1)) * torch.finfo(dtype).eps,
+        atol=3e-7 if dtype == torch.float32 else 1e-15,
     )
 
 
@@ -197,7 +253,9 @@ def test_tiny_gradients_add_up_from_zero() -> None:
 
 @pytest.mark.parametrize("mode", ["tensor", "run", "global"])
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30])
-def test_normalised_steps_do_not_see_the_scale_of_float32_gradients(mode: str, scale: float) -> None:
+def test_normalised_steps_do_not_see_the_scale_of_float32_gradients(
+    mode: str, scale: float
+) -> None:
     a, b = parameter(3, 4, dtype=torch.float32), parameter(3, 4, dtype=torch.float32)
     give_gradient(a, 0)
     b.grad = (scale * a.grad.double()).float()
@@ -217,7 +275,10 @@ def test_normalisation_counts_tensors_runs_or_everything() -> None:
     def lengths(mode: str) -> list[torch.Tensor]:
         a, b = copy.deepcopy(w), copy.deepcopy(other)
         optimizer = MirrorDescent([a, b], lr=0.1, p=1.5, normalize=mode)
-        starts = [PowerPotential(1.5).mirror(x.detach().reshape(len(x), -1)).reshape(x.shape) for x in (a, b)]
+        starts = [
+            PowerPotential(1.5).mirror(x.detach().reshape(len(x), -1)).reshape(x.shape)
+            for x in (a, b)
+        ]
         give_gradient(a, 0, scale=7.0)
         give_gradient(b, 1)
         optimizer.step()
@@ -225,11 +286,17 @@ def test_normalisation_counts_tensors_runs_or_everything() -> None:
 
     q = 3.0
     moved = lengths("run")
-    np.testing.assert_allclose((moved[0].abs() ** q).sum((-2, -1)) ** (1 / q), np.full(5, 0.1), rtol=1e-12)
+    np.testing.assert_allclose(
+        (moved[0].abs() ** q).sum((-2, -1)) ** (1 / q), np.full(5, 0.1), rtol=1e-12
+    )
     moved = lengths("tensor")
-    np.testing.assert_allclose([float((m.abs() ** q).sum() ** (1 / q)) for m in moved], 0.1, rtol=1e-12)
+    np.testing.assert_allclose(
+        [float((m.abs() ** q).sum() ** (1 / q)) for m in moved], 0.1, rtol=1e-12
+    )
     moved = lengths("global")
-    assert float(sum((m.abs() ** q).sum() for m in moved) ** (1 / q)) == pytest.approx(0.1, rel=1e-12)
+    assert float(sum((m.abs() ** q).sum() for m in moved) ** (1 / q)) == pytest.approx(
+        0.1, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("mode", ["tensor", "run", "global"])
@@ -249,7 +316,10 @@ def test_a_zero_gradient_is_no_step_under_normalisation(mode: str, potential: st
 @pytest.mark.parametrize("p", [1.3, 3.0])
 def test_dual_decay_is_descent_on_the_loss_plus_the_potential(p: float) -> None:
     a, b = parameter(4, 4), parameter(4, 4)
-    ours, theirs = MirrorDescent([a], lr=0.05, p=p, weight_decay=0.2), MirrorDescent([b], lr=0.05, p=p)
+    ours, theirs = (
+        MirrorDescent([a], lr=0.05, p=p, weight_decay=0.2),
+        MirrorDescent([b], lr=0.05, p=p),
+    )
     for k in range(5):
         give_gradient(a, k)
         b.grad = give_gradient(a, k) + 0.2 * PowerPotential(p).mirror(b.detach())
@@ -290,12 +360,17 @@ def test_save_and_load_go_on_to_the_same_bits(dtype: torch.dtype) -> None:
         loaded.step()
     assert torch.equal(v, w)
     assert torch.equal(loaded.state[v]["dual"], optimizer.state[w]["dual"])
-    assert loaded.state[v]["dual"].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert loaded.state[v]["dual"].dtype == (
+        torch.float64 if dtype == torch.float64 else torch.float32
+    )
 
 
 def test_the_dual_is_the_master_copy_of_low_precision_weights() -> None:
     """Steps far below the rounding of bfloat16 add up as they do in float32."""
-    low, high = parameter(50, dtype=torch.bfloat16), nn.Parameter(parameter(50, dtype=torch.bfloat16).detach().float())
+    low, high = (
+        parameter(50, dtype=torch.bfloat16),
+        nn.Parameter(parameter(50, dtype=torch.bfloat16).detach().float()),
+    )
     optimizers = [MirrorDescent([w], lr=1e-5, p=1.5) for w in (low, high)]
     for _ in range(300):
         for w, optimizer in zip((low, high), optimizers, strict=True):
@@ -305,7 +380,12 @@ def test_the_dual_is_the_master_copy_of_low_precision_weights() -> None:
 
 
 def test_state_is_one_tensor_per_parameter_none_at_p_2_and_none_without_dual_state() -> None:
-    for settings, numbers in [({"p": 1.5}, 20), ({"p": 2}, 0), ({"p": 1.5, "dual_state": False}, 0), ({"p": 3, "momentum": 0.5}, 40)]:
+    for settings, numbers in [
+        ({"p": 1.5}, 20),
+        ({"p": 2}, 0),
+        ({"p": 1.5, "dual_state": False}, 0),
+        ({"p": 3, "momentum": 0.5}, 40),
+    ]:
         w = parameter(5, 4, dtype=torch.float32)
         state = trained(w, lr=0.01, **settings).state
         assert sum(value.numel() for entry in state.values() for value in entry.values()) == numbers
@@ -315,7 +395,9 @@ def test_state_is_one_tensor_per_parameter_none_at_p_2_and_none_without_dual_sta
 def test_without_state_the_step_is_the_published_one(settings: dict[str, Any]) -> None:
     w = parameter(5, 4)
     u = w.detach().clone()
-    optimizer = MirrorDescent([w], lr=0.01, p=1.75, normalize=True, eps=2.0**-52, dual_state=False, **settings)
+    optimizer = MirrorDescent(
+        [w], lr=0.01, p=1.75, normalize=True, eps=2.0**-52, dual_state=False, **settings
+    )
     for k in range(5):
         g = give_gradient(w, k)
         optimizer.step()
@@ -330,19 +412,26 @@ def test_without_state_the_step_is_the_published_one(settings: dict[str, Any]) -
 def test_sparse_gradients_give_the_dense_step(p: float, dual_state: bool) -> None:
     sparse, dense = nn.Embedding(20, 6, sparse=True), nn.Embedding(20, 6)
     dense.load_state_dict(sparse.state_dict())
-    optimizers = [MirrorDescent(m.parameters(), lr=0.1, p=p, normalize="tensor", dual_state=dual_state) for m in (sparse, dense)]
+    optimizers = [
+        MirrorDescent(m.parameters(), lr=0.1, p=p, normalize="tensor", dual_state=dual_state)
+        for m in (sparse, dense)
+    ]
     start = dense.weight.detach().clone()
     for rows in ([0, 3, 3, 7], [3, 8]):
         for module, optimizer in zip((sparse, dense), optimizers, strict=True):
             optimizer.zero_grad()
             (module(torch.tensor(rows)) ** 2).sum().backward()
             optimizer.step()
-    torch.testing.assert_close(sparse.weight, dense.weight, rtol=1e-5, atol=1e-7)  # dense steps rewrite idle rows, within rounding
+    torch.testing.assert_close(
+        sparse.weight, dense.weight, rtol=1e-5, atol=1e-7
+    )  # dense steps rewrite idle rows, within rounding
     assert torch.equal(sparse.weight[1], start[1])
 
 
 def test_written_weights_are_followed() -> None:
-    """A mask, an average, another model: the dual follows where the weights differ, and keeps its bits elsewhere."""
+    """A mask, an average, another model: the dual follows where the weights differ, and keeps its
+    bits elsewhere.
+    """
     w, reference = parameter(6, 5), parameter(6, 5)
     optimizer, other = trained(w, lr=0.01, p=1.3), trained(reference, lr=0.01, p=1.3)
     before = optimizer.state[w]["dual"].clone()
@@ -354,7 +443,10 @@ def test_written_weights_are_followed() -> None:
     optimizer.step()
     other.step()
     assert torch.equal(w[1:], reference[1:])
-    expected = PowerPotential(1.3).mirror(torch.full((1, 5), 0.5, dtype=torch.float64))[0] - 0.01 * w.grad[0]
+    expected = (
+        PowerPotential(1.3).mirror(torch.full((1, 5), 0.5, dtype=torch.float64))[0]
+        - 0.01 * w.grad[0]
+    )
     torch.testing.assert_close(optimizer.state[w]["dual"][0], expected, rtol=1e-12, atol=0)
     assert not torch.equal(optimizer.state[w]["dual"][1:], before[1:])
 
@@ -376,7 +468,9 @@ def test_a_model_loaded_before_or_after_the_optimizer_is_followed() -> None:
         optimizer.step()
         duals.append(optimizer.state[v]["dual"])
     for dual in duals:
-        torch.testing.assert_close(dual, PowerPotential(1.3).mirror(foreign.detach()), rtol=1e-13, atol=0)
+        torch.testing.assert_close(
+            dual, PowerPotential(1.3).mirror(foreign.detach()), rtol=1e-13, atol=0
+        )
 
 
 def test_resync_starts_from_what_data_wrote() -> None:
@@ -428,7 +522,9 @@ def test_the_schatten_potential_moves_singular_values(p: float) -> None:
         q = p / (p - 1)
         dual = U @ torch.diag(s ** (p - 1)) @ Vh - 0.1 * g[k] / (sigma**q).sum() ** (1 / q)
         U, s, Vh = torch.linalg.svd(dual, full_matrices=False)
-        torch.testing.assert_close(w[k].detach(), U @ torch.diag(s ** (1 / (p - 1))) @ Vh, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            w[k].detach(), U @ torch.diag(s ** (1 / (p - 1))) @ Vh, rtol=1e-9, atol=1e-12
+        )
 
 
 def test_the_schatten_potential_is_the_entrywise_one_on_diagonals_and_idle_at_rest() -> None:
@@ -436,7 +532,10 @@ def test_the_schatten_potential_is_the_entrywise_one_on_diagonals_and_idle_at_re
         nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
         nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
     )
-    schatten, power = MirrorDescent([a], lr=0.1, p=3.0, potential="schatten"), MirrorDescent([b], lr=0.1, p=3.0)
+    schatten, power = (
+        MirrorDescent([a], lr=0.1, p=3.0, potential="schatten"),
+        MirrorDescent([b], lr=0.1, p=3.0),
+    )
     for optimizer, w in ((schatten, a), (power, b)):
         w.grad = torch.diag(torch.tensor([1.0, -2.0, 0.5]).double())
         optimizer.step()
@@ -450,7 +549,10 @@ def test_the_schatten_potential_is_the_entrywise_one_on_diagonals_and_idle_at_re
 
 def test_tensor_lr_schedules_and_grad_scaler() -> None:
     a, b = parameter(5, 4, dtype=torch.float32), parameter(5, 4, dtype=torch.float32)
-    ours, theirs = MirrorDescent([a], lr=torch.tensor(0.125), p=1.5), MirrorDescent([b], lr=0.125, p=1.5)
+    ours, theirs = (
+        MirrorDescent([a], lr=torch.tensor(0.125), p=1.5),
+        MirrorDescent([b], lr=0.125, p=1.5),
+    )
     schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (ours, theirs)]
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
     for k in range(4):
@@ -469,14 +571,24 @@ def test_tensor_lr_schedules_and_grad_scaler() -> None:
     assert torch.equal(a, b)
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="the compiler before torch 2.9 cannot follow the step")
-@pytest.mark.parametrize("settings", [{}, {"normalize": True}, {"momentum": 0.9, "weight_decay": 0.1}, {"dual_state": False}])
+@pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="the compiler before torch 2.9 cannot follow the step"
+)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"normalize": True}, {"momentum": 0.9, "weight_decay": 0.1}, {"dual_state": False}],
+)
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself
 def test_the_step_is_one_graph(settings: dict[str, Any]) -> None:
-    """Traced whole, without the compiler behind it: that takes seconds and is tested for the contract."""
+    """Traced whole, without the compiler behind it: that takes seconds and is tested for the
+    contract.
+    """
     torch._dynamo.reset()
     ours, theirs = [[parameter(6, 5), parameter(5, seed=1)] for _ in range(2)]
-    graph, loop = MirrorDescent(ours, lr=torch.tensor(0.1), p=1.5, **settings), MirrorDescent(theirs, lr=0.1, p=1.5, **settings)
+    graph, loop = (
+        MirrorDescent(ours, lr=torch.tensor(0.1), p=1.5, **settings),
+        MirrorDescent(theirs, lr=0.1, p=1.5, **settings),
+    )
     step = torch.compile(graph.step, fullgraph=True, backend="eager")
     for k in range(3):
         for a, b in zip(ours, theirs, strict=True):
@@ -492,7 +604,9 @@ def test_lr_from_sgd_moves_typical_weights_alike() -> None:
         w = nn.Parameter(torch.full((4,), 0.02, dtype=torch.float64))
         w.grad = torch.full((4,), 0.01, dtype=torch.float64)
         MirrorDescent([w], lr=lr_from_sgd(1e-3, p, 0.02), p=p).step()
-        np.testing.assert_allclose(0.02 - w.detach().numpy(), 1e-5, rtol=5e-3)  # first order in a step of 1/2000 of the weight
+        np.testing.assert_allclose(
+            0.02 - w.detach().numpy(), 1e-5, rtol=5e-3
+        )  # first order in a step of 1/2000 of the weight
     with pytest.raises(InputError, match=r"p=1\.0"):
         lr_from_sgd(1e-3, 1.0, 0.02)
 
@@ -515,7 +629,10 @@ def test_lr_from_sgd_moves_typical_weights_alike() -> None:
         ({"potential": "spectral"}, "potential is 'spectral'"),
         ({"state_dtype": torch.bfloat16}, "state_dtype is torch.bfloat16"),
         ({"foreach": True, "fused": True}, "foreach and fused are both True"),
-        ({"potential": "schatten"}, r"shape \(3,\) has no singular values; give it a group with potential='power'"),
+        (
+            {"potential": "schatten"},
+            r"shape \(3,\) has no singular values; give it a group with potential='power'",
+        ),
     ],
 )
 def test_refuses(settings: dict[str, Any], sentence: str) -> None:
@@ -529,7 +646,9 @@ def test_refuses_fused_low_precision_mixed_global_norms_and_sparse_with_momentum
     a, b = parameter(3), parameter(3)
     give_gradient(a, 0)
     give_gradient(b, 0)
-    mixed = MirrorDescent([{"params": [a], "p": 1.5}, {"params": [b], "p": 3.0}], normalize="global")
+    mixed = MirrorDescent(
+        [{"params": [a], "p": 1.5}, {"params": [b], "p": 3.0}], normalize="global"
+    )
     with pytest.raises(InputError, match="different p or potential"):
         mixed.step()
     a.grad = a.grad.to_sparse()

@@ -1,7 +1,9 @@
-"""What mirror descent is for: trained in the potential of a norm, attention finds the max-margin direction of that norm.
+"""What mirror descent is for: trained in the potential of a norm, attention finds the max-margin
+direction of that norm.
 
-Data and numbers are those of the published experiments (*Optimizing Attention with Mirror Descent*): six sequences of eight tokens on
-the unit sphere of ten dimensions, normalised steps of 0.1 from W = 0 with the head that was drawn.
+Data and numbers are those of the published experiments (*Optimizing Attention with Mirror
+Descent*): six sequences of eight tokens on the unit sphere of ten dimensions, normalised steps of
+0.1 from W = 0 with the head that was drawn.
 """
 
 from __future__ import annotations
@@ -17,24 +19,46 @@ from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 
 TRAJECTORIES = {  # (W_12, W_34) counted from zero
-    1.75: {140: (-1.019, 0.011), 225: (-2.458, -0.064), 310: (-4.179, -0.216), 425: (-5.812, -0.377)},
-    2.0: {300: (-1.773, -0.174), 500: (-3.378, -0.476), 700: (-5.016, -0.781), 900: (-6.573, -1.068)},
+    1.75: {
+        140: (-1.019, 0.011),
+        225: (-2.458, -0.064),
+        310: (-4.179, -0.216),
+        425: (-5.812, -0.377),
+    },
+    2.0: {
+        300: (-1.773, -0.174),
+        500: (-3.378, -0.476),
+        700: (-5.016, -0.781),
+        900: (-6.573, -1.068),
+    },
     3.0: {1500: (-2.053, -0.709)},
 }
-LATER = {3.0: {4000: (-3.600, -1.383), 8000: (-5.253, -2.016), 13000: (-6.804, -2.522), 20000: (-8.517, -3.011)}}
-# The published ends of the other two, (-6.296, -0.465) at 1500 and (-7.503, -1.235) at 2000, are no numbers to reproduce: there the
-# gradient (1.6e-18 and 5.9e-18) is far below the epsilon added to its norm, and what a plain softmax gives is its own roundings. Eight
-# orders of the same operations in float64 end between (-6.45, -0.47) and (-6.27, -0.44). What the algorithm itself does is decided by
-# extended precision, below.
+LATER = {
+    3.0: {
+        4000: (-3.600, -1.383),
+        8000: (-5.253, -2.016),
+        13000: (-6.804, -2.522),
+        20000: (-8.517, -3.011),
+    }
+}
+# The published ends of the other two, (-6.296, -0.465) at 1500 and (-7.503, -1.235) at 2000, are no
+# numbers to reproduce: there the gradient (1.6e-18 and 5.9e-18) is far below the epsilon added to
+# its norm, and what a plain softmax gives is its own roundings. Eight orders of the same operations
+# in float64 end between (-6.45, -0.47) and (-6.27, -0.44). What the algorithm itself does is
+# decided by extended precision, below.
 ENDS = {1.75: 1500, 2.0: 2000}
 
 
 def assert_follows(p: float, expected: dict[int, tuple[float, float]], atol: float = 1e-2) -> None:
-    """The published settings: no state, and machine epsilon added to the dual norm; the digits printed, unless told."""
+    """The published settings: no state, and machine epsilon added to the dual norm; the digits
+    printed, unless told.
+    """
     data, v = unit_sphere(6, 8, 10, seed=1)
     model = Attention.cross(data, v, intercept=None)
     sequences = model.sequences(data)
-    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True, eps=2.0**-52, dual_state=False)
+    optimizer = MirrorDescent(
+        model.parameters(), lr=0.1, p=p, normalize=True, eps=2.0**-52, dual_state=False
+    )
     for step in range(1, max(expected) + 1):
         optimizer.zero_grad()
         model.loss(sequences).backward()
@@ -50,10 +74,15 @@ def test_published_trajectories_are_reproduced(p: float) -> None:
 
 
 def extended_end(p: float, steps: int) -> tuple[float, float]:
-    """The published recurrence, machine epsilon and all, in 80-bit numbers and with differences to the selected token."""
+    """The published recurrence, machine epsilon and all, in 80-bit numbers and with differences to
+    the selected token.
+    """
     data, v = unit_sphere(6, 8, 10, seed=1)
     wide = np.longdouble
-    X, Z, scores = (np.asarray(a, wide) for a in (data.tokens, data.queries, data.labels[:, None] * (data.tokens @ v)))
+    X, Z, scores = (
+        np.asarray(a, wide)
+        for a in (data.tokens, data.queries, data.labels[:, None] * (data.tokens @ v))
+    )
     exponent, rate, epsilon = wide(p), wide(0.1), wide(2.0) ** -52
     dual, W = exponent / (exponent - 1), np.zeros((10, 10), wide)
     for _ in range(steps):
@@ -73,7 +102,9 @@ def extended_end(p: float, steps: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("p", sorted(ENDS))
 def test_the_published_recurrence_is_followed_to_its_end(p: float) -> None:
-    assert_follows(p, {ENDS[p]: extended_end(p, ENDS[p])}, atol=1e-8)  # 2 000 steps of float64 stay within 1e-9 of 80 bits
+    assert_follows(
+        p, {ENDS[p]: extended_end(p, ENDS[p])}, atol=1e-8
+    )  # 2 000 steps of float64 stay within 1e-9 of 80 bits
 
 
 @pytest.mark.slow
@@ -84,7 +115,10 @@ def test_published_trajectories_are_reproduced_to_their_ends(p: float) -> None:
 
 def test_every_p_has_the_best_margin_in_its_own_norm_and_its_own_direction() -> None:
     """Per seed and norm; and the direction of each run goes to the solution of its own norm."""
-    exponents, seeds = [1.75, 2.0, 3.0], [1, 3, 5]  # seeds on which all three select the optimal tokens
+    exponents, seeds = (
+        [1.75, 2.0, 3.0],
+        [1, 3, 5],
+    )  # seeds on which all three select the optimal tokens
     data, v = unit_sphere(6, 8, 10, seed=seeds)
     weights = []
     for p, lr, steps in zip(exponents, (0.1, 0.5, 10.0), (1500, 1000, 1000), strict=True):
@@ -96,8 +130,17 @@ def test_every_p_has_the_best_margin_in_its_own_norm_and_its_own_direction() -> 
         margins = selection_margins(one, optimal_tokens(one, v[run]))
         for column, q in enumerate(exponents):
             best = max_margin(margins, norm=Lp(q)).W
-            ratios = [margins(W[run]).min() / Lp(q).value(W[run]) * Lp(q).value(best) for W in weights]
-            gaps = [float(PowerPotential(q).bregman(best / Lp(q).value(best), W[run] / Lp(q).value(W[run]))) for W in weights]
+            ratios = [
+                margins(W[run]).min() / Lp(q).value(W[run]) * Lp(q).value(best) for W in weights
+            ]
+            gaps = [
+                float(
+                    PowerPotential(q).bregman(
+                        best / Lp(q).value(best), W[run] / Lp(q).value(W[run])
+                    )
+                )
+                for W in weights
+            ]
             assert int(np.argmax(ratios)) == column
             assert int(np.argmin(gaps)) == column
             assert min(gaps) < 2e-3
@@ -106,10 +149,24 @@ def test_every_p_has_the_best_margin_in_its_own_norm_and_its_own_direction() -> 
 def test_a_run_of_many_is_the_run_alone() -> None:
     data, v = unit_sphere(6, 8, 10, seed=[0, 1])
     one = data.instance(1)
-    together, alone, whole = Attention.cross(data, v), Attention.cross(one, v[1]), Attention.cross(one, v[1])
+    together, alone, whole = (
+        Attention.cross(data, v),
+        Attention.cross(one, v[1]),
+        Attention.cross(one, v[1]),
+    )
     runs = [
-        train(model, instance, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize=mode), 200, LogSpaced(3)).W
-        for model, instance, mode in ((together, data, "run"), (alone, one, "run"), (whole, one, "tensor"))
+        train(
+            model,
+            instance,
+            MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize=mode),
+            200,
+            LogSpaced(3),
+        ).W
+        for model, instance, mode in (
+            (together, data, "run"),
+            (alone, one, "run"),
+            (whole, one, "tensor"),
+        )
     ]
     np.testing.assert_allclose(runs[0][:, 1], runs[1], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(runs[2], runs[1], rtol=1e-12, atol=1e-14)
@@ -118,7 +175,13 @@ def test_a_run_of_many_is_the_run_alone() -> None:
 def test_gradients_below_the_smallest_number_still_give_whole_steps() -> None:
     data, v = unit_sphere(6, 8, 10, seed=[0, 1])
     model = Attention.cross(data, v)
-    trajectory = train(model, data, MirrorDescent(model.parameters(), lr=5.0, p=1.75, normalize="run"), 400, LogSpaced(4))
+    trajectory = train(
+        model,
+        data,
+        MirrorDescent(model.parameters(), lr=5.0, p=1.75, normalize="run"),
+        400,
+        LogSpaced(4),
+    )
     assert (trajectory.log_gradient_norm[-1] < np.log(np.finfo(float).tiny)).all()
     assert (np.diff(trajectory.norm, axis=0) > 0).all()
 
@@ -133,4 +196,7 @@ def test_training_resumes_to_the_same_bits() -> None:
         return train(model, data, optimizer, 40, LogSpaced(3), **options).W[-1]
 
     straight = trained(checkpoint=states.append, checkpoint_seconds=0.0)
-    assert torch.equal(torch.from_numpy(trained(checkpoint=lambda _: None, resume=states[17])), torch.from_numpy(straight))
+    assert torch.equal(
+        torch.from_numpy(trained(checkpoint=lambda _: None, resume=states[17])),
+        torch.from_numpy(straight),
+    )

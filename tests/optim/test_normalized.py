@@ -16,10 +16,14 @@ SHAPES = ((3, 5, 4), (2, 3, 7, 1), (6, 8), (9,), (), (0, 4))
 ULPS = 2  # norm, division and update round once each; the weights are larger than the step
 
 
-def stepped(fused: bool, dtype: torch.dtype, size: float, steps: int = 1, **settings: Any) -> list[Tensor]:
+def stepped(
+    fused: bool, dtype: torch.dtype, size: float, steps: int = 1, **settings: Any
+) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     parameters = [torch.randn(shape, generator=generator, dtype=dtype) + 3.0 for shape in SHAPES]
-    optimizer = SteepestDescent(parameters, lr=0.1, fused=fused, foreach=None if fused else True, **settings)
+    optimizer = SteepestDescent(
+        parameters, lr=0.1, fused=fused, foreach=None if fused else True, **settings
+    )
     for _ in range(steps):
         for parameter in parameters:
             parameter.grad = size * torch.randn(parameter.shape, generator=generator, dtype=dtype)
@@ -29,10 +33,18 @@ def stepped(fused: bool, dtype: torch.dtype, size: float, steps: int = 1, **sett
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e30, 1e-42])
-@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1}, {"momentum": 0.9, "nesterov": True}, {"maximize": True}])
-def test_equals_the_multi_tensor_step_to_two_ulp(dtype: torch.dtype, size: float, settings: dict[str, Any]) -> None:
-    for ours, theirs in zip(stepped(True, dtype, size, **settings), stepped(False, dtype, size, **settings), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=ULPS * torch.finfo(dtype).eps, atol=ULPS * torch.finfo(dtype).eps)
+@pytest.mark.parametrize(
+    "settings", [{}, {"weight_decay": 0.1}, {"momentum": 0.9, "nesterov": True}, {"maximize": True}]
+)
+def test_equals_the_multi_tensor_step_to_two_ulp(
+    dtype: torch.dtype, size: float, settings: dict[str, Any]
+) -> None:
+    for ours, theirs in zip(
+        stepped(True, dtype, size, **settings), stepped(False, dtype, size, **settings), strict=True
+    ):
+        torch.testing.assert_close(
+            ours, theirs, rtol=ULPS * torch.finfo(dtype).eps, atol=ULPS * torch.finfo(dtype).eps
+        )
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e-310, 1e200])
@@ -41,7 +53,12 @@ def test_squares_of_float64_neither_underflow_nor_overflow(size: float) -> None:
     weight = torch.zeros(2, 3, 4, dtype=torch.float64)
     weight.grad = torch.linspace(-1.0, 1.0, 24, dtype=torch.float64).reshape(2, 3, 4) * size
     SteepestDescent([weight], lr=0.5, fused=True).step()
-    torch.testing.assert_close(torch.linalg.matrix_norm(weight), torch.full((2,), 0.5, dtype=torch.float64), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        torch.linalg.matrix_norm(weight),
+        torch.full((2,), 0.5, dtype=torch.float64),
+        rtol=1e-14,
+        atol=0,
+    )
 
 
 def test_zero_stays_and_not_finite_shows_as_in_the_multi_tensor_step() -> None:
@@ -81,7 +98,9 @@ def test_short_lists_take_it_and_autograd_learns_of_the_write() -> None:
         ((4, 4), {"blocks": 2}, "fused is True with blocks=2"),
     ],
 )
-def test_refuses_what_the_kernel_does_not_know(shape: tuple[int, ...], settings: dict[str, Any], sentence: str) -> None:
+def test_refuses_what_the_kernel_does_not_know(
+    shape: tuple[int, ...], settings: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
         SteepestDescent([torch.zeros(shape)], lr=0.1, fused=True, **settings)
     with pytest.raises(InputError, match="bfloat16"):

@@ -1,4 +1,6 @@
-"""Polar factors: what each method promises about singular values, and what none may do to scale, rank and NaN."""
+"""Polar factors: what each method promises about singular values, and what none may do to scale,
+rank and NaN.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ METHODS = ("exact", "newton-schulz", "polar-express")
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def with_singular_values(
@@ -29,10 +33,15 @@ def with_singular_values(
     return ((U * sigma) @ V.T).to(dtype), U @ V.T
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (16, 16), (33, 64), (64, 33), (130, 140)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (1, 7), (7, 1), (16, 16), (33, 64), (64, 33), (130, 140)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_exact_is_a_backward_stable_polar_factor(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    # G = Q H with Q orthonormal and H symmetric positive semidefinite, each to rounding: the definition
+def test_exact_is_a_backward_stable_polar_factor(
+    shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    # G = Q H with Q orthonormal and H symmetric positive semidefinite, each to rounding: the
+    # definition
     G = normal(6, *shape, dtype=dtype)
     G = G.mT if shape[0] > shape[1] else G
     Q = polar_factor(G).double()
@@ -47,17 +56,25 @@ def test_exact_is_a_backward_stable_polar_factor(shape: tuple[int, int], dtype: 
 
 @pytest.mark.parametrize("smallest", [0.5, 1e-2, 2e-3, 5e-4, 5e-5, 3e-5, 1e-5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_iteration_agrees_with_the_decomposition_at_every_condition(smallest: float, dtype: torch.dtype) -> None:
-    # the values 5e-4 and 1e-5 need the second round and the fallback; a polar factor moves by rounding over the smallest singular value
-    G, Q = with_singular_values(torch.linspace(smallest, 1.0, 24, dtype=torch.float64), 30, dtype=dtype)
+def test_iteration_agrees_with_the_decomposition_at_every_condition(
+    smallest: float, dtype: torch.dtype
+) -> None:
+    # the values 5e-4 and 1e-5 need the second round and the fallback; a polar factor moves by
+    # rounding over the smallest singular value
+    G, Q = with_singular_values(
+        torch.linspace(smallest, 1.0, 24, dtype=torch.float64), 30, dtype=dtype
+    )
     found = polar._iterated(G[None])[0]
     assert float((found.double() - Q).abs().max()) < 20 * torch.finfo(dtype).eps / smallest
-    assert torch.linalg.svdvals(found.double()) == pytest.approx(1.0, abs=3e-6 if dtype == torch.float32 else 1e-13)
+    assert torch.linalg.svdvals(found.double()) == pytest.approx(
+        1.0, abs=3e-6 if dtype == torch.float32 else 1e-13
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_singular_matrices_keep_their_rank(dtype: torch.dtype) -> None:
-    # Singular values that are rounding give no direction: the factor of a matrix of rank 3 has rank 3
+    # Singular values that are rounding give no direction: the factor of a matrix of rank 3 has rank
+    # 3
     for seed, rank in enumerate([1, 3, 15]):
         sigma = torch.cat([torch.ones(rank), torch.zeros(16 - rank)]).double()
         G, _ = with_singular_values(sigma, 20, seed, dtype)
@@ -69,10 +86,21 @@ def test_singular_matrices_keep_their_rank(dtype: torch.dtype) -> None:
 
 
 def test_a_batch_is_its_matrices_one_by_one() -> None:
-    batch = torch.stack([with_singular_values(torch.logspace(-k, 0, 12).double(), 12, k, torch.float32)[0] for k in range(7)])
+    batch = torch.stack(
+        [
+            with_singular_values(torch.logspace(-k, 0, 12).double(), 12, k, torch.float32)[0]
+            for k in range(7)
+        ]
+    )
     for index, alone in enumerate(batch):
-        # the sixth power of ten of condition leaves one digit of the last singular direction; the rest share a bound by their own condition
-        torch.testing.assert_close(polar_factor(batch)[index], polar_factor(alone), rtol=0, atol=max(1e-5, 2e-6 * 10**index))
+        # the sixth power of ten of condition leaves one digit of the last singular direction; the
+        # rest share a bound by their own condition
+        torch.testing.assert_close(
+            polar_factor(batch)[index],
+            polar_factor(alone),
+            rtol=0,
+            atol=max(1e-5, 2e-6 * 10**index),
+        )
 
 
 @pytest.mark.parametrize("method", ["newton-schulz", "polar-express"])
@@ -83,7 +111,9 @@ def test_singular_values_end_where_the_docstring_says(method: str, steps: int) -
     lower = float(sigma[0] / torch.linalg.vector_norm(sigma))
     low, high = landing_range(method, steps, lower)
     smallest, largest = singular_value_range(polar_factor(G, method, steps))
-    rounding = 0.02 * steps if method == "newton-schulz" else 1e-4  # bfloat16 has three digits, and steps amplify
+    rounding = (
+        0.02 * steps if method == "newton-schulz" else 1e-4
+    )  # bfloat16 has three digits, and steps amplify
     assert low - rounding < float(smallest) <= float(largest) < high + rounding
 
 
@@ -129,4 +159,6 @@ def test_degenerate_input(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_transposing_commutes(method: str) -> None:
     G = normal(2, 6, 10)
-    torch.testing.assert_close(polar_factor(G.mT, method), polar_factor(G, method).mT, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        polar_factor(G.mT, method), polar_factor(G, method).mT, rtol=0, atol=1e-6
+    )

@@ -1,4 +1,6 @@
-"""Signed powers against extended precision, with the exponents of the potential p that was written down."""
+"""Signed powers against extended precision, with the exponents of the potential p that was written
+down.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,19 @@ def numbers(dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 
 def ulps(values: torch.Tensor, y: torch.Tensor, exponent: Fraction) -> float:
-    """The largest distance to ``sp(y, exponent)``, in units in the last place of the exact value."""
+    """The largest distance to ``sp(y, exponent)``, in units in the last place of the exact
+    value.
+    """
     spacing = np.float32 if values.dtype == torch.float32 else np.float64
     with mpmath.workdps(40):
         worst = 0.0
         for value, number in zip(values.tolist(), y.tolist(), strict=True):
-            exact = mpmath.sign(number) * mpmath.power(abs(mpmath.mpf(number)), mpmath.mpf(exponent.numerator) / exponent.denominator)
-            worst = max(worst, float(abs(value - exact) / abs(float(np.spacing(spacing(float(exact)))))))
+            exact = mpmath.sign(number) * mpmath.power(
+                abs(mpmath.mpf(number)), mpmath.mpf(exponent.numerator) / exponent.denominator
+            )
+            worst = max(
+                worst, float(abs(value - exact) / abs(float(np.spacing(spacing(float(exact))))))
+            )
     return worst
 
 
@@ -36,7 +44,8 @@ def test_both_powers_are_within_four_units_of_extended_precision(p: str) -> None
     slope = Fraction(p) - 1
     forward, inverse = mirror_exponents(float(Fraction(p)))
     y = numbers()
-    # half a rounding of a rest above 1/2 is 5.5e-17, times |ln y| <= 12 of these numbers is 3 to 6 units of the power
+    # half a rounding of a rest above 1/2 is 5.5e-17, times |ln y| <= 12 of these numbers is 3 to 6
+    # units of the power
     bound = 6 if max(forward.rest, inverse.rest) > 0.6 and p != "1.75" else 4
     assert ulps(signed_power(y, forward), y, slope) <= bound
     assert ulps(signed_power(y, inverse), y, 1 / slope) <= bound
@@ -47,7 +56,9 @@ def test_float32_powers_are_within_five_units(p: str) -> None:
     _, inverse = mirror_exponents(float(Fraction(p)))
     y = numbers(torch.float32)
     kept = y[(y.abs() > 1e-3) & (y.abs() < 1e3)]  # within the range of the tenth power
-    assert ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 5  # the four products of a tenth power: 4.5 roundings
+    assert (
+        ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 5
+    )  # the four products of a tenth power: 4.5 roundings
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
@@ -58,7 +69,9 @@ def test_multi_tensor_powers_and_out_are_the_power(p: str, dtype: torch.dtype) -
         one = signed_power(y, exponent)
         assert torch.equal(signed_power(y, exponent, out=torch.empty_like(y)), one)
         for many in signed_powers([y, y], exponent):
-            torch.testing.assert_close(many, one, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny)
+            torch.testing.assert_close(
+                many, one, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny
+            )
 
 
 def test_an_exponent_is_that_of_the_fraction_that_p_stands_for() -> None:
@@ -77,7 +90,9 @@ def test_agrees_with_the_potential_of_the_geometry(p: float) -> None:
     forward, inverse = mirror_exponents(p)
     # a rounding of the exponent is one of r ln|y| in the power: at most 20 * 10 here
     torch.testing.assert_close(signed_power(y, forward), potential.mirror(y), rtol=1e-14, atol=0)
-    torch.testing.assert_close(signed_power(y, inverse), potential.inverse_mirror(y), rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        signed_power(y, inverse), potential.inverse_mirror(y), rtol=1e-13, atol=0
+    )
 
 
 @pytest.mark.parametrize("r", [0.1, 0.25, 0.5, 0.75, 1.0, 4 / 3, 2.0, 2.7, 3.0, 4.0, 10.0, 20.0])
@@ -86,7 +101,9 @@ def test_zeros_infinities_and_nan(r: float) -> None:
     y = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0])
     expected = torch.tensor([0.0, 0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0])
     torch.testing.assert_close(signed_power(y, exponent), expected, equal_nan=True, rtol=0, atol=0)
-    torch.testing.assert_close(signed_powers([y], exponent)[0], expected, equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(
+        signed_powers([y], exponent)[0], expected, equal_nan=True, rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("p", [1.02, 1.05, 1.15, 1.2, 1.3, 1.37, 1.6, 1.75, 1.9, 2.5, 4.0])
@@ -95,11 +112,17 @@ def test_fused_images_are_within_two_units_in_the_last_place(p):
     from attsvm.optim.mirror_maps import PowerMap
 
     generator = torch.Generator().manual_seed(0)
-    y = torch.randn(20_000, generator=generator) * 10 ** (4 * torch.rand(20_000, generator=generator) - 3)
+    y = torch.randn(20_000, generator=generator) * 10 ** (
+        4 * torch.rand(20_000, generator=generator) - 3
+    )
     w, exponent = torch.zeros_like(y), mirror_exponents(p)[1]
     fused_step(PowerMap(p), [w], [torch.zeros_like(y)], [y], 1.0, 1e-3)
     size = np.abs(y.numpy().astype(np.longdouble))
-    exact = np.sign(y.numpy()) * size ** np.longdouble(exponent.whole) * size ** np.longdouble(exponent.rest)
+    exact = (
+        np.sign(y.numpy())
+        * size ** np.longdouble(exponent.whole)
+        * size ** np.longdouble(exponent.rest)
+    )
     normal = (np.abs(exact) > 1e-37) & (np.abs(exact) < 1e38)
     unit = np.spacing(np.abs(exact[normal]).astype(np.float32)).astype(np.longdouble)
     assert (np.abs(w.numpy().astype(np.longdouble) - exact)[normal] <= 2 * unit).all()

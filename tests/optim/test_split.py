@@ -13,11 +13,20 @@ from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.optim.split import split_params
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def named(groups):
-    return {name: p for group in groups for name, p in zip(group["param_names"], group["params"], strict=True)}
+    return {
+        name: p
+        for group in groups
+        for name, p in zip(group["param_names"], group["params"], strict=True)
+    }
 
 
 def huggingface(kind, **settings):
@@ -27,17 +36,43 @@ def huggingface(kind, **settings):
 
 MODELS = {
     "Bert": ({"vocab_size": 50, **SMALL}, ["self.query.weight", "self.key.weight"], [None]),
-    "Llama": ({"vocab_size": 50, "num_key_value_heads": 1, **SMALL}, ["q_proj.weight", "k_proj.weight"], [None]),
+    "Llama": (
+        {"vocab_size": 50, "num_key_value_heads": 1, **SMALL},
+        ["q_proj.weight", "k_proj.weight"],
+        [None],
+    ),
     "ViT": ({"image_size": 8, "patch_size": 4, **SMALL}, None, [None]),
-    "DistilBert": ({"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}, ["q_lin.weight", "k_lin.weight"], [None]),
-    "T5": ({"vocab_size": 50, "d_model": 16, "d_kv": 8, "num_heads": 2, "num_layers": 2, "d_ff": 32}, ["n.q.weight", "n.k.weight"], [None]),
+    "DistilBert": (
+        {"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+        ["q_lin.weight", "k_lin.weight"],
+        [None],
+    ),
+    "T5": (
+        {"vocab_size": 50, "d_model": 16, "d_kv": 8, "num_heads": 2, "num_layers": 2, "d_ff": 32},
+        ["n.q.weight", "n.k.weight"],
+        [None],
+    ),
     "GPT2": (
-        {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0},
+        {
+            "vocab_size": 50,
+            "n_embd": 16,
+            "n_layer": 2,
+            "n_head": 2,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
         ["attn.c_attn.weight"],
         [(3, -1)],  # Conv1D stores inputs by outputs: the blocks are columns
     ),
     "Phi3": (
-        {"vocab_size": 50, "num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, **SMALL},
+        {
+            "vocab_size": 50,
+            "num_key_value_heads": 1,
+            "pad_token_id": 0,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            **SMALL,
+        },
         ["qkv_proj.weight"],
         [([16, 8, 8], -2)],  # grouped queries: two query heads, one key head, one value head
     ),
@@ -57,8 +92,12 @@ def test_hugging_face_models(kind):
     found, rest = named(split.attention), named(split.rest)
     if endings is not None:
         assert {next(e for e in endings if name.endswith(e)) for name in found} == set(endings)
-    assert len(found) == {"T5": 12}.get(kind, 2 if blocks[0] else 4)  # two layers; T5 has six attentions
-    assert [(g["blocks"], g["blocks_axis"]) if "blocks" in g else None for g in split.attention] == blocks
+    assert len(found) == {"T5": 12}.get(
+        kind, 2 if blocks[0] else 4
+    )  # two layers; T5 has six attentions
+    assert [
+        (g["blocks"], g["blocks_axis"]) if "blocks" in g else None for g in split.attention
+    ] == blocks
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     assert {id(p) for p in (*found.values(), *rest.values())} == trained
     assert len(found) + len(rest) == len(trained)
@@ -82,7 +121,9 @@ def test_torch_layers_and_roles():
 
 @pytest.mark.parametrize("runs", [None, 3])
 def test_own_attention(runs):
-    data = AttentionData(tokens=np.ones((2, 3, 4)), queries=np.ones((2, 4)), labels=np.array([1, -1]))
+    data = AttentionData(
+        tokens=np.ones((2, 3, 4)), queries=np.ones((2, 4)), labels=np.array([1, -1])
+    )
     split = split_params(Attention.cross(data, head=np.ones(4), runs=runs, train_head=True))
     assert set(named(split.attention)) == {"W"}
     assert set(named(split.rest)) == {"head.readout"}
@@ -95,7 +136,12 @@ def test_blocks_make_a_fused_matrix_step_like_separate_ones():
     SteepestDescent(split_params(fused).attention, lr=1.0).step()
     moved = (start - fused.in_proj_weight.detach()).reshape(3, 8, 8)
     expected = gradient.reshape(3, 8, 8)
-    torch.testing.assert_close(moved, expected / torch.linalg.norm(expected, dim=(1, 2), keepdim=True), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        moved,
+        expected / torch.linalg.norm(expected, dim=(1, 2), keepdim=True),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_tied_once_frozen_nowhere_wrapped_models_alike():
@@ -103,15 +149,20 @@ def test_tied_once_frozen_nowhere_wrapped_models_alike():
         def __init__(self):
             super().__init__()
             self.memory = nn.Linear(8, 8)
-            self.attention = nn.ModuleDict({"query": nn.Linear(8, 8), "key": nn.Linear(8, 8), "value": nn.Linear(8, 8)})
+            self.attention = nn.ModuleDict(
+                {"query": nn.Linear(8, 8), "key": nn.Linear(8, 8), "value": nn.Linear(8, 8)}
+            )
             self.attention["key"].weight = self.memory.weight
             self.attention["value"].requires_grad_(False)
 
     model = Tied()
     split = split_params(model)
-    assert [m.parameter is p for m, p in zip(split.matrices, (model.memory.weight, model.attention["query"].weight), strict=True)] == [
-        True
-    ] * 2
+    assert [
+        m.parameter is p
+        for m, p in zip(
+            split.matrices, (model.memory.weight, model.attention["query"].weight), strict=True
+        )
+    ] == [True] * 2
     assert len(split.others) == 3
     assert split.frozen == ("attention.value.weight", "attention.value.bias")
     assert len(split_params(nn.Sequential(model)).matrices) == 2
@@ -119,21 +170,35 @@ def test_tied_once_frozen_nowhere_wrapped_models_alike():
 
 def test_override_by_pattern_and_by_function():
     layer = nn.TransformerEncoderLayer(8, 2, 16)
-    assert set(named(split_params(layer, select=r"linear\d\.weight").attention)) == {"linear1.weight", "linear2.weight"}
-    also = split_params(layer, select=lambda name, tensor: True if name == "linear1.weight" else None)
+    assert set(named(split_params(layer, select=r"linear\d\.weight").attention)) == {
+        "linear1.weight",
+        "linear2.weight",
+    }
+    also = split_params(
+        layer, select=lambda name, tensor: True if name == "linear1.weight" else None
+    )
     assert set(named(also.attention)) == {"linear1.weight", "self_attn.in_proj_weight"}
     less = split_params(
-        nn.Sequential(layer, nn.TransformerEncoderLayer(8, 2, 16)), select=lambda name, tensor: False if name[0] == "0" else None
+        nn.Sequential(layer, nn.TransformerEncoderLayer(8, 2, 16)),
+        select=lambda name, tensor: False if name[0] == "0" else None,
     )
     assert set(named(less.attention)) == {"1.self_attn.in_proj_weight"}
 
 
 def test_the_table_counts_every_entry():
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False
+    )
     text = str(split_params(model))
-    assert "attention  layers.*.self_attn.in_proj_weight   (24, 8)  x 2  query, key, value; 3 equal blocks of rows" in text
+    assert (
+        "attention  layers.*.self_attn.in_proj_weight   (24, 8)  x 2  query, key, value; 3 equal"
+        " blocks of rows" in text
+    )
     inside = 2 * 24 * 8
-    assert text.splitlines()[-1].startswith(f"{inside:,} entries in attention, {sum(p.numel() for p in model.parameters()) - inside:,} in")
+    assert text.splitlines()[-1].startswith(
+        f"{inside:,} entries in attention,"
+        f" {sum(p.numel() for p in model.parameters()) - inside:,} in"
+    )
 
 
 def test_groups_are_fresh_and_named_for_torch():
@@ -147,7 +212,10 @@ def test_refusals_name_what_was_looked_for():
     mlp = nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(
         InputError,
-        match=r"no query or key matrix was found among the 2 .* of Sequential \(its matrices: 0.weight\): looked for query, q_proj",
+        match=(
+            r"no query or key matrix was found among the 2 .* of Sequential \(its matrices:"
+            r" 0.weight\): looked for query, q_proj"
+        ),
     ):
         split_params(mlp)
     with pytest.raises(InputError, match=r"select, 'query', chose nothing"):

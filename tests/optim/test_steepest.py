@@ -1,4 +1,6 @@
-"""What steepest descent promises on top of the contract of a torch optimiser, which ``test_contract`` holds."""
+"""What steepest descent promises on top of the contract of a torch optimiser, which
+``test_contract`` holds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from attsvm.optim import SteepestDescent
 
 
 def parameter(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Parameter:
-    return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype))
+    return nn.Parameter(
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    )
 
 
 def set_gradient(p: nn.Parameter, seed: int = 1) -> torch.Tensor:
@@ -64,7 +68,12 @@ def test_unnormalised_step_in_another_norm_is_the_dual_norm_long() -> None:
 
 
 def test_zero_gradient_missing_gradient_and_empty_parameter_move_nothing() -> None:
-    zero, missing, empty, runs = parameter(3, 4), parameter(3, 4), nn.Parameter(torch.zeros(0, 4)), parameter(2, 3, 4)
+    zero, missing, empty, runs = (
+        parameter(3, 4),
+        parameter(3, 4),
+        nn.Parameter(torch.zeros(0, 4)),
+        parameter(2, 3, 4),
+    )
     zero.grad, empty.grad = torch.zeros(3, 4, dtype=torch.float64), torch.zeros(0, 4)
     set_gradient(runs)
     runs.grad[1] = 0.0
@@ -78,7 +87,9 @@ def test_zero_gradient_missing_gradient_and_empty_parameter_move_nothing() -> No
 
 def test_groups_have_their_own_lr_and_schedulers_are_seen() -> None:
     a, b = parameter(3, 4), parameter(4)
-    optimizer = SteepestDescent([{"params": [a], "lr": 0.5}, {"params": [b], "normalize": False}], lr=0.1)
+    optimizer = SteepestDescent(
+        [{"params": [a], "lr": 0.5}, {"params": [b], "normalize": False}], lr=0.1
+    )
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
     start, gradient = b.detach().clone(), set_gradient(b)
     set_gradient(a)
@@ -149,7 +160,19 @@ def test_refuses_what_is_not_a_norm_and_sparse_or_complex_gradients() -> None:
         SteepestDescent([c], lr=0.1).step()
 
 
-NORMS = [Frobenius(), Lp(1), Lp(1.05), Lp(1.5), Lp(3), Lp(100), Lp(math.inf), Nuclear(), Schatten(1.5), Schatten(4), Spectral()]
+NORMS = [
+    Frobenius(),
+    Lp(1),
+    Lp(1.05),
+    Lp(1.5),
+    Lp(3),
+    Lp(100),
+    Lp(math.inf),
+    Nuclear(),
+    Schatten(1.5),
+    Schatten(4),
+    Spectral(),
+]
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
@@ -164,10 +187,15 @@ def test_step_is_the_direction_of_the_geometry(norm: Norm, normalize: bool) -> N
 
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
 def test_unit_length_and_attained_dual_norm(norm: Norm) -> None:
-    # the two defining properties of a steepest direction, also for gradients of low rank and with repeated singular values
+    # the two defining properties of a steepest direction, also for gradients of low rank and with
+    # repeated singular values
     low_rank = torch.outer(torch.arange(1.0, 5.0), torch.ones(6)).double()
     repeated = torch.diag(torch.tensor([2.0, 2.0, 1.0, 1.0])).double()
-    for G in (low_rank, repeated, torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)):
+    for G in (
+        low_rank,
+        repeated,
+        torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64),
+    ):
         p = nn.Parameter(torch.zeros_like(G))
         p.grad = G.clone()
         SteepestDescent([p], lr=1.0, norm=norm).step()
@@ -185,21 +213,35 @@ def test_spectral_on_a_diagonal_is_sign() -> None:
     torch.testing.assert_close(p, q, rtol=0, atol=1e-15)
 
 
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
-MUON: dict[str, Any] = {"momentum": 0.95, "dampening": 0.95, "nesterov": True, "weight_decay": 0.1, "polar": "newton-schulz"}
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on"
+)
+MUON: dict[str, Any] = {
+    "momentum": 0.95,
+    "dampening": 0.95,
+    "nesterov": True,
+    "weight_decay": 0.1,
+    "polar": "newton-schulz",
+}
 
 
 @needs_muon
 @pytest.mark.parametrize("shape", [(16, 16), (16, 48), (64, 64), (128, 160)])
 def test_is_muon_on_equal_settings(shape: tuple[int, int]) -> None:
     a, b = parameter(*shape, dtype=torch.float32), parameter(*shape, dtype=torch.float32)
-    ours, theirs = SteepestDescent([a], lr=0.02, norm=Spectral(), **MUON), torch.optim.Muon([b], lr=0.02)
+    ours, theirs = (
+        SteepestDescent([a], lr=0.02, norm=Spectral(), **MUON),
+        torch.optim.Muon([b], lr=0.02),
+    )
     for seed in range(7):
         start, b.grad = b.detach().clone(), set_gradient(a, seed)
         ours.step()
         theirs.step()
-        # Muon's products are bfloat16, ours of so small matrices float32; five quintics amplify the rounding to a few percent of an entry
-        torch.testing.assert_close(a, b, rtol=0, atol=0.05 * (seed + 1) * float((b.detach() - start).abs().max()))
+        # Muon's products are bfloat16, ours of so small matrices float32; five quintics amplify the
+        # rounding to a few percent of an entry
+        torch.testing.assert_close(
+            a, b, rtol=0, atol=0.05 * (seed + 1) * float((b.detach() - start).abs().max())
+        )
 
 
 @needs_muon
@@ -229,7 +271,10 @@ def test_sign_with_momentum_is_signum() -> None:
 @pytest.mark.parametrize("norm", [Lp(3), Spectral()])
 def test_dampening_is_a_factor_that_a_normalised_step_does_not_see(norm: Norm) -> None:
     a, b = parameter(3, 4), parameter(3, 4)
-    damped, plain = SteepestDescent([a], 0.1, norm, momentum=0.8, dampening=0.8), SteepestDescent([b], 0.1, norm, momentum=0.8)
+    damped, plain = (
+        SteepestDescent([a], 0.1, norm, momentum=0.8, dampening=0.8),
+        SteepestDescent([b], 0.1, norm, momentum=0.8),
+    )
     for seed in range(5):
         b.grad = set_gradient(a, seed)
         damped.step()
@@ -263,31 +308,42 @@ def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) ->
     start, G = p.detach().clone(), set_gradient(p)
     SteepestDescent([p], lr=0.1, norm=Spectral(), blocks=blocks, blocks_axis=axis).step()
     sizes = [2, 2, 2] if blocks == 3 else blocks
-    expected = torch.cat([Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis)
+    expected = torch.cat(
+        [Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis
+    )
     torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_polyak_reaches_the_floor_of_a_norm_in_one_step() -> None:
-    # L = floor + |W| falls by the length of a step along its own steepest direction until W is zero; one step per run goes there
+    # L = floor + |W| falls by the length of a step along its own steepest direction until W is
+    # zero; one step per run goes there
     for norm, normalize in [(Frobenius(), True), (Frobenius(), False)]:
         p = parameter(3, 4, 4)
         value = norm.value(p.detach())
         p.grad = norm.subgradient(p.detach())
-        optimizer = SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0, loss_floor=-2.0)
+        optimizer = SteepestDescent(
+            [p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0, loss_floor=-2.0
+        )
         optimizer.step(loss=value - 2.0)
         torch.testing.assert_close(p.detach(), torch.zeros_like(p), rtol=0, atol=1e-14)
     for norm, normalize in [(Lp(3), True), (Spectral(), True), (Spectral(), False)]:
         # in any norm the linear model of the loss is at its floor after the step
         p = parameter(3, 4, 4)
         start, G = p.detach().clone(), set_gradient(p)
-        SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0).step(loss=torch.tensor([1.0, 2.0, 3.0]))
+        SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0).step(
+            loss=torch.tensor([1.0, 2.0, 3.0])
+        )
         fall = (G * (start - p.detach())).sum(dim=(1, 2))
-        torch.testing.assert_close(fall, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            fall, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0
+        )
 
 
 def test_polyak_counts_a_group_as_one_point() -> None:
     a, b = parameter(3, 4), parameter(5, seed=4)
-    optimizer = SteepestDescent([a, b], lr=1.0, normalize=False, step_size="polyak", loss_floor=1.0, foreach=False)
+    optimizer = SteepestDescent(
+        [a, b], lr=1.0, normalize=False, step_size="polyak", loss_floor=1.0, foreach=False
+    )
     start = [p.detach().clone() for p in (a, b)]
 
     def closure() -> torch.Tensor:
@@ -297,7 +353,9 @@ def test_polyak_counts_a_group_as_one_point() -> None:
         return loss
 
     optimizer.step(closure)
-    for p, was in zip((a, b), start, strict=True):  # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
+    for p, was in zip(
+        (a, b), start, strict=True
+    ):  # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
         torch.testing.assert_close(p.detach(), 0.75 * was)
 
 
@@ -306,7 +364,9 @@ def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
     start = p.detach().clone()
     set_gradient(p)
     p.grad[0] = 0.0
-    optimizer = SteepestDescent([p], lr=1.0, step_size="polyak", loss_floor=torch.tensor([0.0, 2.0]))
+    optimizer = SteepestDescent(
+        [p], lr=1.0, step_size="polyak", loss_floor=torch.tensor([0.0, 2.0])
+    )
     optimizer.step(loss=torch.tensor([1.0, 1.5]))
     assert torch.equal(p, start)
     with pytest.raises(InputError, match="needs the loss"):
@@ -350,9 +410,17 @@ def test_refuses_blocks_that_do_not_divide_and_graphs_of_decompositions() -> Non
     for settings in ({"norm": Spectral()}, {"norm": Nuclear(), "polar": "polar-express"}):
         with pytest.raises(InputError, match="capturable is True"):
             SteepestDescent([parameter(6, 4)], lr=torch.tensor(0.1), capturable=True, **settings)
-    SteepestDescent([parameter(6, 4)], lr=torch.tensor(0.1), capturable=True, norm=Spectral(), polar="polar-express")
+    SteepestDescent(
+        [parameter(6, 4)],
+        lr=torch.tensor(0.1),
+        capturable=True,
+        norm=Spectral(),
+        polar="polar-express",
+    )
     with pytest.raises(InputError, match="two groups have step_size='polyak'"):
-        SteepestDescent([{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak")
+        SteepestDescent(
+            [{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak"
+        )
 
 
 def test_a_nan_is_seen_and_stays_in_its_run() -> None:

@@ -1,4 +1,6 @@
-"""What each of two gloo processes does in ``test_distributed.py``; run as ``two_processes.py RANK FOLDER``."""
+"""What each of two gloo processes does in ``test_distributed.py``; run as
+``two_processes.py RANK FOLDER``.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,23 @@ BATCH = 6
 
 
 class Net(nn.Module):
-    """Odd sizes, so that shards differ; a matrix of one row, so that one process holds nothing of it."""
+    """Odd sizes, so that shards differ; a matrix of one row, so that one process holds nothing of
+    it.
+    """
 
     def __init__(self):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
-        self.attention = nn.MultiheadAttention(6, 2, bias=False, batch_first=True)  # a key bias has no gradient but roundings
+        self.attention = nn.MultiheadAttention(
+            6, 2, bias=False, batch_first=True
+        )  # a key bias has no gradient but roundings
         self.wide = nn.Linear(6, 5)
         self.last = nn.Linear(5, 1)
         with torch.no_grad():
             for parameter in self.parameters():  # no zeros: biases too take part at p = 1.1
-                parameter.uniform_(0.1, 0.5, generator=generator).mul_((torch.rand(parameter.shape, generator=generator) < 0.5) * 2 - 1)
+                parameter.uniform_(0.1, 0.5, generator=generator).mul_(
+                    (torch.rand(parameter.shape, generator=generator) < 0.5) * 2 - 1
+                )
 
     def forward(self, x):
         out, _ = self.attention(x, x, x, need_weights=False)
@@ -35,7 +43,9 @@ class Net(nn.Module):
 
 def matrices_only(net, kind=SteepestDescent, **settings):
     split = split_params(net, select=lambda name, tensor: tensor.ndim > 1)
-    return CombinedOptimizer([kind(split.attention, **settings), torch.optim.SGD(split.rest, lr=0.01)])
+    return CombinedOptimizer(
+        [kind(split.attention, **settings), torch.optim.SGD(split.rest, lr=0.01)]
+    )
 
 
 OPTIMIZERS = {
@@ -46,15 +56,29 @@ OPTIMIZERS = {
         for p in (1.5, 1.1)
         for normalize in (None, "tensor", "global")
     },
-    "mirror with momentum and decay": lambda net: MirrorDescent(net.parameters(), p=1.5, lr=0.01, momentum=0.9, weight_decay=0.01),
-    "mirror schatten": lambda net: matrices_only(net, MirrorDescent, lr=0.002, p=1.5, potential="schatten", momentum=0.5),
+    "mirror with momentum and decay": lambda net: MirrorDescent(
+        net.parameters(), p=1.5, lr=0.01, momentum=0.9, weight_decay=0.01
+    ),
+    "mirror schatten": lambda net: matrices_only(
+        net, MirrorDescent, lr=0.002, p=1.5, potential="schatten", momentum=0.5
+    ),
     "mirror schatten normalize=tensor": lambda net: matrices_only(
-        net, MirrorDescent, lr=0.002, p=3, potential="schatten", normalize="tensor", dual_state=False
+        net,
+        MirrorDescent,
+        lr=0.002,
+        p=3,
+        potential="schatten",
+        normalize="tensor",
+        dual_state=False,
     ),
     "steepest fro": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Frobenius()),
-    "steepest sign": lambda net: SteepestDescent(net.parameters(), lr=0.002, norm=Lp(float("inf")), momentum=0.9),
+    "steepest sign": lambda net: SteepestDescent(
+        net.parameters(), lr=0.002, norm=Lp(float("inf")), momentum=0.9
+    ),
     "steepest l3": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(3)),
-    "steepest l3 unnormalised": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(3), normalize=False),
+    "steepest l3 unnormalised": lambda net: SteepestDescent(
+        net.parameters(), lr=0.01, norm=Lp(3), normalize=False
+    ),
     "steepest coordinate": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(1)),
     "steepest spectral": lambda net: matrices_only(net, lr=0.01, norm=Spectral(), momentum=0.9),
     "steepest schatten": lambda net: matrices_only(net, lr=0.01, norm=Schatten(3)),
@@ -66,7 +90,10 @@ OPTIMIZERS = {
 def combined(net):
     split = split_params(net)
     return CombinedOptimizer(
-        [MirrorDescent(split.attention, p=1.1, lr=0.002, normalize="tensor", momentum=0.5), torch.optim.AdamW(split.rest, lr=1e-3)]
+        [
+            MirrorDescent(split.attention, p=1.1, lr=0.002, normalize="tensor", momentum=0.5),
+            torch.optim.AdamW(split.rest, lr=1e-3),
+        ]
     )
 
 
@@ -87,8 +114,14 @@ class Fleet(nn.Module):
 
 
 def dtype(name):
-    """Singular vectors of nearly singular gradients amplify roundings; float64 keeps those away from what is compared."""
-    return torch.float64 if any(word in name for word in ("spectral", "schatten", "nuclear")) else torch.float32
+    """Singular vectors of nearly singular gradients amplify roundings; float64 keeps those away
+    from what is compared.
+    """
+    return (
+        torch.float64
+        if any(word in name for word in ("spectral", "schatten", "nuclear"))
+        else torch.float32
+    )
 
 
 def train(fleet, optimizers, steps, rows=slice(None)):
@@ -106,13 +139,20 @@ def fleets():
         kinds.setdefault(dtype(name), []).append(name)
     for names in kinds.values():
         fleet = Fleet(names)
-        yield names, fleet, [OPTIMIZERS[name](net) for name, net in zip(names, fleet.nets, strict=True)]
+        yield (
+            names,
+            fleet,
+            [OPTIMIZERS[name](net) for name, net in zip(names, fleet.nets, strict=True)],
+        )
 
 
 def main(rank, folder):
     import torch.distributed as dist
     import torch.distributed.checkpoint as checkpoint
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict,
+        get_optimizer_state_dict,
+    )
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
@@ -132,7 +172,10 @@ def main(rank, folder):
         train(fleet, optimizers, range(STEPS // 2), mine)
         if "split" in names:
             net, optimizer = fleet.nets[names.index("split")], optimizers[names.index("split")]
-            saved = {"net": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            saved = {
+                "net": get_model_state_dict(net),
+                "optimizer": get_optimizer_state_dict(net, optimizer),
+            }
             checkpoint.save(saved, checkpoint_id=folder / "checkpoint")
         train(fleet, optimizers, range(STEPS // 2, STEPS), mine)
         for name, net in zip(names, fleet.nets, strict=True):

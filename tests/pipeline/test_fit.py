@@ -1,4 +1,6 @@
-"""The main job on the digits: every number of run.json recomputed from the arrays and the data beside it."""
+"""The main job on the digits: every number of run.json recomputed from the arrays and the data
+beside it.
+"""
 
 import json
 
@@ -21,7 +23,9 @@ def run(finished_run):
 
 def test_the_folder_is_complete_and_holds_nothing_unfinished(run):
     folder, record, _, _ = run
-    assert {"run.json", "arrays.safetensors", "examples.json", "report.html", "figures"} <= {path.name for path in folder.iterdir()}
+    assert {"run.json", "arrays.safetensors", "examples.json", "report.html", "figures"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert not (folder / "checkpoint").exists()
     assert not list(folder.rglob("*partial*"))
     assert record["format"] == "attsvm-run/1"
@@ -47,7 +51,9 @@ def test_the_max_margin_solution_is_optimal_for_the_selected_tokens(run):
     assert len(i) == len(train) * 15
     assert margins.min() >= 1 - 1e-9
     assert dual.min() >= 0
-    np.testing.assert_allclose(np.einsum("c,cd,ce->de", dual, differences, Z[i]), W, atol=1e-6 * np.abs(W).max())
+    np.testing.assert_allclose(
+        np.einsum("c,cd,ce->de", dual, differences, Z[i]), W, atol=1e-6 * np.abs(W).max()
+    )
     norm = np.linalg.norm(W)
     assert dual.sum() / norm <= norm * (1 + 1e-12)
     assert 1 - dual.sum() / norm**2 <= 1e-9
@@ -65,7 +71,10 @@ def test_the_selected_tokens_are_those_of_the_trained_weights(run):
     np.testing.assert_allclose(probability, arrays["probability"], rtol=1e-9)
     assert record["results"]["selection"]["saturated"] == (probability >= 0.99).sum()
     scores = data.labels[train][:, None] * (data.tokens[train] @ arrays["head"])
-    assert record["results"]["selection"]["optimal"] == (np.argmax(scores, axis=1) == arrays["selected"]).sum()
+    assert (
+        record["results"]["selection"]["optimal"]
+        == (np.argmax(scores, axis=1) == arrays["selected"]).sum()
+    )
 
 
 def test_the_direction_gap_is_the_angle_between_the_two_weights(run):
@@ -86,17 +95,38 @@ def test_accuracies_are_recomputed(run):
     logits = np.einsum("ntd,de,ne->nt", data.tokens, arrays["W_soft"], data.queries)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
-    soft = np.einsum("nt,ntd,d->n", weights, data.tokens, arrays["head_soft"]) + arrays["intercept_soft"]
+    soft = (
+        np.einsum("nt,ntd,d->n", weights, data.tokens, arrays["head_soft"])
+        + arrays["intercept_soft"]
+    )
     for part in ("train", "validation", "test"):
         rows = arrays[part]
-        assert accuracy["soft"][part] == pytest.approx(np.mean((soft[rows] > 0) == (y[rows] > 0)), abs=1e-12)
+        assert accuracy["soft"][part] == pytest.approx(
+            np.mean((soft[rows] > 0) == (y[rows] > 0)), abs=1e-12
+        )
     pooled = data.tokens.mean(axis=1)
-    scale = np.sqrt(np.mean(np.sum(data.tokens[np.union1d(arrays["train"], arrays["validation"])] ** 2, axis=-1)))
+    scale = np.sqrt(
+        np.mean(
+            np.sum(data.tokens[np.union1d(arrays["train"], arrays["validation"])] ** 2, axis=-1)
+        )
+    )
     C = record["results"]["training"]["baseline_C"]
-    baseline = LogisticRegression(C=C / scale**2, max_iter=1000).fit(pooled[arrays["train"]] / scale, y[arrays["train"]])
-    assert accuracy["mean_pooling"]["test"] == pytest.approx(baseline.score(pooled[arrays["test"]] / scale, y[arrays["test"]]), abs=0.012)
+    baseline = LogisticRegression(C=C / scale**2, max_iter=1000).fit(
+        pooled[arrays["train"]] / scale, y[arrays["train"]]
+    )
+    assert accuracy["mean_pooling"]["test"] == pytest.approx(
+        baseline.score(pooled[arrays["test"]] / scale, y[arrays["test"]]), abs=0.012
+    )
     assert accuracy["random_token"]["std"] > 0
-    assert {"soft", "soft_final", "hard", "margin", "mean_pooling", "random_token", "majority"} == set(accuracy)
+    assert {
+        "soft",
+        "soft_final",
+        "hard",
+        "margin",
+        "mean_pooling",
+        "random_token",
+        "majority",
+    } == set(accuracy)
 
 
 def test_examples_show_what_they_say(run):
@@ -134,7 +164,14 @@ def test_another_seed_needs_another_folder(finished_run, capsys):
 
 def test_every_claim_has_a_verdict_and_the_numbers_behind_it(run):
     _, record, _, _ = run
-    assert [claim["id"] for claim in record["claims"]] == ["selection", "certificate", "direction", "approach", "accuracy", "control"]
+    assert [claim["id"] for claim in record["claims"]] == [
+        "selection",
+        "certificate",
+        "direction",
+        "approach",
+        "accuracy",
+        "control",
+    ]
     for claim in record["claims"]:
         assert claim["verdict"] in ("holds", "fails", "not applicable")
         assert np.isfinite([claim["measured"], claim["threshold"]]).all()
@@ -142,10 +179,25 @@ def test_every_claim_has_a_verdict_and_the_numbers_behind_it(run):
 
 def test_a_fit_in_another_norm_says_so_everywhere(tmp_path, capsys):
     folder = tmp_path / "lp"
-    words = ["fit", "digits", "--norm", "lp:1.75", "--steps", "400", "--joint-steps", "40", "--records", "12", "--quiet"]
+    words = [
+        "fit",
+        "digits",
+        "--norm",
+        "lp:1.75",
+        "--steps",
+        "400",
+        "--joint-steps",
+        "40",
+        "--records",
+        "12",
+        "--quiet",
+    ]
     assert main([*words, "--out", str(folder)]) == 0
     assert "ℓ1.75 norm" in capsys.readouterr().out.splitlines()[0]
-    record, arrays = json.loads((folder / "run.json").read_text(encoding="utf-8")), load_arrays(folder / "arrays.safetensors")
+    record, arrays = (
+        json.loads((folder / "run.json").read_text(encoding="utf-8")),
+        load_arrays(folder / "arrays.safetensors"),
+    )
     results = record["results"]
     assert record["parameters"]["norm"] == results["margin"]["geometry"] == "lp:1.75"
     assert results["training"]["descent"] == "mirror descent in the ℓ1.75 norm"
@@ -155,13 +207,21 @@ def test_a_fit_in_another_norm_says_so_everywhere(tmp_path, capsys):
         return np.sum(np.abs(W) ** 1.75) ** (1 / 1.75)
 
     pull = np.sign(trained) * np.abs(trained) ** 0.75 / size(trained) ** 0.75
-    assert results["direction"]["distance"] == pytest.approx(1 - np.sum(pull * best) / size(best), rel=1e-9)
+    assert results["direction"]["distance"] == pytest.approx(
+        1 - np.sum(pull * best) / size(best), rel=1e-9
+    )
     assert results["margin"]["margin"] == pytest.approx(1 / size(best), rel=1e-12)
     assert results["margin"]["trained_norm"] == pytest.approx(size(trained), rel=1e-12)
     assert arrays["trajectory_norm"][-1] == pytest.approx(size(trained), rel=1e-12)
-    assert arrays["trajectory_distance"][-1] == pytest.approx(results["direction"]["distance"], rel=1e-9)
+    assert arrays["trajectory_distance"][-1] == pytest.approx(
+        results["direction"]["distance"], rel=1e-9
+    )
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for phrase in ("weights of smallest ℓ1.75 norm", "subgradient of the ℓ1.75 norm", "Bregman divergence"):
+    for phrase in (
+        "weights of smallest ℓ1.75 norm",
+        "subgradient of the ℓ1.75 norm",
+        "Bregman divergence",
+    ):
         assert phrase in page
     assert "Frobenius norm of the weights" not in page
 

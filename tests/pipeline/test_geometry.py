@@ -1,4 +1,6 @@
-"""What is compared in which norm: zero at the solution, blind to scale, and the same as independent formulas."""
+"""What is compared in which norm: zero at the solution, blind to scale, and the same as independent
+formulas.
+"""
 
 import numpy as np
 import pytest
@@ -46,7 +48,9 @@ def test_a_divergence_of_singular_values_does_not_see_rotations(margins):
 
 
 def test_every_best_direction_has_distance_zero():
-    r"""One constraint, :math:`W_{11}\ge1`: in the norm of the largest entry the other weight may be anything in [-1, 1]."""
+    r"""One constraint, :math:`W_{11}\ge1`: in the norm of the largest entry the other weight may be
+    anything in [-1, 1].
+    """
     data = attsvm.AttentionData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.ones(1), np.ones((1, 1)))
     solution = attsvm.max_margin(attsvm.selection_margins(data, np.array([0])), parse_norm("linf"))
     assert solution.unique is False

@@ -10,12 +10,27 @@ import time
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "attsvm", "fit", "digits", "--steps", "1200", "--joint-steps", "60", "--records", "20", "--quiet"]
+COMMAND = [
+    sys.executable,
+    "-m",
+    "attsvm",
+    "fit",
+    "digits",
+    "--steps",
+    "1200",
+    "--joint-steps",
+    "60",
+    "--records",
+    "20",
+    "--quiet",
+]
 
 
 def start(folder):
     return subprocess.Popen(
-        [*COMMAND, "--checkpoint-seconds", "0.02", "--out", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*COMMAND, "--checkpoint-seconds", "0.02", "--out", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
 
 

@@ -1,4 +1,6 @@
-"""The orders of a small text: counts by hand, quotations that show what they claim, and the files."""
+"""The orders of a small text: counts by hand, quotations that show what they claim, and the
+files.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from attsvm.margins import graph_margins
 from attsvm.pipeline.orders import corpus_orders, scores, write_orders
 from attsvm.solvers import max_margin
 
-TEXT = "a b x a . b a x b . a b y a . b c y b"  # after x, a beats b and b beats a; after y, a beats b and b beats c
+# after x, a beats b and b beats a; after y, a beats b and b beats c
+TEXT = "a b x a . b a x b . a b y a . b c y b"
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +33,25 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def test_counts_add_up(read: Corpus) -> None:
     result = corpus_orders(read)
     rows = {row["query"]: row for row in result["table"]}
-    assert sum(row["sentences"] for row in rows.values()) == result["sentences"]["all"] == read.data.N == len(TEXT.split()) - 1
-    assert sum(row["explained"] for row in rows.values()) == result["sentences"]["explained"] == int((winners(read.data) >= 0).sum())
+    assert (
+        sum(row["sentences"] for row in rows.values())
+        == result["sentences"]["all"]
+        == read.data.N
+        == len(TEXT.split()) - 1
+    )
+    assert (
+        sum(row["explained"] for row in rows.values())
+        == result["sentences"]["explained"]
+        == int((winners(read.data) >= 0).sum())
+    )
     assert sum(row["arcs"] for row in rows.values()) == result["arcs"]["all"]
     assert sum(row["cyclic_arcs"] for row in rows.values()) == result["arcs"]["cyclic"]
     counted = result["queries"]
-    assert counted["acyclic"] + counted["cyclic"] + counted["without_order"] == counted["all"] == len(rows)
+    assert (
+        counted["acyclic"] + counted["cyclic"] + counted["without_order"]
+        == counted["all"]
+        == len(rows)
+    )
     for role in ("optimal", "non_optimal", "confused"):
         assert sum(row[role] for row in rows.values()) == result["roles"][role]
     assert rows["x"] == {
@@ -55,7 +71,11 @@ def test_counts_add_up(read: Corpus) -> None:
 def test_realizable_queries_are_explained_and_acyclic(read: Corpus) -> None:
     result = corpus_orders(read)
     won, cyclic = winners(read.data) >= 0, partial_order(read.data).cyclic_queries
-    queries = [q for q in np.unique(read.data.queries) if won[read.data.queries == q].all() and q not in cyclic]
+    queries = [
+        q
+        for q in np.unique(read.data.queries)
+        if won[read.data.queries == q].all() and q not in cyclic
+    ]
     assert result["queries"]["realizable"] == len(queries)
     assert "y" in read.data.names(queries)
 
@@ -66,7 +86,9 @@ def test_quotations_show_their_arcs(read: Corpus) -> None:
     assert chain["longest_chain"][:2] == ["a", "b"]
     assert (chain["optimal"], chain["confused"]) == (["a"], ["b"])
     for example in examples["acyclic"]:
-        for (winner, loser), sentence in zip(itertools.pairwise(example["longest_chain"]), example["sentences"], strict=True):
+        for (winner, loser), sentence in zip(
+            itertools.pairwise(example["longest_chain"]), example["sentences"], strict=True
+        ):
             assert sentence["label"] == winner
             assert sentence["tokens"][-1] == example["query"]
             assert {winner, loser} <= set(sentence["tokens"])
@@ -82,7 +104,9 @@ def test_scores_are_those_of_the_whole_programme(read: Corpus) -> None:
     for q in range(read.data.K):
         np.testing.assert_allclose(scores(orders, q), W[:, q], atol=1e-9)
     for example in [each for kind in corpus_orders(read)["examples"].values() for each in kind]:
-        np.testing.assert_allclose(example["scores"], W[example["path"], example["token"]], atol=1e-9)
+        np.testing.assert_allclose(
+            example["scores"], W[example["path"], example["token"]], atol=1e-9
+        )
 
 
 def test_files(read: Corpus, tmp_path: Path) -> None:
@@ -90,7 +114,10 @@ def test_files(read: Corpus, tmp_path: Path) -> None:
     write_orders(result, read.data, tmp_path / "new" / "folder")
     names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
     assert names == ["acyclic-1.svg", "cyclic-1.svg", "order.json"]
-    assert json.loads((tmp_path / "new" / "folder" / "order.json").read_text(encoding="utf-8")) == result
+    assert (
+        json.loads((tmp_path / "new" / "folder" / "order.json").read_text(encoding="utf-8"))
+        == result
+    )
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be written to"):
         write_orders(result, read.data, tmp_path / "file")
@@ -101,6 +128,7 @@ def test_any_text_has_an_account(tmp_path_factory: pytest.TempPathFactory, text:
     path = tmp_path_factory.mktemp("any") / "text.txt"
     path.write_text(text, encoding="utf-8")
     for explanation in ("copy", "bigram"):
-        result = corpus_orders(corpus(path, level="char", context=3, explanation=explanation))  # type: ignore[arg-type]
+        text = corpus(path, level="char", context=3, explanation=explanation)  # type: ignore[arg-type]
+        result = corpus_orders(text)
         assert result["sentences"]["all"] == len(text) - 1
         assert len(result["examples"]["cyclic"]) == min(3, result["queries"]["cyclic"])

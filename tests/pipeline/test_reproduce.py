@@ -1,4 +1,6 @@
-"""Reproduction: cells are computed once, verdicts and pages are written, nothing is lost when it is cut off."""
+"""Reproduction: cells are computed once, verdicts and pages are written, nothing is lost when it is
+cut off.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -45,9 +47,19 @@ TOY = Experiment(
     protocol="Squares of seeds.",
     parameters=Parameters(),
     quick=Parameters(seeds=2),
-    cells=lambda p: ({"first": first, "count": count, "power": p.power} for first, count in blocks(p.seeds, 2)),
+    cells=lambda p: (
+        {"first": first, "count": count, "power": p.power} for first, count in blocks(p.seeds, 2)
+    ),
     run=measure,
-    claims=(Claim("S1", "Squares stay below ten.", "ours", lambda e: e["value"], at_most(10.0, "four seeds")),),
+    claims=(
+        Claim(
+            "S1",
+            "Squares stay below ten.",
+            "ours",
+            lambda e: e["value"],
+            at_most(10.0, "four seeds"),
+        ),
+    ),
     plot=draw,
 )
 
@@ -101,11 +113,20 @@ def test_shifted_seeds_are_other_trials_of_the_same_work(tmp_path):
     (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=3, shift=10, jobs=1)
     assert state.calls == [10, 12]
     assert run["scale"] == "paper, 3 seeds, seeds 10 later"
-    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["seed"].tolist() == [10, 11, 12]
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["seed"].tolist() == [
+        10,
+        11,
+        12,
+    ]
 
 
 def test_seeds_are_shifted_wherever_a_cell_names_them():
-    cells = [{"kind": 1, "arguments": {"first": 5, "count": 2}}, {"seeds": [0, 1]}, {"seed": 7, "d": 3}, {"draws": 4}]
+    cells = [
+        {"kind": 1, "arguments": {"first": 5, "count": 2}},
+        {"seeds": [0, 1]},
+        {"seed": 7, "d": 3},
+        {"draws": 4},
+    ]
     assert replace(TOY, cells=lambda p: cells).work(None, 100) == [
         {"kind": 1, "arguments": {"first": 105, "count": 2}},
         {"seeds": [100, 101]},
@@ -147,11 +168,31 @@ def test_the_quick_scale(tmp_path):
 
 
 def test_scales_of_an_experiment_that_needs_minutes_and_of_one_that_needs_an_accelerator(tmp_path):
-    assert [TOY.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [4, 2, 4, 4]
-    assert [TOY.scale(scale) for scale in (None, "smoke", "small", "paper")] == ["paper", "smoke", "paper", "paper"]
+    assert [TOY.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [
+        4,
+        2,
+        4,
+        4,
+    ]
+    assert [TOY.scale(scale) for scale in (None, "smoke", "small", "paper")] == [
+        "paper",
+        "smoke",
+        "paper",
+        "paper",
+    ]
     large = replace(TOY, published=Parameters(seeds=90))
-    assert [large.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [4, 2, 4, 90]
-    assert [large.scale(scale) for scale in (None, "smoke", "small", "paper")] == ["small", "smoke", "small", "paper"]
+    assert [large.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [
+        4,
+        2,
+        4,
+        90,
+    ]
+    assert [large.scale(scale) for scale in (None, "smoke", "small", "paper")] == [
+        "small",
+        "smoke",
+        "small",
+        "paper",
+    ]
     with pytest.raises(InputError, match="no scale 'huge'; choose from: smoke, small, paper"):
         large.at(scale="huge")
     (run,) = reproduce(["mmts-99"], tmp_path / "out", scale="small", jobs=1)
@@ -163,9 +204,15 @@ def lacking(_):
 
 
 def test_an_experiment_that_cannot_run_here_leaves_the_others_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "experiment", {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", cells=lacking)}.__getitem__)
+    monkeypatch.setattr(
+        module,
+        "experiment",
+        {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", cells=lacking)}.__getitem__,
+    )
     told = []
-    runs = reproduce(["mmts-98", "mmts-99"], tmp_path / "out", jobs=1, skipped=lambda *words: told.append(words))
+    runs = reproduce(
+        ["mmts-98", "mmts-99"], tmp_path / "out", jobs=1, skipped=lambda *words: told.append(words)
+    )
     assert [run["id"] for run in runs] == ["mmts-99"]
     assert told == [("mmts-98", "mmts-98 needs the moon; wait for the night")]
     assert reproduce(["mmts-98"], tmp_path / "none", jobs=1, skipped=lambda *words: None) == []
@@ -183,7 +230,9 @@ def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
     assert first["seconds"] == second["seconds"]
 
 
-def test_experiments_before_and_after_one_with_further_cells_keep_their_order(tmp_path, monkeypatch):
+def test_experiments_before_and_after_one_with_further_cells_keep_their_order(
+    tmp_path, monkeypatch
+):
     def second(parameters, evidence):
         yield {"first": 0, "count": 2, "power": 1}
 
@@ -208,8 +257,16 @@ def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "experiment", find)
     monkeypatch.setattr(cells_module, "experiment", find)
     told = []
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1, progress=lambda *words: told.append(words))
-    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["value"].tolist() == [0, 1, 4, 9, 19]
+    (run,) = reproduce(
+        ["mmts-99"], tmp_path / "out", jobs=1, progress=lambda *words: told.append(words)
+    )
+    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["value"].tolist() == [
+        0,
+        1,
+        4,
+        9,
+        19,
+    ]
     assert run["trials"] == 5
     assert told[-1] == ("mmts-99 (2)", 1, 1)
     state.calls.clear()
@@ -249,7 +306,10 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     from filelock import FileLock
 
     (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another attsvm process"):
+    with (
+        FileLock(tmp_path / "out" / ".lock"),
+        pytest.raises(InputError, match="another attsvm process"),
+    ):
         reproduce(["mmts-99"], tmp_path / "out", jobs=1)
 
 
@@ -264,11 +324,15 @@ def test_an_experiment_without_seeds_refuses_them():
 
 
 def test_claims_and_plots_do_not_decide_what_is_computed(tmp_path):
-    source = "RUNS = 3\n\ndef run(n):\n    return n + {}\n\ndef plot(e):\n    return {}\n\nCLAIMS = {}\n"
+    source = (
+        "RUNS = 3\n\ndef run(n):\n    return n + {}\n\ndef plot(e):\n    return {}\n\nCLAIMS = {}\n"
+    )
 
     def key(*fill):
         tree = cells_module.ast.parse(source.format(*fill))
-        return cells_module.ast.dump(cells_module.ast.Module([n for n in tree.body if not cells_module._presents(n)], []))
+        return cells_module.ast.dump(
+            cells_module.ast.Module([n for n in tree.body if not cells_module._presents(n)], [])
+        )
 
     assert key(1, 1, 1) == key(1, 2, 2)
     assert key(1, 1, 1) != key(2, 1, 1)

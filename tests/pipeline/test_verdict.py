@@ -59,7 +59,8 @@ def test_all_claims_hold():
     assert said["holds"]
     assert (
         said["headline"]
-        == "Yes: 98 of 100 sequences select one token, and the trained direction is 2.6° from the certified max-margin solution."
+        == "Yes: 98 of 100 sequences select one token, and the trained direction is 2.6° from the"
+        " certified max-margin solution."
     )
 
 
@@ -69,7 +70,10 @@ def test_all_claims_hold():
         ({"selection": {"saturated": 94}}, "selection"),
         ({"direction": {"distance": 0.011}}, "direction"),
         ({"direction": {"falling": False}}, "approach"),
-        ({"accuracy": accuracy(soft=0.88, mean_pooling=0.9, hard=0.85, random_token=0.6)}, "accuracy"),
+        (
+            {"accuracy": accuracy(soft=0.88, mean_pooling=0.9, hard=0.85, random_token=0.6)},
+            "accuracy",
+        ),
         ({"accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.6, random_token=0.6)}, "control"),
     ],
 )
@@ -96,7 +100,9 @@ def test_without_a_certificate_nothing_is_said_of_directions():
 
 
 def test_the_soft_margin_is_called_so():
-    results = changed(margin={"hard": False}, direction={"distance": 0.5, "gap": 0.5, "angle_degrees": 60.0})
+    results = changed(
+        margin={"hard": False}, direction={"distance": 0.5, "gap": 0.5, "angle_degrees": 60.0}
+    )
     said = verdict(results, claims(results, 100))
     assert said["headline"].startswith("Not yet: ")
     assert "soft-margin" in said["headline"]
@@ -108,15 +114,23 @@ SPEC = {"geometry": "spec", "geometry_title": "spectral norm", "unique": None}
 
 
 def test_a_strictly_convex_norm_is_judged_by_its_divergence():
-    results = changed(margin=LP, direction={"measure": "divergence", "distance": 0.004, "gap": 0.02})
+    results = changed(
+        margin=LP, direction={"measure": "divergence", "distance": 0.004, "gap": 0.02}
+    )
     assert verdicts(results)["direction"] == "holds"
     said = verdict(results, claims(results, 100))
     assert said["holds"]
     assert said["headline"].endswith(
-        "the trained direction is at a Bregman divergence of 0.004 from the certified max-margin solution in the ℓ1.75 norm."
+        "the trained direction is at a Bregman divergence of 0.004 from the certified max-margin"
+        " solution in the ℓ1.75 norm."
     )
     assert "°" not in said["headline"]
-    assert verdicts(changed(margin=LP, direction={"measure": "divergence", "distance": 0.02, "gap": 1e-3}))["direction"] == "fails"
+    assert (
+        verdicts(
+            changed(margin=LP, direction={"measure": "divergence", "distance": 0.02, "gap": 1e-3})
+        )["direction"]
+        == "fails"
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,13 +142,18 @@ def test_a_strictly_convex_norm_is_judged_by_its_divergence():
     ],
 )
 def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence):
-    results = changed(margin={**SPEC, "unique": unique}, direction={"measure": "margin", "distance": 0.05, "gap": 0.5, "cosine": 0.5})
+    results = changed(
+        margin={**SPEC, "unique": unique},
+        direction={"measure": "margin", "distance": 0.05, "gap": 0.5, "cosine": 0.5},
+    )
     found = verdicts(results)
     assert "direction" not in found
     assert found["margin"] == "holds"
     said = verdict(results, claims(results, 100))
     assert said["headline"].startswith("Yes: ")
-    assert said["headline"].endswith("the trained weights reach 95 % of the certified best margin in the spectral norm.")
+    assert said["headline"].endswith(
+        "the trained weights reach 95 % of the certified best margin in the spectral norm."
+    )
     assert sentence in said["sentences"][1]
     worse = changed(margin=SPEC, direction={"measure": "margin", "distance": 0.11, "gap": 1e-6})
     assert verdicts(worse)["margin"] == "fails"
@@ -142,14 +161,33 @@ def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence)
 
 
 def test_without_a_soft_margin_an_infeasible_selection_says_so():
-    results = changed(margin={**SPEC, "status": "infeasible", "margin": 0.0}, direction={"measure": "margin", "distance": 1.0})
+    results = changed(
+        margin={**SPEC, "status": "infeasible", "margin": 0.0},
+        direction={"measure": "margin", "distance": 1.0},
+    )
     said = verdict(results, claims(results, 100))
     assert said["headline"].startswith("Undecided: ")
-    assert said["sentences"][0] == "No weights select all these tokens at once, and the spectral norm has no soft margin to solve instead."
+    assert (
+        said["sentences"][0]
+        == "No weights select all these tokens at once, and the spectral norm has no soft margin to"
+        " solve instead."
+    )
 
 
 def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
-    words = ["fit", "digits", "--steps", "100", "--joint-steps", "20", "--solve-seconds", "1e-9", "--quiet", "--out", str(tmp_path / "run")]
+    words = [
+        "fit",
+        "digits",
+        "--steps",
+        "100",
+        "--joint-steps",
+        "20",
+        "--solve-seconds",
+        "1e-9",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(words) == 3
     assert "Undecided" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").exists()

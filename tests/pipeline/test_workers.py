@@ -1,4 +1,6 @@
-"""Workers: the same processes for every batch, errors where they belong, one job in this process."""
+"""Workers: the same processes for every batch, errors where they belong, one job in this
+process.
+"""
 
 import os
 
@@ -6,14 +8,19 @@ import pytest
 
 from attsvm.pipeline.workers import Workers
 
-TELL = "import os, pathlib, time; time.sleep(0.05); pathlib.Path({!r}).write_text(f'{{os.getpid()}} {{os.environ[\"OMP_NUM_THREADS\"]}}')"
+TELL = (
+    "import os, pathlib, time; time.sleep(0.05); pathlib.Path({!r}).write_text(f'{{os.getpid()}}"
+    ' {{os.environ["OMP_NUM_THREADS"]}}\')'
+)
 
 
 def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     paths = [tmp_path / str(index) for index in range(12)]
     with Workers(exec, 2) as workers:
-        batches = workers.start([[(TELL.format(str(path)),) for path in part] for part in (paths[:1], paths[1:8])])
+        batches = workers.start(
+            [[(TELL.format(str(path)),) for path in part] for part in (paths[:1], paths[1:8])]
+        )
         assert [len(list(batch)) for batch in batches] == [1, 7]
         (late,) = workers.start([[(TELL.format(str(path)),) for path in paths[8:]]])
         assert len(list(late)) == 4

@@ -1,4 +1,6 @@
-"""Run folders made by hand, with the numbers of a plausible run: digits with patches, reviews with words, plain arrays."""
+"""Run folders made by hand, with the numbers of a plausible run: digits with patches, reviews with
+words, plain arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,33 @@ import attsvm.report
 KINDS = ("image", "text", "array")
 
 REVIEWS = [
-    ("the acting is awful and the plot makes no sense , but the music is pleasant enough", 3, 15, -1),
+    (
+        "the acting is awful and the plot makes no sense , but the music is pleasant enough",
+        3,
+        15,
+        -1,
+    ),
     ("a warm , funny and deeply felt film that never once talks down to its audience", 3, 7, 1),
-    ("i wanted to like it . i could not . the pacing is dreadful from the first scene to the last", 13, 11, -1),
+    (
+        (
+            "i wanted to like it . i could not . the pacing is dreadful from the first scene to the"
+            " last"
+        ),
+        13,
+        11,
+        -1,
+    ),
     ("wonderful performances all around", 0, 1, 1),
     ("an unforgettable portrait of a city and of two people who cannot leave it", 1, 2, 1),
     ("dull", 0, None, -1),
     ("הסרט הזה פשוט נפלא והמוזיקה מצוינת", 3, 5, 1),
     ('a mess , though a handsome one : 50 % style , 50 % "substance" & <b>no</b> heart', 1, 5, -1),
-    ("its best joke comes before the titles and after that it is a long , long way to the exit", 1, 2, -1),
+    (
+        "its best joke comes before the titles and after that it is a long , long way to the exit",
+        1,
+        2,
+        -1,
+    ),
     ("charming", 0, None, 1),
     ("the script is clever , the leads are lovely , and the ending earns its tears", 4, 8, 1),
     ("tedious beyond belief", 0, 1, -1),
@@ -33,14 +53,60 @@ GROUPS = ("support", "confident", "wrong", "typical")
 
 
 def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
-    names = {"image": ["even", "odd"], "text": ["negative", "positive"], "array": ["−1", "+1"]}[kind]
-    title = {"image": "Handwritten digits: odd or even", "text": "Movie reviews: good or bad", "array": "A planted instance"}[kind]
+    names = {"image": ["even", "odd"], "text": ["negative", "positive"], "array": ["−1", "+1"]}[
+        kind
+    ]
+    title = {
+        "image": "Handwritten digits: odd or even",
+        "text": "Movie reviews: good or bad",
+        "array": "A planted instance",
+    }[kind]
     accuracy = [
-        ("soft", "Soft attention", 0.9904, 0.972, 0.9667, None, "weights with the lowest validation loss"),
-        ("soft_final", "Soft attention, end of training", 0.9936, 0.968, 0.9639, None, "weights at the end of the selection stage"),
-        ("hard", "Hard selection", 0.9936, 0.968, 0.9639, None, "the head on the selected token alone"),
-        ("mean_pooling", "Mean pooling", 0.902, 0.892, 0.8861, None, "logistic regression on the mean of the tokens"),
-        ("random_token", "Random token", 0.641, 0.63, 0.6278, 0.021, "the head on a token drawn at random, 20 draws"),
+        (
+            "soft",
+            "Soft attention",
+            0.9904,
+            0.972,
+            0.9667,
+            None,
+            "weights with the lowest validation loss",
+        ),
+        (
+            "soft_final",
+            "Soft attention, end of training",
+            0.9936,
+            0.968,
+            0.9639,
+            None,
+            "weights at the end of the selection stage",
+        ),
+        (
+            "hard",
+            "Hard selection",
+            0.9936,
+            0.968,
+            0.9639,
+            None,
+            "the head on the selected token alone",
+        ),
+        (
+            "mean_pooling",
+            "Mean pooling",
+            0.902,
+            0.892,
+            0.8861,
+            None,
+            "logistic regression on the mean of the tokens",
+        ),
+        (
+            "random_token",
+            "Random token",
+            0.641,
+            0.63,
+            0.6278,
+            0.021,
+            "the head on a token drawn at random, 20 draws",
+        ),
         ("majority", "Majority class", 0.503, 0.5, 0.4972, None, "always the more frequent class"),
     ]
     return {
@@ -60,9 +126,14 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
             "tokens": {"min": 1, "median": 9, "max": 16},
             "d_x": 16,
             "d_z": 16,
-            "notes": ["Each image is cut into patches of 4 by 4 pixels, two pixels apart; the query is their mean."]
-            if kind == "image"
-            else [],
+            "notes": (
+                [
+                    "Each image is cut into patches of 4 by 4 pixels, two pixels apart; the query"
+                    " is their mean."
+                ]
+                if kind == "image"
+                else []
+            ),
         },
         "parameters": {
             "seed": seed,
@@ -76,7 +147,14 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
             "slack": None,
             "saturation": 0.99,
         },
-        "environment": {"python": "3.12.3", "numpy": "2.4.6", "torch": "2.13.0", "platform": "Linux x86_64", "cpu_count": 2, "threads": 2},
+        "environment": {
+            "python": "3.12.3",
+            "numpy": "2.4.6",
+            "torch": "2.13.0",
+            "platform": "Linux x86_64",
+            "cpu_count": 2,
+            "threads": 2,
+        },
         "results": {
             "selection": {
                 "sequences": n_train - 3,
@@ -118,31 +196,96 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
                 "first_gap": 0.71,
                 "falling": True,
             },
-            "accuracy": [dict(zip(("name", "title", "train", "validation", "test", "std", "what"), row, strict=True)) for row in accuracy],
-            "training": {"joint_steps": 2000, "best_joint_step": 640, "steps": 100_000, "seconds_per_step": 0.00082},
+            "accuracy": [
+                dict(
+                    zip(
+                        ("name", "title", "train", "validation", "test", "std", "what"),
+                        row,
+                        strict=True,
+                    )
+                )
+                for row in accuracy
+            ],
+            "training": {
+                "joint_steps": 2000,
+                "best_joint_step": 640,
+                "steps": 100_000,
+                "seconds_per_step": 0.00082,
+            },
         },
         "claims": [
-            claim("F1", "Attention selects one token in at least 95 % of the training sequences", 0.992, 0.95, "holds", ""),
-            claim("F2", "The weights converge in direction to the max-margin weights (gap below 0.05)", 2.96e-3, 0.05, "holds", ""),
-            claim("F3", "The direction gap is still falling at the end", None, None, "holds", "0.0031 at the last record but one"),
             claim(
-                "F4", "The selected tokens are locally optimal", 0.97, 1.0, "fails", "in 3 sequences a support rival has the higher score"
+                "F1",
+                "Attention selects one token in at least 95 % of the training sequences",
+                0.992,
+                0.95,
+                "holds",
+                "",
             ),
-            claim("F5", "The dual certifies that no separation exists", None, None, "not applicable", "the tokens are separable"),
+            claim(
+                "F2",
+                "The weights converge in direction to the max-margin weights (gap below 0.05)",
+                2.96e-3,
+                0.05,
+                "holds",
+                "",
+            ),
+            claim(
+                "F3",
+                "The direction gap is still falling at the end",
+                None,
+                None,
+                "holds",
+                "0.0031 at the last record but one",
+            ),
+            claim(
+                "F4",
+                "The selected tokens are locally optimal",
+                0.97,
+                1.0,
+                "fails",
+                "in 3 sequences a support rival has the higher score",
+            ),
+            claim(
+                "F5",
+                "The dual certifies that no separation exists",
+                None,
+                None,
+                "not applicable",
+                "the tokens are separable",
+            ),
         ],
         "verdict": {
-            "headline": "Attention selects one token in 99.8 % of the sequences, and its weights point 4.4° from the max-margin direction.",
+            "headline": (
+                "Attention selects one token in 99.8 % of the sequences, and its weights point 4.4°"
+                " from the max-margin direction."
+            ),
             "holds": True,
             "sentences": [
-                "Hard selection keeps 96.4 % of the test sequences right, as many as soft attention and 7.8 points more than mean pooling."
+                "Hard selection keeps 96.4 % of the test sequences right, as many as soft attention"
+                " and 7.8 points more than mean pooling."
             ],
         },
         "timing": {"load": 0.21, "joint": 3.9, "selection": 82.0, "margin": 7.4, "evaluate": 0.31},
     }
 
 
-def claim(name: str, statement: str, measured: float | None, threshold: float | None, verdict: str, reason: str) -> dict[str, Any]:
-    return {"id": name, "statement": statement, "measured": measured, "threshold": threshold, "verdict": verdict, "reason": reason}
+def claim(
+    name: str,
+    statement: str,
+    measured: float | None,
+    threshold: float | None,
+    verdict: str,
+    reason: str,
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "statement": statement,
+        "measured": measured,
+        "threshold": threshold,
+        "verdict": verdict,
+        "reason": reason,
+    }
 
 
 def arrays(run: dict[str, Any], records: int, seed: int) -> dict[str, np.ndarray]:
@@ -203,7 +346,9 @@ def arrays(run: dict[str, Any], records: int, seed: int) -> dict[str, np.ndarray
     }
 
 
-def examples(run: dict[str, Any], data: dict[str, np.ndarray], count: int, seed: int) -> list[dict[str, Any]]:
+def examples(
+    run: dict[str, Any], data: dict[str, np.ndarray], count: int, seed: int
+) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     sequences = data["support_tokens"][:, 0]
     out = []
@@ -222,7 +367,10 @@ def examples(run: dict[str, Any], data: dict[str, np.ndarray], count: int, seed:
             view, tokens = text_view(text)
             selected = min(selected, tokens - 1)
         else:
-            view, tokens = ({"kind": "array", "labels": [f"token {t}" for t in range(12)]} if k % 2 else None), 12
+            view, tokens = (
+                ({"kind": "array", "labels": [f"token {t}" for t in range(12)]} if k % 2 else None),
+                12,
+            )
         logits = rng.normal(0, 1, tokens)
         logits[selected] += 2 + 6 * rng.random()
         probability = np.exp(logits - logits.max())
@@ -230,7 +378,9 @@ def examples(run: dict[str, Any], data: dict[str, np.ndarray], count: int, seed:
         out.append(
             {
                 "part": part,
-                "sequence": int(data["train"][sequence]) if part == "train" else int(data["test"][sequence]),
+                "sequence": (
+                    int(data["train"][sequence]) if part == "train" else int(data["test"][sequence])
+                ),
                 "label": label,
                 "predicted": -label if group == "wrong" else label,
                 "value": float(rng.normal()),
@@ -238,7 +388,11 @@ def examples(run: dict[str, Any], data: dict[str, np.ndarray], count: int, seed:
                 "selected": selected,
                 "probability": probability.tolist(),
                 "score": rng.normal(size=tokens).tolist(),
-                "margin": None if rival is None or part == "test" else float(data["best_margins"][sequence]),
+                "margin": (
+                    None
+                    if rival is None or part == "test"
+                    else float(data["best_margins"][sequence])
+                ),
                 "rival": rival,
                 "view": view,
             }
@@ -265,19 +419,26 @@ def text_view(text: str) -> tuple[dict[str, Any], int]:
 def build(
     folder: Path,
     kind: str,
-    change: Callable[[dict[str, Any], dict[str, np.ndarray], list[dict[str, Any]]], None] | None = None,
+    change: (
+        Callable[[dict[str, Any], dict[str, np.ndarray], list[dict[str, Any]]], None] | None
+    ) = None,
     count: int = 40,
     records: int = 60,
     seed: int = 0,
 ) -> Path:
-    """Write a run folder; ``change`` may edit record, arrays and examples in place before they are written."""
+    """Write a run folder; ``change`` may edit record, arrays and examples in place before they are
+    written.
+    """
     run = record(kind, 500, seed)
     data = arrays(run, records, seed)
     shown = examples(run, data, count, seed)
     if change is not None:
         change(run, data, shown)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: np.ascontiguousarray(array) for name, array in data.items()}, folder / "arrays.safetensors")
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in data.items()},
+        folder / "arrays.safetensors",
+    )
     (folder / "examples.json").write_text(json.dumps(shown), encoding="utf-8")
     (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
     return folder

@@ -14,11 +14,26 @@ import attsvm.report
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+CHROMIUM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 ARGUMENTS += ["--disable-component-update", "--disable-sync"]
 WIDE = """() => [...document.querySelectorAll('body *')]
-  .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 90))"""
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+  .map(e => e.outerHTML.slice(0, 90))"""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +47,15 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def hard_to_lay_out(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+def hard_to_lay_out(
+    run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+) -> None:
     """Words without a blank, long names, long paths."""
-    run["dataset"] |= {"title": "x" * 90, "class_names": ["n" * 60, "p" * 60], "source": "/a/very/long/path" * 12}
+    run["dataset"] |= {
+        "title": "x" * 90,
+        "class_names": ["n" * 60, "p" * 60],
+        "source": "/a/very/long/path" * 12,
+    }
     run["environment"]["platform"] = "Linux-6.8.0-1021-generic-x86_64-with-glibc2.39" * 3
     for entry in run["results"]["accuracy"]:
         entry["title"] = "A method with a rather long name that never ends " + "y" * 40
@@ -50,7 +71,11 @@ def hard_to_lay_out(run: dict[str, Any], data: dict[str, np.ndarray], shown: lis
 @pytest.mark.parametrize("change", [None, hard_to_lay_out], ids=["plain", "hard"])
 @pytest.mark.parametrize("kind", ["text", "image", "array"])
 def test_page_opens_offline_and_fits(
-    make_folder: Callable[..., Path], written: Callable[..., Path], browser: Any, kind: str, change: Any
+    make_folder: Callable[..., Path],
+    written: Callable[..., Path],
+    browser: Any,
+    kind: str,
+    change: Any,
 ) -> None:
     folder = written(kind) if change is None else make_folder(kind, change=change, count=16)
     page_file = folder / "report.html" if change is None else attsvm.report.write(folder)
@@ -68,8 +93,13 @@ def test_page_opens_offline_and_fits(
             page.set_viewport_size({"width": width, "height": 800})
             page.emulate_media(color_scheme=scheme)
             page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, page.evaluate(WIDE)[:5]
-    assert page.evaluate("[...document.querySelectorAll('figure > svg')].every(s => s.getBoundingClientRect().height > 40)")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, page.evaluate(
+                WIDE
+            )[:5]
+    assert page.evaluate(
+        "[...document.querySelectorAll('figure > svg')].every(s => s.getBoundingClientRect().height"
+        " > 40)"
+    )
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -81,17 +111,25 @@ def test_page_opens_offline_and_fits(
 
 CONTRAST = """() => {
   const probe = document.createElement('canvas').getContext('2d');
-  const light = c => { c = c / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4 };
+  const light = c => {
+    c = c / 255;
+    return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  };
   const luminance = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
   const numbers = text => text.match(/[\\d.]+/g).map(Number);
-  const over = (top, below) => { const a = top[3] ?? 1; return [0, 1, 2].map(k => a * top[k] + (1 - a) * below[k]) };
+  const over = (top, below) => {
+    const a = top[3] ?? 1;
+    return [0, 1, 2].map(k => a * top[k] + (1 - a) * below[k]);
+  };
   const page = numbers(getComputedStyle(document.body).backgroundColor);
   const worst = {};
   for (const e of document.querySelectorAll('body *')) {
-    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length) continue;
+    const written = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!written || !e.getClientRects().length) continue;
     const style = getComputedStyle(e), svg = e.namespaceURI.endsWith('svg');
     if (svg && e.tagName !== 'text' && e.tagName !== 'tspan') continue;
-    const ink = numbers(svg ? style.fill : style.color), paper = svg ? page : over(numbers(style.backgroundColor), page);
+    const ink = numbers(svg ? style.fill : style.color);
+    const paper = svg ? page : over(numbers(style.backgroundColor), page);
     const [a, b] = [luminance(over(ink, paper)), luminance(paper)].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
     if (ratio < 4.5) worst[e.tagName + '.' + (e.className.baseVal ?? e.className)] = ratio;

@@ -60,18 +60,36 @@ def test_percent_says_100_and_0_only_when_exact(share: float) -> None:
 @given(st.floats(min_value=-1e300, max_value=1e300))
 def test_number_keeps_its_value(value: float) -> None:
     text = numbers.number(value)
-    plain = text.replace("−", "-").replace(T, "").translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-"))
-    assert float(plain.replace("×10", "e")) == pytest.approx(value, rel=0.06 if "×" in plain else 0.006, abs=0)
+    plain = (
+        text.replace("−", "-").replace(T, "").translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-"))
+    )
+    assert float(plain.replace("×10", "e")) == pytest.approx(
+        value, rel=0.06 if "×" in plain else 0.006, abs=0
+    )
 
 
 def test_counts_are_grouped_from_five_digits_on() -> None:
-    assert [numbers.count(n) for n in (0, 1797, 60_000, -1_234_567)] == ["0", "1797", f"60{T}000", f"−1{T}234{T}567"]
+    assert [numbers.count(n) for n in (0, 1797, 60_000, -1_234_567)] == [
+        "0",
+        "1797",
+        f"60{T}000",
+        f"−1{T}234{T}567",
+    ]
 
 
 def test_plain() -> None:
     assert numbers.plain({"min": 1, "max": None}) == "min 1, max –"
-    assert [numbers.plain(value) for value in (True, [0.5, 2.0], "x", 1e-9)] == ["yes", "0.5, 2", "x", f"1.0{T}×{T}10⁻⁹"]
+    assert [numbers.plain(value) for value in (True, [0.5, 2.0], "x", 1e-9)] == [
+        "yes",
+        "0.5, 2",
+        "x",
+        f"1.0{T}×{T}10⁻⁹",
+    ]
 
 
 def test_degrees() -> None:
-    assert [numbers.degrees(angle) for angle in (4.41, 4.6e-4, None)] == ["4.4°", f"4.6{T}×{T}10⁻⁴ degrees", "–"]
+    assert [numbers.degrees(angle) for angle in (4.41, 4.6e-4, None)] == [
+        "4.4°",
+        f"4.6{T}×{T}10⁻⁴ degrees",
+        "–",
+    ]

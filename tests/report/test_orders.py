@@ -1,4 +1,6 @@
-"""The picture of a priority graph: winners above losers, no arrow that others imply, tied tokens in one frame."""
+"""The picture of a priority graph: winners above losers, no arrow that others imply, tied tokens in
+one frame.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ def _place(point: tuple[float, float]) -> tuple[float, float]:
     return round(float(point[0]), 9), round(float(point[1]), 9)
 
 
-def drawn(arcs: list[tuple[int, int]]) -> tuple[dict[str, tuple[float, float]], list[tuple[tuple[float, float], tuple[float, float]]], int]:
+def drawn(
+    arcs: list[tuple[int, int]],
+) -> tuple[
+    dict[str, tuple[float, float]], list[tuple[tuple[float, float], tuple[float, float]]], int
+]:
     """Places of the names, ends of the arrows, and the number of frames."""
     with canvas(2.0) as (_, axes):
         draw_order(axes[0], arcs, NAMES)
@@ -27,7 +33,13 @@ def drawn(arcs: list[tuple[int, int]]) -> tuple[dict[str, tuple[float, float]], 
 
 
 @settings(max_examples=10)  # a tenth of a second each
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(lambda p: p[0] < p[1]), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(lambda p: p[0] < p[1]),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_winners_stand_above_losers(arcs: list[tuple[int, int]]) -> None:
     places, arrows, frames = drawn(arcs)
     assert set(places) == {NAMES[v] for arc in arcs for v in arc}
@@ -40,7 +52,9 @@ def test_winners_stand_above_losers(arcs: list[tuple[int, int]]) -> None:
     for k in range(5):
         below |= below[:, [k]] & below[[k]]
     shown = {(NAMES.index(at[start]), NAMES.index(at[stop])) for start, stop in arrows}
-    assert shown == {(i, j) for i, j in np.argwhere(below).tolist() if not (below[i] & below[:, j]).any()}
+    assert shown == {
+        (i, j) for i, j in np.argwhere(below).tolist() if not (below[i] & below[:, j]).any()
+    }
 
 
 def test_tied_tokens_share_a_frame_and_a_row() -> None:
@@ -54,7 +68,9 @@ def test_tied_tokens_share_a_frame_and_a_row() -> None:
 def test_a_picture_of_its_own_size() -> None:
     small = order_picture("small", "q", [(0, 1)], NAMES)
     tall = order_picture("tall", "q", [(0, 1), (1, 2), (2, 3)], NAMES, [f"{k}.5" for k in range(5)])
-    wide = order_picture("wide", "q", [(0, 1), (1, 0), (1, 2), (2, 3), (3, 0)], [name * 4 for name in NAMES])
+    wide = order_picture(
+        "wide", "q", [(0, 1), (1, 0), (1, 2), (2, 3), (3, 0)], [name * 4 for name in NAMES]
+    )
     assert small.svg != tall.svg
     assert wide.width > small.width
     assert "after “q”" in inline(small)

@@ -36,7 +36,10 @@ def test_what_is_not_a_picture_is_none(bad: object) -> None:
 
 
 def test_boxes_are_cut_to_the_image_and_faint_ones_left_out() -> None:
-    view = {"pixels": np.zeros((6, 6)).tolist(), "boxes": [[4, 4, 4, 4], [0, 0, 2, 2], [9, 9, 2, 2]]}
+    view = {
+        "pixels": np.zeros((6, 6)).tolist(),
+        "boxes": [[4, 4, 4, 4], [0, 0, 2, 2], [9, 9, 2, 2]],
+    }
     photo = pixels.photo(view, [0.9, 0.001, 0.099], 0, 2, (0, 1))
     assert photo is not None
     assert photo.selected == pixels.Box(4, 4, 2, 2, 0.0)

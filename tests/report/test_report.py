@@ -20,8 +20,31 @@ from attsvm.errors import InputError
 from attsvm.report.numbers import THIN
 
 Make = Callable[..., Path]
-VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-FIGURES = {"accuracy", "joint", "loss", "selection", "norm", "direction", "margins", "concentration"}
+VOID = {
+    "area",
+    "base",
+    "br",
+    "col",
+    "embed",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "source",
+    "track",
+    "wbr",
+}
+FIGURES = {
+    "accuracy",
+    "joint",
+    "loss",
+    "selection",
+    "norm",
+    "direction",
+    "margins",
+    "concentration",
+}
 
 
 class Reader(html.parser.HTMLParser):
@@ -63,7 +86,9 @@ def parsed(page: Path) -> Reader:
 
 
 def assert_sound(page: Path) -> Reader:
-    """Well-formed, unique ids, links that lead somewhere, no address outside the file, no script."""
+    """Well-formed, unique ids, links that lead somewhere, no address outside the file, no
+    script.
+    """
     reader = parsed(page)
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -123,7 +148,9 @@ def test_figures_are_files_and_on_the_page(written: Make, kind: str) -> None:
     folder = written(kind)
     reader = parsed(folder / "report.html")
     expected = FIGURES | ({"weights"} if kind == "image" else set())
-    assert {path.name for path in (folder / "figures").iterdir()} == {name + end for name in expected for end in (".svg", ".png")}
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        name + end for name in expected for end in (".svg", ".png")
+    }
     assert expected <= {attributes.get("id") for tag, attributes in reader.tags if tag == "figure"}
     for name in expected:
         root = ET.parse(folder / "figures" / f"{name}.svg").getroot()
@@ -140,10 +167,16 @@ def test_two_writes_give_the_same_bytes(make_folder: Make, written: Make, kind: 
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-def test_a_reader_s_own_matplotlib_settings_change_nothing(make_folder: Make, written: Make) -> None:
+def test_a_reader_s_own_matplotlib_settings_change_nothing(
+    make_folder: Make, written: Make
+) -> None:
     import matplotlib as mpl
 
     with mpl.rc_context({"font.size": 20, "axes.facecolor": "red", "text.usetex": True}):
@@ -156,8 +189,17 @@ EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}</st
 
 @pytest.mark.parametrize("kind", ["text", "image", "array"])
 def test_text_of_the_user_is_never_markup(make_folder: Make, kind: str) -> None:
-    def change(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
-        run["dataset"] |= {"name": EVIL, "title": EVIL, "source": EVIL, "class_names": [EVIL, EVIL], "notes": [EVIL], EVIL: EVIL}
+    def change(
+        run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+    ) -> None:
+        run["dataset"] |= {
+            "name": EVIL,
+            "title": EVIL,
+            "source": EVIL,
+            "class_names": [EVIL, EVIL],
+            "notes": [EVIL],
+            EVIL: EVIL,
+        }
         run["verdict"] |= {"headline": EVIL, "sentences": [EVIL]}
         run["parameters"][EVIL] = EVIL
         run["environment"][EVIL] = [EVIL]
@@ -170,7 +212,11 @@ def test_text_of_the_user_is_never_markup(make_folder: Make, kind: str) -> None:
         for example in shown:
             example |= {"group": EVIL, "part": EVIL, "sequence": EVIL}
             if example["view"] and example["view"]["kind"] == "text":
-                example["view"] |= {"text": EVIL * 20, "spans": [[[0, 40]], [[41, 60]]], "probability": [0.5, 0.5]}
+                example["view"] |= {
+                    "text": EVIL * 20,
+                    "spans": [[[0, 40]], [[41, 60]]],
+                    "probability": [0.5, 0.5],
+                }
                 example |= {"probability": [0.5, 0.5], "selected": 0, "rival": 1}
             elif example["view"]:
                 example["view"]["labels"] = [EVIL] * 12
@@ -184,7 +230,9 @@ def test_text_of_the_user_is_never_markup(make_folder: Make, kind: str) -> None:
 
 
 def test_dollar_signs_are_not_formulas(make_folder: Make) -> None:
-    def change(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+    def change(
+        run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+    ) -> None:
         for entry in run["results"]["accuracy"]:
             entry["title"] = "costs $5_{x}$ & 漢字"
 
@@ -193,14 +241,33 @@ def test_dollar_signs_are_not_formulas(make_folder: Make) -> None:
     assert "$5_{x}$" in (folder / "figures" / "accuracy.svg").read_text(encoding="utf-8")
 
 
-def infeasible(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+def infeasible(
+    run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+) -> None:
     margin = run["results"]["margin"]
-    margin |= dict.fromkeys(("norm", "margin", "gap", "violation", "trained_margin_ratio", "trained_margin", "support_constraints"))
+    margin |= dict.fromkeys(
+        (
+            "norm",
+            "margin",
+            "gap",
+            "violation",
+            "trained_margin_ratio",
+            "trained_margin",
+            "support_constraints",
+        )
+    )
     margin |= {"status": "infeasible", "message": "no weights separate sequence 3"}
     run["results"]["direction"] = dict.fromkeys(run["results"]["direction"])
     run["results"]["selection"] |= {"locally_optimal": None, "locally_optimal_sequences": None}
     run["verdict"] |= {"holds": False}
-    for name in ("W_margin", "dual", "margin_values", "best_margins", "trajectory_direction_gap", "support_tokens"):
+    for name in (
+        "W_margin",
+        "dual",
+        "margin_values",
+        "best_margins",
+        "trajectory_direction_gap",
+        "support_tokens",
+    ):
         del data[name]
     for example in shown:
         example |= {"margin": None, "rival": None}
@@ -212,7 +279,9 @@ def soft(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str,
     data["best_margins"] -= 2 / 75.9
 
 
-def inaccurate(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+def inaccurate(
+    run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+) -> None:
     run["results"]["margin"] |= {"status": "inaccurate", "gap": 3e-4}
 
 
@@ -243,13 +312,17 @@ def flat(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str,
     data["dual"][:] = 1.0
 
 
-def without_views(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+def without_views(
+    run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+) -> None:
     for example in shown:
         example.pop("view")
         example |= {"score": None, "value": None, "predicted": None, "rival": None}
 
 
-CHANGES = {f.__name__: f for f in (infeasible, soft, inaccurate, perfect, empty, flat, without_views)}
+CHANGES = {
+    f.__name__: f for f in (infeasible, soft, inaccurate, perfect, empty, flat, without_views)
+}
 SAYS = {
     "infeasible": "cannot all be separated",
     "soft": "price C = 10.0",
@@ -267,7 +340,10 @@ def test_unusual_runs(make_folder: Make, name: str) -> None:
     assert not re.search(r"\bnan\b|\bNone\b|Undefined|\binf\b", text)
 
 
-@pytest.mark.parametrize(("kind", "count", "records"), [("text", 1, 1), ("image", 1, 3), ("array", 1, 1), ("image", 0, 60)])
+@pytest.mark.parametrize(
+    ("kind", "count", "records"),
+    [("text", 1, 1), ("image", 1, 3), ("array", 1, 1), ("image", 0, 60)],
+)
 def test_small_runs(make_folder: Make, kind: str, count: int, records: int) -> None:
     assert_sound(attsvm.report.write(make_folder(kind, count=count, records=records)))
 
@@ -285,14 +361,25 @@ def test_examples_may_be_absent(make_folder: Make) -> None:
         (lambda folder: (folder / "run.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "run.json").write_text("[]"), "has no format"),
         (lambda folder: (folder / "run.json").write_text("{}"), "has no format"),
-        (lambda folder: (folder / "run.json").write_text('{"format": "attsvm-run/0"}'), "this version reads 'attsvm-run/1'"),
+        (
+            lambda folder: (folder / "run.json").write_text('{"format": "attsvm-run/0"}'),
+            "this version reads 'attsvm-run/1'",
+        ),
         (lambda folder: (folder / "arrays.safetensors").unlink(), "arrays.safetensors"),
-        (lambda folder: (folder / "arrays.safetensors").write_bytes(b"\0" * 40), "arrays.safetensors"),
-        (lambda folder: (folder / "examples.json").write_text('{"a": 1}'), "is not a list of objects"),
+        (
+            lambda folder: (folder / "arrays.safetensors").write_bytes(b"\0" * 40),
+            "arrays.safetensors",
+        ),
+        (
+            lambda folder: (folder / "examples.json").write_text('{"a": 1}'),
+            "is not a list of objects",
+        ),
         (lambda folder: (folder / "examples.json").write_bytes(b"\xff\xfe"), "cannot be read"),
     ],
 )
-def test_damaged_folders_cost_a_sentence(make_folder: Make, damage: Callable[[Path], object], says: str) -> None:
+def test_damaged_folders_cost_a_sentence(
+    make_folder: Make, damage: Callable[[Path], object], says: str
+) -> None:
     folder = make_folder(count=2, records=3)
     damage(folder)
     with pytest.raises(InputError, match=re.escape(says)) as caught:
@@ -301,12 +388,17 @@ def test_damaged_folders_cost_a_sentence(make_folder: Make, damage: Callable[[Pa
     assert not (folder / "report.html").exists()
 
 
-def test_page_can_be_written_before_run_json_and_knows_no_times(make_folder: Make, written: Make) -> None:
+def test_page_can_be_written_before_run_json_and_knows_no_times(
+    make_folder: Make, written: Make
+) -> None:
     folder = make_folder("text")
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").unlink()
     run["timing"] = {"fit": 123.456}
-    assert attsvm.report.write(folder, run).read_bytes() == (written("text") / "report.html").read_bytes()
+    assert (
+        attsvm.report.write(folder, run).read_bytes()
+        == (written("text") / "report.html").read_bytes()
+    )
 
 
 def test_missing_folder(tmp_path: Path) -> None:
@@ -336,12 +428,18 @@ def test_table_of_constraints_names_the_words_of_its_sequence(written: Make) -> 
     first = int(np.argmax(run.arrays["dual"]))
     assert rows[0].sequence == run.arrays["train"][run.arrays["constraint_sequence"][first]]
     assert rows[0].share == pytest.approx(run.arrays["dual"].max() / run.arrays["dual"].sum())
-    shown = [example for example in run.examples if example["part"] == "train" and example["sequence"] == rows[0].sequence]
+    shown = [
+        example
+        for example in run.examples
+        if example["part"] == "train" and example["sequence"] == rows[0].sequence
+    ]
     assert rows[0].selected.strip("“”") in shown[0]["view"]["text"]
 
 
 def test_labels_that_do_not_match_the_tokens_are_not_shown(make_folder: Make) -> None:
-    def change(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+    def change(
+        run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
+    ) -> None:
         for example in shown:
             example["view"] = {"kind": "array", "labels": ["misplaced"]}
 

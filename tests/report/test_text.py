@@ -12,16 +12,28 @@ def joined(parts: list[text.Segment]) -> str:
 
 
 def test_segments_cover_the_text_exactly_and_mark_every_occurrence() -> None:
-    view = {"kind": "text", "text": "no, no and yes", "spans": [[[0, 2], [4, 6]], [[7, 10]], [[11, 14]]]}
+    view = {
+        "kind": "text",
+        "text": "no, no and yes",
+        "spans": [[[0, 2], [4, 6]], [[7, 10]], [[11, 14]]],
+    }
     parts = text.segments(view, [0.9, 0.001, 0.099], selected=0, rival=2)
     assert joined(parts) == view["text"]
-    assert [(part.text, part.role) for part in parts if part.role != "plain"] == [("no", "selected"), ("no", "selected"), ("yes", "rival")]
+    assert [(part.text, part.role) for part in parts if part.role != "plain"] == [
+        ("no", "selected"),
+        ("no", "selected"),
+        ("yes", "rival"),
+    ]
 
 
 def test_selected_token_lies_on_top_of_an_overlapping_one() -> None:
     view = {"kind": "text", "text": "abcdef", "spans": [[[0, 6]], [[2, 4]]]}
     parts = text.segments(view, [0.6, 0.4], selected=1, rival=None)
-    assert [(part.text, part.role) for part in parts] == [("ab", "token"), ("cd", "selected"), ("ef", "token")]
+    assert [(part.text, part.role) for part in parts] == [
+        ("ab", "token"),
+        ("cd", "selected"),
+        ("ef", "token"),
+    ]
 
 
 def test_neighbouring_occurrences_of_one_token_stay_apart() -> None:
@@ -44,11 +56,24 @@ def long_view(words: int, seed: int) -> tuple[dict[str, object], list[float]]:
     places: dict[str, list[list[int]]] = {}
     content, start = [], 0
     for _ in range(words):
-        word = rng.choice(["alpha", "beta", "gamma", "delta", "épsilon", "ζ", "unusually-long-compound-word" * 2, "a"])
+        word = rng.choice(
+            [
+                "alpha",
+                "beta",
+                "gamma",
+                "delta",
+                "épsilon",
+                "ζ",
+                "unusually-long-compound-word" * 2,
+                "a",
+            ]
+        )
         places.setdefault(word, []).append([start, start + len(word)])
         start += len(word) + 1
         content.append(word)
-    return {"kind": "text", "text": " ".join(content), "spans": list(places.values())}, [1 / len(places)] * len(places)
+    return {"kind": "text", "text": " ".join(content), "spans": list(places.values())}, [
+        1 / len(places)
+    ] * len(places)
 
 
 @pytest.mark.parametrize("seed", range(20))

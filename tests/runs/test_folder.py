@@ -30,7 +30,12 @@ def test_another_request_is_refused_with_the_parameter_that_differs(tmp_path):
     with RunFolder(tmp_path, REQUEST):
         pass
     other = {"command": "fit", "parameters": {"lr": 0.2, "steps": 10}}
-    with pytest.raises(InputError, match=r"holds another run \(lr was 0\.1, now 0\.2\); choose another --out or pass --overwrite"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"holds another run \(lr was 0\.1, now 0\.2\); choose another --out or pass --overwrite"
+        ),
+    ):
         RunFolder(tmp_path, other).__enter__()
 
 
@@ -59,12 +64,17 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path):
     program = (
-        "import sys, pathlib; from attsvm.runs import RunFolder; from attsvm.errors import InputError\n"
-        "try:\n    RunFolder(pathlib.Path(sys.argv[1]), {'command': 'fit'}).__enter__()\n"
-        "except InputError as error:\n    print(error)"
+        "import sys, pathlib; from attsvm.runs import RunFolder; from attsvm.errors import"
+        " InputError\ntry:\n    RunFolder(pathlib.Path(sys.argv[1]), {'command':"
+        " 'fit'}).__enter__()\nexcept InputError as error:\n    print(error)"
     )
     with RunFolder(tmp_path, {"command": "fit"}):
-        told = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
     assert "another attsvm process is writing" in told
 
 
@@ -80,7 +90,9 @@ def test_reading_a_run_says_what_is_wrong(tmp_path):
     with pytest.raises(InputError, match=r"has no run\.json"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"format": "attsvm-run/99"}))
-    with pytest.raises(InputError, match=r"format 'attsvm-run/99', this version reads 'attsvm-run/1'"):
+    with pytest.raises(
+        InputError, match=r"format 'attsvm-run/99', this version reads 'attsvm-run/1'"
+    ):
         read_run(tmp_path)
 
 

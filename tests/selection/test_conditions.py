@@ -1,4 +1,6 @@
-"""Sufficient conditions of the theorems: the tables of the specification, identities, and agreement with the solver."""
+"""Sufficient conditions of the theorems: the tables of the specification, identities, and agreement
+with the solver.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,12 @@ from attsvm.selection import (
 from attsvm.solvers import max_margin
 
 
-@pytest.mark.parametrize(("n", "T", "shares"), [(2, 4, {8: 15, 16: 51.5, 32: 86.5}), (4, 5, {16: 2, 32: 20.5, 64: 66})])
-def test_share_of_instances_in_which_all_tokens_support(n: int, T: int, shares: dict[int, float]) -> None:
+@pytest.mark.parametrize(
+    ("n", "T", "shares"), [(2, 4, {8: 15, 16: 51.5, 32: 86.5}), (4, 5, {16: 2, 32: 20.5, 64: 66})]
+)
+def test_share_of_instances_in_which_all_tokens_support(
+    n: int, T: int, shares: dict[int, float]
+) -> None:
     for d, share in shares.items():  # E2.6, 200 seeds
         data, v = unit_sphere(n, T, d, seed=list(range(200)))
         assert 100 * all_support(data, optimal_tokens(data, v)).mean() == share
@@ -50,10 +56,15 @@ def test_fast_test_of_all_support_agrees_with_the_solver() -> None:
         for r in range(30):
             solution = max_margin(selection_margins(data.instance(r), tokens[r]))
             margins = solution.margins(solution.W)
-            assert found[r] == (solution.status != "infeasible" and bool((np.abs(margins - 1) < 1e-5).all()))
+            assert found[r] == (
+                solution.status != "infeasible" and bool((np.abs(margins - 1) < 1e-5).all())
+            )
 
 
-@pytest.mark.parametrize(("loss", "objective"), [("logistic", Logistic()), ("exponential", Exponential()), ("linear", Linear())])
+@pytest.mark.parametrize(
+    ("loss", "objective"),
+    [("logistic", Logistic()), ("exponential", Exponential()), ("linear", Linear())],
+)
 def test_dominance_identity(loss: str, objective: object) -> None:
     rng = np.random.default_rng(1)
     for n, T, d, tight in ((4, 5, 6, False), (2, 3, 128, True)):
@@ -65,22 +76,30 @@ def test_dominance_identity(loss: str, objective: object) -> None:
             sides = dominance(data, v, W, solution, loss)
             model = Attention.cross(data, v, init=W, loss=objective)
             model.loss(data).backward()
-            assert sides.descent == pytest.approx(-np.sum(model.W.grad.numpy() * solution.W), rel=1e-9)
+            assert sides.descent == pytest.approx(
+                -np.sum(model.W.grad.numpy() * solution.W), rel=1e-9
+            )
             assert sides.terms == pytest.approx(sides.descent, rel=1e-9)
             assert sides.bound <= sides.descent * (1 + 1e-9)
             if tight:
                 assert sides.bound == pytest.approx(sides.descent, rel=1e-9)
                 assert sides.bound > 0
     with pytest.raises(InputError, match="needs a solution for the optimal tokens"):
-        dominance(data, v, W, max_margin(selection_margins(data, (optimal_tokens(data, v) + 1) % 3)))
+        dominance(
+            data, v, W, max_margin(selection_margins(data, (optimal_tokens(data, v) + 1) % 3))
+        )
 
 
 def test_equal_scores() -> None:
-    data = AttentionData(np.array([[[1.0, 0], [0.5, 1], [0.5, 2]], [[0, 1], [3, 0], [0, 5]]]), [1, 1])
+    data = AttentionData(
+        np.array([[[1.0, 0], [0.5, 1], [0.5, 2]], [[0, 1], [3, 0], [0, 5]]]), [1, 1]
+    )
     assert equal_scores(data, [1.0, 0.0])
     assert not equal_scores(data, [1.0, 0.1])
     assert equal_scores(data, [1.0, 0.01], tol=0.1)
-    assert not equal_scores(AttentionData(np.ones((1, 3, 2)), [1]), [1.0, 0.0])  # no unique best token
+    assert not equal_scores(
+        AttentionData(np.ones((1, 3, 2)), [1]), [1.0, 0.0]
+    )  # no unique best token
 
 
 def test_alignment_is_that_of_the_first_gradient() -> None:
@@ -93,7 +112,12 @@ def test_alignment_is_that_of_the_first_gradient() -> None:
 
 
 def test_share_of_feasible_instances() -> None:
-    for (n, T, d), share in {(5, 5, 2): 0.34, (5, 5, 3): 0.91, (10, 5, 3): 0.12, (5, 10, 2): 0.37}.items():  # S9, 100 seeds
+    for (n, T, d), share in {
+        (5, 5, 2): 0.34,
+        (5, 5, 3): 0.91,
+        (10, 5, 3): 0.12,
+        (5, 10, 2): 0.37,
+    }.items():  # S9, 100 seeds
         data, v = unit_sphere(n, T, d, seed=list(range(100)))
         assert feasible(data, optimal_tokens(data, v)).mean() == pytest.approx(share, abs=1e-9)
     generator = np.random.default_rng(0)
@@ -108,7 +132,9 @@ def test_over_parameterisation_leaves_one_locally_optimal_selection() -> None:
     selections = list(itertools.product(range(3), repeat=2))
     solutions = max_margin([selection_margins(data, selection) for selection in selections])
     local = [bool(locally_optimal(solution, token_scores(data, v)).all()) for solution in solutions]
-    assert [list(s) for s, good in zip(selections, local, strict=True) if good] == [optimal_tokens(data, v).tolist()]
+    assert [list(s) for s, good in zip(selections, local, strict=True) if good] == [
+        optimal_tokens(data, v).tolist()
+    ]
 
 
 def test_cones() -> None:
@@ -121,7 +147,9 @@ def test_cones() -> None:
     assert in_angular_cone(turned, solution, 1 - np.cos(0.15)).tolist() == [True, True, False]
     assert not in_angular_cone(turned, solution, 0.5, radius=2 * solution.norm).any()
     assert in_margin_cone(3 * solution.W, solution, 1 - 1e-12, radius=2 * solution.norm)
-    shares = np.array([solution.margins(W).min() * solution.norm / np.linalg.norm(W) for W in turned])
+    shares = np.array(
+        [solution.margins(W).min() * solution.norm / np.linalg.norm(W) for W in turned]
+    )
     middle = 0.5 * (shares[1] + shares[0])
     assert in_margin_cone(turned, solution, middle).tolist() == (shares >= middle).tolist()
     assert not in_angular_cone(0 * solution.W, solution, 0.5)
@@ -134,7 +162,9 @@ def test_bregman_cones_are_angular_at_two_and_follow_the_norm_of_their_solution(
     margins = selection_margins(data, optimal_tokens(data, v))
     W = max_margin(margins).W + 0.2 * np.random.default_rng(0).standard_normal((30, 5, 5))
     for mu in (0.01, 0.05, 0.2):
-        assert np.array_equal(in_bregman_cone(W, max_margin(margins), mu), in_angular_cone(W, max_margin(margins), mu))
+        assert np.array_equal(
+            in_bregman_cone(W, max_margin(margins), mu), in_angular_cone(W, max_margin(margins), mu)
+        )
     solution = max_margin(margins, Lp(3))
     divergence = PowerPotential(3).direction_divergence(np.broadcast_to(solution.W, W.shape), W)
     middle = float(np.median(divergence))
@@ -148,7 +178,9 @@ def test_bregman_cones_are_angular_at_two_and_follow_the_norm_of_their_solution(
 
 def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewer_samples() -> None:
     data = toy("joint").data
-    prompts = np.random.default_rng(0).standard_normal((60, 2)) * np.repeat([0.1, 1.0, 10.0], 20)[:, None]
+    prompts = (
+        np.random.default_rng(0).standard_normal((60, 2)) * np.repeat([0.1, 1.0, 10.0], 20)[:, None]
+    )
     drop = margin_drop(data, [1, 1, 1], prompts)
     assert drop.margin == pytest.approx(1.0)  # v = (0, 1) has margin 1
     assert 0 < drop.nu <= margin_drop(data, [1, 1, 1], prompts[:20]).nu
@@ -158,8 +190,12 @@ def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewe
 
 @pytest.mark.parametrize("p", [1.75, 2.0, 3.0])
 def test_no_attention_drops_less_than_the_proven_margin_drop(p: float) -> None:
-    """Over attention of every kind, label margins computed anew; at p = 2 the bound needs multipliers along the way."""
-    tokens = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
+    """Over attention of every kind, label margins computed anew; at p = 2 the bound needs
+    multipliers along the way.
+    """
+    tokens = np.array(
+        [[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]]
+    )
     data = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
     best = [1, 0] if p < 2 else [0, 0]
     bound = margin_drop_bound(data, best, Lp(p))
@@ -173,22 +209,39 @@ def test_no_attention_drops_less_than_the_proven_margin_drop(p: float) -> None:
     s, far = s[far > 1e-3], far[far > 1e-3]
     # a head on mixtures of tokens is one on sequences of a single token
     mixed = np.einsum("sit,itd->sid", s, tokens)[:, :, None]
-    margins = [decoder_margins(AttentionData(each, data.labels, each[:, 0]), [0, 0]) for each in mixed]
-    reached = np.array([0.0 if each.status == "infeasible" else 1.0 / each.norm for each in max_margin(margins, Lp(p))])
+    margins = [
+        decoder_margins(AttentionData(each, data.labels, each[:, 0]), [0, 0]) for each in mixed
+    ]
+    reached = np.array(
+        [
+            0.0 if each.status == "infeasible" else 1.0 / each.norm
+            for each in max_margin(margins, Lp(p))
+        ]
+    )
     top = 1.0 / max_margin(decoder_margins(data, best), Lp(p)).norm
     ratios = (top - reached) / far
-    assert ratios.min() >= bound * (1 - 1e-6)  # solutions are certified to 1e-9 and ways are longer than 1e-3
+    assert ratios.min() >= bound * (
+        1 - 1e-6
+    )  # solutions are certified to 1e-9 and ways are longer than 1e-3
     assert ratios.min() < 10 * bound  # not a void bound
 
 
 def test_nothing_is_proven_where_the_assumption_fails() -> None:
-    assert margin_drop_bound(toy("joint_nonsupport").data, [1, 1, 1]) <= 0  # the third sequence has margin to spare
-    tokens = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
+    assert (
+        margin_drop_bound(toy("joint_nonsupport").data, [1, 1, 1]) <= 0
+    )  # the third sequence has margin to spare
+    tokens = np.array(
+        [[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]]
+    )
     second = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
-    assert margin_drop_bound(second, [1, 0]) <= 0  # tokens 0 and 0 have a larger label margin at p = 2
+    assert (
+        margin_drop_bound(second, [1, 0]) <= 0
+    )  # tokens 0 and 0 have a larger label margin at p = 2
     with pytest.raises(InputError, match="no head separates"):
         margin_drop_bound(toy("joint").data, [0, 0, 0])
     many = np.zeros((21, 2, 1))
     many[:, 0] = 1.0
     with pytest.raises(InputError, match="more than 1000000 selections"):
-        margin_drop_bound(AttentionData(many, np.ones(21), np.ones((21, 1))), np.zeros(21, dtype=int))
+        margin_drop_bound(
+            AttentionData(many, np.ones(21), np.ones((21, 1))), np.zeros(21, dtype=int)
+        )

@@ -1,4 +1,6 @@
-"""The log loss of attention mass as a multinomial logistic regression: the same number, convex, minimised to rounding."""
+"""The log loss of attention mass as a multinomial logistic regression: the same number, convex,
+minimised to rounding.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def draw(seed: int) -> NextTokenData:
     sentences = [rng.integers(K, size=rng.integers(1, 8)) for _ in range(6)]
     labels = [int(rng.choice(sentence)) for sentence in sentences]
     E = rng.standard_normal((K, 4))  # dependent rows: nothing here needs them independent
-    return NextTokenData.from_sentences(sentences, labels, rng.dirichlet(np.ones(6)), E, following=np.arange(K))
+    return NextTokenData.from_sentences(
+        sentences, labels, rng.dirichlet(np.ones(6)), E, following=np.arange(K)
+    )
 
 
 @given(st.integers(0, 10_000))
@@ -29,11 +33,15 @@ def test_it_is_minus_the_log_of_the_attention_mass(seed: int) -> None:
     tokens, count = data.distinct()
     mass = np.sum(token_masses(data, W) * (tokens == data.labels[:, None]) * (count > 0), axis=1)
     loss = attention_likelihood(data)
-    assert loss.value(W.ravel()) == pytest.approx(-data.weights @ np.log(mass), rel=1e-12)  # rounding of a few logarithms
+    assert loss.value(W.ravel()) == pytest.approx(
+        -data.weights @ np.log(mass), rel=1e-12
+    )  # rounding of a few logarithms
 
 
 @given(st.integers(0, 10_000))
-def test_derivatives_are_those_of_the_value_and_the_hessian_has_no_negative_eigenvalue(seed: int) -> None:
+def test_derivatives_are_those_of_the_value_and_the_hessian_has_no_negative_eigenvalue(
+    seed: int,
+) -> None:
     rng = np.random.default_rng(seed)
     loss = attention_likelihood(draw(seed))
     c, direction = rng.standard_normal((2, loss.dimension))
@@ -41,8 +49,12 @@ def test_derivatives_are_those_of_the_value_and_the_hessian_has_no_negative_eige
     step = 1e-5
     up, down = loss.curvature(c + step * direction), loss.curvature(c - step * direction)
     scale = np.abs(loss.features).sum() ** 2 + 1.0
-    assert abs((up.value - down.value) / (2 * step) - here.gradient @ direction) < 1e-9 * scale  # rounding over the step, and its square
-    np.testing.assert_allclose((up.gradient - down.gradient) / (2 * step), here.hessian @ direction, atol=1e-8 * scale)
+    assert (
+        abs((up.value - down.value) / (2 * step) - here.gradient @ direction) < 1e-9 * scale
+    )  # rounding over the step, and its square
+    np.testing.assert_allclose(
+        (up.gradient - down.gradient) / (2 * step), here.hessian @ direction, atol=1e-8 * scale
+    )
     assert np.linalg.eigvalsh(here.hessian).min() >= -1e-12 * max(1.0, np.abs(here.hessian).max())
 
 
@@ -69,7 +81,10 @@ def test_newton_ends_where_the_gradient_is_rounding(seed: int, ridge: float) -> 
 
 
 def test_a_stack_is_its_parts() -> None:
-    parts = [attention_likelihood(priority_graph(n, T, 6, 3, seed=n)) for n, T in ((3, 4), (5, 2), (1, 3))]
+    parts = [
+        attention_likelihood(priority_graph(n, T, 6, 3, seed=n))
+        for n, T in ((3, 4), (5, 2), (1, 3))
+    ]
     whole = stack_likelihoods(parts)
     c = np.random.default_rng(0).standard_normal((3, whole.dimension))
     together = whole.curvature(c)

@@ -36,10 +36,25 @@ def test_training_selects_the_predicted_mixture() -> None:
     sizes = []
     for strength in (0.05, 0.3, 1.0):
         model = Attention.cross(data, LambdaHead(torch.tensor(v), strength))
-        train(model, data, SteepestDescent(model.parameters(), lr=0.1), 1200, LogSpaced(1), schedule=lambda k: min(1.0, 100 / (k + 1)))
+        train(
+            model,
+            data,
+            SteepestDescent(model.parameters(), lr=0.1),
+            1200,
+            LogSpaced(1),
+            schedule=lambda k: min(1.0, 100 / (k + 1)),
+        )
         predicted = sparsemax_selection(token_scores(data, v), strength)
-        # What lies outside the sets dies out exponentially in the length of the path: this short one leaves some thousandths.
-        assert np.median(np.abs(model.probabilities(data).detach().numpy() - predicted.probabilities).max(axis=(1, 2))) < 5e-3
+        # What lies outside the sets dies out exponentially in the length of the path: this short
+        # one leaves some thousandths.
+        assert (
+            np.median(
+                np.abs(model.probabilities(data).detach().numpy() - predicted.probabilities).max(
+                    axis=(1, 2)
+                )
+            )
+            < 5e-3
+        )
         sizes.append(predicted.sets.sum(axis=-1).mean())
     assert sizes == sorted(sizes)
 
@@ -47,7 +62,11 @@ def test_training_selects_the_predicted_mixture() -> None:
 def test_thresholds() -> None:
     s = np.array([[[0.6, 0.4, 1e-9]], [[0.999, 1e-3, 1e-5]], [[0.5, 0.3, 0.2]]])
     found = selected_sets(s)
-    assert found.sets.tolist() == [[[True, True, False]], [[True, True, False]], [[True, True, True]]]
+    assert found.sets.tolist() == [
+        [[True, True, False]],
+        [[True, True, False]],
+        [[True, True, True]],
+    ]
     assert found.clear.tolist() == [True, False, False]
     assert selected_sets(s[1], mask=[[True, True, False]]).clear.tolist() is False
     with pytest.raises(InputError, match="the thresholds"):

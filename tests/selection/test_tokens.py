@@ -14,7 +14,11 @@ from attsvm.solvers import max_margin
 
 def test_scores_are_label_times_head_times_token_and_masked_tokens_never_win() -> None:
     rng = np.random.default_rng(0)
-    X, y, v = rng.standard_normal((4, 5, 3)), np.array([1.0, -1.0, 1.0, -1.0]), rng.standard_normal(3)
+    X, y, v = (
+        rng.standard_normal((4, 5, 3)),
+        np.array([1.0, -1.0, 1.0, -1.0]),
+        rng.standard_normal(3),
+    )
     mask = np.ones((4, 5), dtype=bool)
     mask[2, 1:] = False
     scores = token_scores(AttentionData(X, y, mask=mask), v)
@@ -25,7 +29,9 @@ def test_scores_are_label_times_head_times_token_and_masked_tokens_never_win() -
 
 def test_leading_axes_are_instances() -> None:
     rng = np.random.default_rng(1)
-    data = AttentionData(rng.standard_normal((2, 3, 4, 5, 6)), np.sign(rng.standard_normal((2, 3, 4))))
+    data = AttentionData(
+        rng.standard_normal((2, 3, 4, 5, 6)), np.sign(rng.standard_normal((2, 3, 4)))
+    )
     heads = rng.standard_normal((2, 3, 6))
     scores, best = token_scores(data, heads), optimal_tokens(data, heads)
     assert scores.shape == (2, 3, 4, 5)
@@ -52,7 +58,10 @@ def test_a_tie_names_sequence_and_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("head", "message"),
-    [(np.ones(2), r"head has shape \(2,\); it must be \(3,\)"), (np.array([1.0, np.nan, 0.0]), r"head holds nan at \[1\]")],
+    [
+        (np.ones(2), r"head has shape \(2,\); it must be \(3,\)"),
+        (np.array([1.0, np.nan, 0.0]), r"head holds nan at \[1\]"),
+    ],
 )
 def test_refused_heads(head: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -73,9 +82,15 @@ def toy(scores: list[float], selected: int) -> tuple[AttentionData, np.ndarray, 
 @pytest.mark.parametrize(
     ("scores", "selected", "expected"),
     [([1.0, 0.9, 0.0], 1, True), ([1.0, 0.9, 0.9], 1, False), ([1.0, 0.9, 0.9], 0, True)],
-    ids=["E1.2: token 2 beats its only neighbour", "E1.1: token 2 ties with its neighbour", "the best token"],
+    ids=[
+        "E1.2: token 2 beats its only neighbour",
+        "E1.1: token 2 ties with its neighbour",
+        "the best token",
+    ],
 )
-def test_local_optimality_of_the_planar_toys(scores: list[float], selected: int, expected: bool) -> None:
+def test_local_optimality_of_the_planar_toys(
+    scores: list[float], selected: int, expected: bool
+) -> None:
     data, gamma, token = toy(scores, selected)
     solution = max_margin(selection_margins(data, np.array([token])))
     assert [n.tolist() for n in neighbours(solution)] == [[2]]
@@ -84,7 +99,9 @@ def test_local_optimality_of_the_planar_toys(scores: list[float], selected: int,
 
 def test_optimal_tokens_are_locally_optimal_and_single_tokens_have_no_neighbours() -> None:
     rng = np.random.default_rng(5)
-    data = AttentionData.from_bags([rng.standard_normal((k, 8)) for k in (1, 4, 6, 1, 5)], np.array([1.0, -1, 1, 1, -1]))
+    data = AttentionData.from_bags(
+        [rng.standard_normal((k, 8)) for k in (1, 4, 6, 1, 5)], np.array([1.0, -1, 1, 1, -1])
+    )
     v = rng.standard_normal(8)
     solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
     assert solution.status == "optimal"

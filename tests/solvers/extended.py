@@ -1,4 +1,6 @@
-"""Certificates recomputed in extended precision from written-out constraint matrices: nothing shared with the library but the data."""
+"""Certificates recomputed in extended precision from written-out constraint matrices: nothing
+shared with the library but the data.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,19 @@ Long = np.longdouble
 
 def rows(margins: Margins) -> Any:
     """``(m, d_x, d_z)`` in extended precision (64 bits of mantissa, exponents to 2**16383)."""
-    D, Z = np.asarray(margins.differences).astype(Long), np.asarray(margins.queries).astype(Long)[margins.sequence]
+    D, Z = (
+        np.asarray(margins.differences).astype(Long),
+        np.asarray(margins.queries).astype(Long)[margins.sequence],
+    )
     return D[:, :, None] * Z[:, None, :]
 
 
 def value(norm: Norm, W: Any) -> Any:
     """``||W||`` in extended precision."""
     p = 2.0 if norm == Frobenius() else norm.p
-    entries = _singular_values(W) if isinstance(norm, Schatten) and p != 2.0 else np.abs(W).reshape(-1)
+    entries = (
+        _singular_values(W) if isinstance(norm, Schatten) and p != 2.0 else np.abs(W).reshape(-1)
+    )
     largest = entries.max()
     if not largest > 0:
         return Long(0)
@@ -35,9 +42,12 @@ def value(norm: Norm, W: Any) -> Any:
 def dual_value(norm: Norm, V: Any) -> Any:
     """``||V||_*`` in extended precision."""
     p = 2.0 if norm == Frobenius() else norm.p
-    # 1 + 1/(p - 1) rather than p/(p - 1): the exponent itself must be right to all digits at p = 1.0001
+    # 1 + 1/(p - 1) rather than p/(p - 1): the exponent itself must be right to all digits at p =
+    # 1.0001
     q = np.inf if p == 1.0 else (1.0 if np.isinf(p) else 1 + 1 / (Long(p) - 1))
-    entries = _singular_values(V) if isinstance(norm, Schatten) and p != 2.0 else np.abs(V).reshape(-1)
+    entries = (
+        _singular_values(V) if isinstance(norm, Schatten) and p != 2.0 else np.abs(V).reshape(-1)
+    )
     largest = entries.max()
     if not largest > 0 or np.isinf(q):
         return largest
@@ -55,7 +65,9 @@ def _singular_values(W: Any) -> Any:
 
 
 def gap_and_violation(solution: MarginSolution) -> tuple[float, float]:
-    """Relative duality gap and relative violation (in units of the largest right-hand side) of a hard-margin solution."""
+    """Relative duality gap and relative violation (in units of the largest right-hand side) of a
+    hard-margin solution.
+    """
     margins, W, dual = solution.margins, solution.W.astype(Long), solution.dual.astype(Long)
     A, b, equal = rows(margins), np.asarray(margins.rhs).astype(Long), margins.equalities
     values = np.einsum("cab,ab->c", A, W)
@@ -71,13 +83,19 @@ def gap_and_violation(solution: MarginSolution) -> tuple[float, float]:
 def farkas(solution: MarginSolution) -> float:
     """``b_max ||A^T lam|| / (b^T lam max ||A_c||)`` over the rows of the certificate."""
     used = np.flatnonzero(solution.dual)
-    A, b, lam = rows(solution.margins)[used], np.asarray(solution.margins.rhs).astype(Long)[used], solution.dual[used].astype(Long)
+    A, b, lam = (
+        rows(solution.margins)[used],
+        np.asarray(solution.margins.rhs).astype(Long)[used],
+        solution.dual[used].astype(Long),
+    )
     assert len(used) > 0
     assert (lam[~solution.margins.equalities[used]] > 0).all()
     top, longest = b @ lam, np.sqrt((A**2).sum(axis=(1, 2))).max()
     assert top > 0
     pull = np.einsum("c,cab->ab", lam, A)
-    return float(np.sqrt((pull**2).sum()) * np.abs(b).max() / (top * longest)) if longest > 0 else 0.0
+    return (
+        float(np.sqrt((pull**2).sum()) * np.abs(b).max() / (top * longest)) if longest > 0 else 0.0
+    )
 
 
 def assert_proved(solution: MarginSolution) -> None:
@@ -89,4 +107,7 @@ def assert_proved(solution: MarginSolution) -> None:
         # 1e-13: rounding of the float64 evaluation that the solution's own numbers went through.
         assert gap <= solution.tol + 1e-13, (gap, solution.message)
         assert violation <= solution.tol + 1e-13, (violation, solution.message)
-        assert abs(max(gap, 0.0) - solution.gap) <= 1e-6 * solution.gap + 1e-12, (gap, solution.message)
+        assert abs(max(gap, 0.0) - solution.gap) <= 1e-6 * solution.gap + 1e-12, (
+            gap,
+            solution.message,
+        )

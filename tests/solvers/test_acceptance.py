@@ -1,7 +1,9 @@
-"""The acceptance run: every programme of the papers in every norm, on instances that hypothesis draws.
+"""The acceptance run: every programme of the papers in every norm, on instances that hypothesis
+draws.
 
-Each answer is checked four times, by nothing that the solvers use: the verdict by a linear programme through HiGHS, the promise and the
-optimality conditions in extended precision from written-out matrices, and the objective by CLARABEL or HiGHS on a sample.
+Each answer is checked four times, by nothing that the solvers use: the verdict by a linear
+programme through HiGHS, the promise and the optimality conditions in extended precision from
+written-out matrices, and the objective by CLARABEL or HiGHS on a sample.
 """
 
 from __future__ import annotations
@@ -33,8 +35,25 @@ from attsvm.margins import (
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.solvers.verification import Verifier, second_opinion
 
-NORMS = ["fro", "lp:1.1", "lp:1.5", "lp:1.75", "lp:3", "l1", "linf", "nuc", "spec", "schatten:1.5", "schatten:3"]
-PEERS: dict[str, Verifier] = {"l1": "highs", "linf": "highs", "schatten:1.5": "highs", "schatten:3": "highs"}  # CLARABEL for the others
+NORMS = [
+    "fro",
+    "lp:1.1",
+    "lp:1.5",
+    "lp:1.75",
+    "lp:3",
+    "l1",
+    "linf",
+    "nuc",
+    "spec",
+    "schatten:1.5",
+    "schatten:3",
+]
+PEERS: dict[str, Verifier] = {
+    "l1": "highs",
+    "linf": "highs",
+    "schatten:1.5": "highs",
+    "schatten:3": "highs",
+}  # CLARABEL for the others
 EXAMPLES = 10  # per programme and norm
 SAMPLE = 2  # every second instance gets a second opinion
 
@@ -45,12 +64,21 @@ def data(rng: np.random.Generator, n: int, T: int, d: int) -> AttentionData:
     """Ragged Gaussian sequences with holes in the mask."""
     mask = rng.random((n, T)) < 0.8
     mask[np.arange(n), rng.integers(T, size=n)] = True
-    return AttentionData(rng.standard_normal((n, T, d)), np.where(rng.random(n) < 0.5, 1.0, -1.0), rng.standard_normal((n, d)), mask)
+    return AttentionData(
+        rng.standard_normal((n, T, d)),
+        np.where(rng.random(n) < 0.5, 1.0, -1.0),
+        rng.standard_normal((n, d)),
+        mask,
+    )
 
 
 def tokens(rng: np.random.Generator, given_data: AttentionData, W: np.ndarray | None) -> np.ndarray:
     """The best visible tokens under a teacher, or any visible ones."""
-    score = rng.random(given_data.mask.shape) if W is None else np.einsum("ntd,de,ne->nt", given_data.tokens, W, given_data.queries)
+    score = (
+        rng.random(given_data.mask.shape)
+        if W is None
+        else np.einsum("ntd,de,ne->nt", given_data.tokens, W, given_data.queries)
+    )
     return np.where(given_data.mask, score, -np.inf).argmax(axis=1)
 
 
@@ -68,7 +96,9 @@ def prompt(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> M
 def relaxed(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Margins:
     x = data(rng, n, T, d)
     one = AttentionData(x.tokens, x.labels, np.ones((n, 1)), x.mask)
-    return relaxed_margins(x, tokens(rng, one, rng.standard_normal((d, 1)) if teacher else None), rng.random(n) < 0.5)
+    return relaxed_margins(
+        x, tokens(rng, one, rng.standard_normal((d, 1)) if teacher else None), rng.random(n) < 0.5
+    )
 
 
 def decoder(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Margins:
@@ -84,7 +114,9 @@ def sets(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Mar
     x = data(rng, n, T, d)
     chosen = x.mask & (rng.random(x.mask.shape) < 0.4)
     chosen[np.arange(n), tokens(rng, x, None)] = True
-    if teacher:  # equal tokens inside the sets would be too easy; one set only is feasible often enough
+    if (
+        teacher
+    ):  # equal tokens inside the sets would be too easy; one set only is feasible often enough
         chosen[1:] = False
         chosen[np.arange(1, n), tokens(rng, x, rng.standard_normal((d, d)))[1:]] = True
     return multi_token_margins(x, chosen)
@@ -94,16 +126,28 @@ def positions(causal: bool) -> Callable[[np.random.Generator, int, int, int, boo
     def make(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Margins:
         x = data(rng, min(n, 3), min(T, 4), d)
         W = rng.standard_normal((d, d))
-        score = np.einsum("ntd,de,nje->njt", x.tokens, W, x.tokens) if teacher else rng.random((x.n, x.T, x.T))
-        seen = np.tril(np.ones((x.T, x.T), dtype=bool)) if causal else np.ones((x.T, x.T), dtype=bool)
-        return sequence_margins(x, np.where(x.mask[:, None, :] & seen, score, -np.inf).argmax(axis=2), causal=causal)
+        score = (
+            np.einsum("ntd,de,nje->njt", x.tokens, W, x.tokens)
+            if teacher
+            else rng.random((x.n, x.T, x.T))
+        )
+        seen = (
+            np.tril(np.ones((x.T, x.T), dtype=bool)) if causal else np.ones((x.T, x.T), dtype=bool)
+        )
+        return sequence_margins(
+            x, np.where(x.mask[:, None, :] & seen, score, -np.inf).argmax(axis=2), causal=causal
+        )
 
     return make
 
 
 def output(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Margins:
     E, classes = rng.standard_normal((n, d)), max(T, 2)
-    following = (E @ rng.standard_normal((d, classes))).argmax(axis=1) if teacher else rng.integers(-1, classes, size=n)
+    following = (
+        (E @ rng.standard_normal((d, classes))).argmax(axis=1)
+        if teacher
+        else rng.integers(-1, classes, size=n)
+    )
     return output_margins(E, following, classes)
 
 
@@ -155,7 +199,9 @@ def instances(programmes: list[str], names: list[str]) -> st.SearchStrategy[Draw
 
 
 def feasible(margins: Margins) -> bool:
-    """``max t`` with ``A w >= t b`` (``= t b``) and entries of ``w`` within one: positive exactly when weights exist."""
+    """``max t`` with ``A w >= t b`` (``= t b``) and entries of ``w`` within one: positive exactly
+    when weights exist.
+    """
     A = np.asarray(rows(margins).reshape(margins.m, -1), dtype=np.float64)
     size = np.linalg.norm(A, axis=1)
     size = np.where(size > 0, size, 1.0)
@@ -177,7 +223,9 @@ def feasible(margins: Margins) -> bool:
 
 
 def conditions(solution: MarginSolution, norm: Norm) -> tuple[float, float, float]:
-    """Stationarity, worst sign of a multiplier and complementarity, relative, in extended precision."""
+    """Stationarity, worst sign of a multiplier and complementarity, relative, in extended
+    precision.
+    """
     margins, W, lam = solution.margins, solution.W.astype(Long), solution.dual.astype(Long)
     A = rows(margins)
     V = np.einsum("c,cab->ab", lam, A)
@@ -187,7 +235,11 @@ def conditions(solution: MarginSolution, norm: Norm) -> tuple[float, float, floa
     if not size > 0:
         return float(pull), 0.0, 0.0
     negative = float(max(0.0, (-lam[~margins.equalities]).max(initial=0)))
-    return float(1 - (V * W).sum() / (size * pull)), negative, float((np.abs(lam) * room).max(initial=0) / total)
+    return (
+        float(1 - (V * W).sum() / (size * pull)),
+        negative,
+        float((np.abs(lam) * room).max(initial=0) / total),
+    )
 
 
 def examine(draw: Draw, sampled: bool, seen: Counter[str], worst: dict[str, float]) -> None:
@@ -206,7 +258,8 @@ def examine(draw: Draw, sampled: bool, seen: Counter[str], worst: dict[str, floa
         return
     assert_proved(solution)
     if solution.status == "optimal":
-        # gap = stationarity + sum of products / (||W|| ||V||_*), so the gap bounds both; 1e-12 for rounding.
+        # gap = stationarity + sum of products / (||W|| ||V||_*), so the gap bounds both; 1e-12 for
+        # rounding.
         stationarity, negative, products = conditions(solution, norm)
         assert negative == 0.0
         assert stationarity <= solution.tol + 1e-12
@@ -232,7 +285,13 @@ def examine(draw: Draw, sampled: bool, seen: Counter[str], worst: dict[str, floa
             worst["difference"] = max(worst.get("difference", 0.0), opinion.difference)
 
 
-def run(programmes: list[str], names: list[str], examples: int, seen: Counter[str], worst: dict[str, float]) -> None:
+def run(
+    programmes: list[str],
+    names: list[str],
+    examples: int,
+    seen: Counter[str],
+    worst: dict[str, float],
+) -> None:
     """That many instances; what was seen, and the worst of every residual."""
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
@@ -257,11 +316,16 @@ def test_a_slice() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NORMS)
 def test_the_whole_run(name: str) -> None:
-    """Ten instances of each of 10 programmes in each of 11 norms: 1 100, of which more than 200 objectives are compared."""
+    """Ten instances of each of 10 programmes in each of 11 norms: 1 100, of which more than 200
+    objectives are compared.
+    """
     seen, worst = Counter[str](), dict[str, float]()
     for programme in PROGRAMMES:
         run([programme], [name], EXAMPLES, seen, worst)
-    print(f"{name}: {dict(seen)}; worst { ({figure: f'{number:.1e}' for figure, number in worst.items()}) }")
+    print(
+        f"{name}: {dict(seen)}; worst"
+        f" { ({figure: f'{number:.1e}' for figure, number in worst.items()}) }"
+    )
     assert seen["optimal"] >= 30
     assert seen["infeasible"] >= 5
     assert all(seen[programme] == EXAMPLES for programme in PROGRAMMES)

@@ -1,4 +1,6 @@
-"""Many programmes in one call: every answer is that of the single call, whatever stands next to it in the batch."""
+"""Many programmes in one call: every answer is that of the single call, whatever stands next to it
+in the batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp
-from attsvm.margins import Margins, MarginsBatch, multi_token_margins, selection_batch, selection_margins
+from attsvm.margins import (
+    Margins,
+    MarginsBatch,
+    multi_token_margins,
+    selection_batch,
+    selection_margins,
+)
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import MarginSolution, SolutionBatch, max_margin
 from attsvm.solvers.certificates import certify_hard
@@ -25,21 +33,37 @@ from attsvm.solvers.certificates import certify_hard
 
 def same(one: MarginSolution, other: MarginSolution) -> None:
     """Bit for bit: both came out of the same compiled code."""
-    for name in ("status", "norm", "gap", "violation", "tol", "slack", "solver", "iterations", "message", "rank", "unique"):
+    for name in (
+        "status",
+        "norm",
+        "gap",
+        "violation",
+        "tol",
+        "slack",
+        "solver",
+        "iterations",
+        "message",
+        "rank",
+        "unique",
+    ):
         assert getattr(one, name) == getattr(other, name), name
     for name in ("W", "dual", "support", "slacks"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 def mixture() -> list[Margins]:
-    """Feasible and infeasible, small and large, of several shapes, with equalities, ties, duplicates, zero queries, nothing to ask."""
+    """Feasible and infeasible, small and large, of several shapes, with equalities, ties,
+    duplicates, zero queries, nothing to ask.
+    """
     rng = np.random.default_rng(5)
     X = rng.standard_normal((4, 6, 8))
     X[2, 5] = X[2, 3]
     duplicate = selection_margins(AttentionData(X, np.ones(4)), np.array([0, 0, 3, 0]))
     sets = np.zeros((3, 5), dtype=bool)
     sets[:, :2] = True
-    tied = prompt([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, -1.0], [0.0, -1.0]]], [0, 0])
+    tied = prompt(
+        [[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, -1.0], [0.0, -1.0]]], [0, 0]
+    )
     small = sphere(6, 8, 10, 3)
     return [
         sphere(6, 8, 10, 0),
@@ -47,12 +71,16 @@ def mixture() -> list[Margins]:
         sphere(20, 16, 32, 0),
         duplicate,
         with_rhs(duplicate, (duplicate.sequence != 2).astype(np.float64)),
-        cross([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0], [0.0, 0.0]], [0, 1]),
+        cross(
+            [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0], [0.0, 0.0]], [0, 1]
+        ),
         multi_token_margins(AttentionData(rng.standard_normal((3, 5, 7)), np.ones(3)), sets),
         tied,
         with_rhs(small, np.zeros(small.m)),
         with_rhs(small, np.where(np.arange(small.m) % 3 == 0, 0.0, 1.0 + np.arange(small.m))),
-        selection_margins(AttentionData(np.ones((2, 1, 3)), np.ones(2)), np.zeros(2, dtype=np.int64)),
+        selection_margins(
+            AttentionData(np.ones((2, 1, 3)), np.ones(2)), np.zeros(2, dtype=np.int64)
+        ),
         ragged(rng, 7, 9, 5, 4, feasible=True),
         ragged(rng, 7, 9, 5, 4, feasible=False),
     ]
@@ -83,7 +111,9 @@ def test_the_shares_of_several_threads_hold_the_same_bits() -> None:
     by_shape = {d: [each for each in programmes if each.shape == (d, d)] for d in (2, 3, 10)}
     for each in by_shape.values():
         assert sum(margins.m for margins in each) < 4000  # one thread
-    together = max_margin([*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))])  # several
+    together = max_margin(
+        [*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))]
+    )  # several
     for one, other in zip(max_margin(by_shape[10]), together[:60], strict=True):
         same(one, other)
     for margins, solution in zip(programmes, max_margin(programmes), strict=True):
@@ -91,7 +121,9 @@ def test_the_shares_of_several_threads_hold_the_same_bits() -> None:
 
 
 def test_gaps_and_violations_hold_for_the_original_data() -> None:
-    """The certificate is computed once more by other code; both round at the level of 1e-15 times a few operations."""
+    """The certificate is computed once more by other code; both round at the level of 1e-15 times a
+    few operations.
+    """
     data, v = unit_sphere(6, 8, 10, seed=range(200))
     margins = selection_batch(data, optimal_tokens(data, v))
     batch = max_margin(margins)
@@ -108,19 +140,25 @@ def test_gaps_and_violations_hold_for_the_original_data() -> None:
 
 
 def test_verdicts_around_the_feasibility_threshold() -> None:
-    """d = 2 is mostly infeasible, d = 6 feasible; HiGHS decides the linear programme of each on its own."""
+    """d = 2 is mostly infeasible, d = 6 feasible; HiGHS decides the linear programme of each on its
+    own.
+    """
     programmes = [sphere(6, 8, d, seed) for d in range(2, 7) for seed in range(40)]
     batch = max_margin(programmes)
     for margins, solution in zip(programmes, batch, strict=True):
         A = written_out(margins)
-        lp = linprog(np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs")
+        lp = linprog(
+            np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
+        )
         assert solution.status == {0: "optimal", 2: "infeasible"}[lp.status], solution.message
         same(solution, max_margin(margins))
         if solution.status == "infeasible":
             lam = solution.dual
             assert (lam >= 0).all()
             assert np.linalg.norm(A.T @ lam) <= 1e-12 * lam.sum() * np.linalg.norm(A, axis=1).max()
-            assert np.linalg.matrix_rank(A[lam > 0]) == (lam > 0).sum() - 1  # one relation: no row can be spared
+            assert (
+                np.linalg.matrix_rank(A[lam > 0]) == (lam > 0).sum() - 1
+            )  # one relation: no row can be spared
         else:
             assert solution.gap <= 1e-9
     assert 30 <= (batch.status == "infeasible").sum() <= 120
@@ -139,31 +177,49 @@ def test_verdicts_around_the_feasibility_threshold() -> None:
 def test_optimal_is_a_promise_and_infeasible_a_proof(
     seed: int, n: int, longest: int, d_x: int, d_z: int, feasible: bool, rounded: bool, scale: float
 ) -> None:
-    """Small integers bring ties, equal tokens, zero queries and dependent rows; the scales leave the range of the compiled code."""
+    """Small integers bring ties, equal tokens, zero queries and dependent rows; the scales leave
+    the range of the compiled code.
+    """
     margins = ragged(np.random.default_rng(seed), n, longest, d_x, d_z, feasible)
     if rounded:
         D, Z = np.round(margins.differences), np.round(margins.queries)
         margins = Margins(D, Z, margins.offsets, margins.rhs, margins.token, margins.selected)
-    scaled = Margins(scale * margins.differences, margins.queries, margins.offsets, margins.rhs, margins.token, margins.selected)
+    scaled = Margins(
+        scale * margins.differences,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
     first, second = max_margin([margins, scaled])
     assert first.status == second.status
     if margins.m == 0:
         return
     A = written_out(margins)
-    lp = linprog(np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs")
+    lp = linprog(
+        np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
+    )
     assert first.status == {0: "optimal", 2: "infeasible"}[lp.status], first.message
     if first.status == "optimal":
         assert first.norm == pytest.approx(scale * second.norm, rel=1e-9)
         assert (A @ first.W.reshape(-1) >= 1.0 - 1e-9).all()
-        assert float(first.dual.sum()) >= (1.0 - 1e-8) * first.norm * float(np.linalg.norm(A.T @ first.dual))
+        assert float(first.dual.sum()) >= (1.0 - 1e-8) * first.norm * float(
+            np.linalg.norm(A.T @ first.dual)
+        )
     else:
-        assert float(np.linalg.norm(A.T @ first.dual)) <= 1e-12 * first.dual.sum() * np.linalg.norm(A, axis=1).max()
+        assert (
+            float(np.linalg.norm(A.T @ first.dual))
+            <= 1e-12 * first.dual.sum() * np.linalg.norm(A, axis=1).max()
+        )
 
 
 def test_a_tolerance_that_no_arithmetic_reaches_is_not_promised() -> None:
     batch = max_margin([sphere(6, 8, 10, seed) for seed in range(5)], tol=1e-17)
     for solution in batch:
-        assert solution.status == "inaccurate" or (solution.gap <= 1e-17 and solution.violation <= 1e-17)
+        assert solution.status == "inaccurate" or (
+            solution.gap <= 1e-17 and solution.violation <= 1e-17
+        )
         assert solution.gap <= 1e-12
 
 
@@ -192,7 +248,14 @@ def test_a_programme_that_is_refused_is_named() -> None:
     good = sphere(6, 8, 10, 0)
     with pytest.raises(InputError, match=r"programme 1: margins\.rhs\[2\] is -1"):
         max_margin([good, with_rhs(good, np.r_[1.0, 1.0, -1.0, np.ones(39)])])
-    broken = Margins(good.differences, np.full((6, 10), np.nan), good.offsets, good.rhs, good.token, good.selected)
+    broken = Margins(
+        good.differences,
+        np.full((6, 10), np.nan),
+        good.offsets,
+        good.rhs,
+        good.token,
+        good.selected,
+    )
     with pytest.raises(InputError, match=r"programme 2: margins\.queries holds nan"):
         max_margin([good, good, broken])
 
@@ -207,15 +270,21 @@ def test_arrays_of_other_kinds_give_the_same_bits() -> None:
 
 
 def test_no_openmp_defaults_are_set_behind_the_back_of_torch() -> None:
-    """A batch large enough for several threads leaves torch with the threads that the user gave it."""
+    """A batch large enough for several threads leaves torch with the threads that the user gave
+    it.
+    """
     code = (
-        "import numpy as np; from attsvm import max_margin; from attsvm.margins import Margins\n"
-        "r = np.random.default_rng(0); D = np.abs(r.standard_normal((42, 10)))\n"
-        "one = Margins(D, np.ones((6, 1)), np.arange(0, 43, 7), np.ones(42), np.zeros(42, int), np.zeros(6, int))\n"
-        "assert max_margin([one] * 200).optimal.all()\n"
-        "import torch; print(torch.get_num_threads())"
+        "import numpy as np; from attsvm import max_margin; from attsvm.margins import Margins\nr ="
+        " np.random.default_rng(0); D = np.abs(r.standard_normal((42, 10)))\none = Margins(D,"
+        " np.ones((6, 1)), np.arange(0, 43, 7), np.ones(42), np.zeros(42, int), np.zeros(6,"
+        " int))\nassert max_margin([one] * 200).optimal.all()\nimport torch;"
+        " print(torch.get_num_threads())"
     )
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert shown.stdout.strip() == "1"

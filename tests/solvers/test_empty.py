@@ -1,4 +1,6 @@
-"""Programmes with nothing in them: no sequences, no rivals, no arcs, and what is left when right-hand sides are zero."""
+"""Programmes with nothing in them: no sequences, no rivals, no arcs, and what is left when
+right-hand sides are zero.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,28 @@ NO_NUMBERS = np.zeros(0, dtype=np.int64)
 ONE_EACH = np.array([[True, False], [False, True]])
 
 EMPTY = {
-    "no sequences": Margins(np.zeros((0, 3)), np.zeros((0, 2)), np.zeros(1, dtype=np.int64), NOTHING, NO_NUMBERS, NO_NUMBERS),
+    "no sequences": Margins(
+        np.zeros((0, 3)),
+        np.zeros((0, 2)),
+        np.zeros(1, dtype=np.int64),
+        NOTHING,
+        NO_NUMBERS,
+        NO_NUMBERS,
+    ),
     "no rivals": sphere(3, 1, 4, 0),
     "no known class": output_margins(np.ones((2, 2)), [-1, -1], classes=3),
     "no arcs": order_margins(np.ones((3, 2)), []),
     "no graph": graph_margins(np.ones((3, 2)), []),
-    "no equalities": ratio_margins(AttentionData(np.ones((2, 2, 2)), np.ones(2)), ONE_EACH, np.ones((2, 2))),
+    "no equalities": ratio_margins(
+        AttentionData(np.ones((2, 2, 2)), np.ones(2)), ONE_EACH, np.ones((2, 2))
+    ),
     "nothing left": sphere(3, 4, 4, 0).restricted([]),
 }
 
 
-@pytest.mark.parametrize("name", ["fro", "l1", "linf", "lp:1.5", "lp:200", "nuc", "spec", "schatten:3"])
+@pytest.mark.parametrize(
+    "name", ["fro", "l1", "linf", "lp:1.5", "lp:200", "nuc", "spec", "schatten:3"]
+)
 @pytest.mark.parametrize("case", EMPTY)
 def test_the_zero_weights_solve_an_empty_programme(case: str, name: str) -> None:
     margins, norm = EMPTY[case], parse_norm(name)
@@ -55,8 +68,21 @@ def test_a_second_opinion_on_nothing(verify: str) -> None:
 
 
 def test_weights_without_entries_are_refused() -> None:
-    margins = Margins(np.zeros((1, 0)), np.ones((1, 2)), np.arange(2), np.ones(1), np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    with pytest.raises(InputError, match=r"weights of these margins have shape \(0, 2\); tokens and queries need at least one feature"):
+    margins = Margins(
+        np.zeros((1, 0)),
+        np.ones((1, 2)),
+        np.arange(2),
+        np.ones(1),
+        np.ones(1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )
+    with pytest.raises(
+        InputError,
+        match=(
+            r"weights of these margins have shape \(0, 2\); tokens and queries need at least one"
+            r" feature"
+        ),
+    ):
         max_margin(margins)
 
 
@@ -64,7 +90,9 @@ def test_least_squares_without_columns_does_not_reach_scipy() -> None:
     """Whose routine aborts the process there: the test would not fail, it would die."""
     whole = sphere(3, 4, 4, 0).restricted([])
     offsets = np.zeros(4, dtype=np.int64)
-    programme = Programme(whole.differences, whole.queries, offsets, NO_NUMBERS, NOTHING, NOTHING, 0, NO_NUMBERS)
+    programme = Programme(
+        whole.differences, whole.queries, offsets, NO_NUMBERS, NOTHING, NOTHING, 0, NO_NUMBERS
+    )
     u, distance = least_distance(programme)
     assert u.shape == (0,)
     assert distance == 1.0

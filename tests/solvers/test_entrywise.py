@@ -36,7 +36,12 @@ def conjugate(p: float) -> float:
 def assert_optimal(solution: MarginSolution, p: float, tol: float = 1e-9) -> None:
     """Feasible weights and multipliers that meet in the middle, from tensors written out here."""
     assert solution.status == "optimal", solution.message
-    A, b, w, lam = written_out(solution.margins), solution.margins.rhs, solution.W.ravel(), solution.dual
+    A, b, w, lam = (
+        written_out(solution.margins),
+        solution.margins.rhs,
+        solution.W.ravel(),
+        solution.dual,
+    )
     size, pull = length(w, p), A.T @ lam
     assert solution.norm == pytest.approx(size, rel=1e-12)
     assert (lam >= 0).all()
@@ -59,7 +64,9 @@ def test_conditions_on_the_random_family(p: float, seed: int) -> None:
 
 @pytest.mark.parametrize("p", [1.0, 1.1, 1.75, 3.0, 10.0, INF])
 @pytest.mark.parametrize("instance", [(15, 5, 4, 5014), (5, 15, 4, 9032), (5, 15, 4, 9091)])
-def test_cones_of_weights_that_are_almost_empty(p: float, instance: tuple[int, int, int, int]) -> None:
+def test_cones_of_weights_that_are_almost_empty(
+    p: float, instance: tuple[int, int, int, int]
+) -> None:
     # The best margin of a unit weight is 2.5e-5, 9e-4 and 6e-4, and rows depend on each other.
     data, head = unit_sphere(*instance)
     solution = max_margin(selection_margins(data, optimal_tokens(data, head)), Lp(p), tol=1e-9)
@@ -74,7 +81,9 @@ def test_slopes_are_powers_of_the_weights(p: float) -> None:
     A, w = written_out(margins), solution.W.ravel()
     power = np.sign(w) * np.abs(w) ** (p - 1)
     pull = A.T @ solution.dual
-    np.testing.assert_allclose(pull / np.linalg.norm(pull), power / np.linalg.norm(power), atol=1e-5)
+    np.testing.assert_allclose(
+        pull / np.linalg.norm(pull), power / np.linalg.norm(power), atol=1e-5
+    )
     room = A @ w - 1
     assert np.minimum(room, solution.dual / solution.dual.max()).max() < 1e-5
 
@@ -84,7 +93,9 @@ def test_one_constraint_is_hoelder(p: float) -> None:
     a = np.array([3.0, -1.0, 0.5])
     solution = max_margin(prompt([[a.tolist(), [0.0, 0.0, 0.0]]], [0]), Lp(p))
     q = conjugate(p)
-    np.testing.assert_allclose(solution.W[:, 0], np.sign(a) * np.abs(a) ** (q - 1) / (np.abs(a) ** q).sum(), atol=1e-6)
+    np.testing.assert_allclose(
+        solution.W[:, 0], np.sign(a) * np.abs(a) ** (q - 1) / (np.abs(a) ** q).sum(), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("p", [1.1, 1.5, 3.0, 10.0])
@@ -93,7 +104,9 @@ def test_agrees_with_a_conic_solver(p: float) -> None:
 
     for margins in (sphere(4, 5, 5, 2), ragged(np.random.default_rng(5), 4, 5, 3, 4, True)):
         w = cvxpy.Variable(written_out(margins).shape[1])
-        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.norm(w, p)), [written_out(margins) @ w >= margins.rhs])
+        problem = cvxpy.Problem(
+            cvxpy.Minimize(cvxpy.norm(w, p)), [written_out(margins) @ w >= margins.rhs]
+        )
         problem.solve(solver=cvxpy.CLARABEL)
         assert max_margin(margins, Lp(p)).norm == pytest.approx(problem.value, rel=1e-6)
 
@@ -105,16 +118,37 @@ def through_highs(margins: Margins, p: float) -> float | None:
         found = linprog(np.ones(2 * k), A_ub=np.hstack([-A, A]), b_ub=-b, method="highs")
     else:
         one = np.ones((k, 1))
-        rows = np.vstack([np.hstack([-A, np.zeros((len(A), 1))]), np.hstack([np.eye(k), -one]), np.hstack([-np.eye(k), -one])])
-        found = linprog(np.r_[np.zeros(k), 1.0], A_ub=rows, b_ub=np.r_[-b, np.zeros(2 * k)], bounds=(None, None), method="highs")
+        rows = np.vstack(
+            [
+                np.hstack([-A, np.zeros((len(A), 1))]),
+                np.hstack([np.eye(k), -one]),
+                np.hstack([-np.eye(k), -one]),
+            ]
+        )
+        found = linprog(
+            np.r_[np.zeros(k), 1.0],
+            A_ub=rows,
+            b_ub=np.r_[-b, np.zeros(2 * k)],
+            bounds=(None, None),
+            method="highs",
+        )
     return float(found.fun) if found.status == 0 else None
 
 
 @given(st.integers(0, 100_000), st.sampled_from([1.0, INF]), st.booleans(), st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_linear_programmes_agree_with_highs(seed: int, p: float, feasible: bool, relaxed: bool) -> None:
+def test_linear_programmes_agree_with_highs(
+    seed: int, p: float, feasible: bool, relaxed: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    margins = ragged(rng, int(rng.integers(1, 8)), int(rng.integers(2, 7)), int(rng.integers(1, 5)), int(rng.integers(1, 5)), feasible)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 8)),
+        int(rng.integers(2, 7)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 5)),
+        feasible,
+    )
     if relaxed and margins.m:
         margins = with_rhs(margins, (rng.random(margins.m) < 0.6).astype(np.float64))
     if margins.m == 0 or not margins.rhs.any():
@@ -130,9 +164,18 @@ def test_linear_programmes_agree_with_highs(seed: int, p: float, feasible: bool,
 
 @given(st.integers(0, 100_000), st.sampled_from(EXPONENTS), st.booleans(), st.booleans())
 @settings(deadline=None, max_examples=100)
-def test_verdict_and_conditions_over_random_ragged_programmes(seed: int, p: float, feasible: bool, relaxed: bool) -> None:
+def test_verdict_and_conditions_over_random_ragged_programmes(
+    seed: int, p: float, feasible: bool, relaxed: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    margins = ragged(rng, int(rng.integers(1, 9)), int(rng.integers(2, 8)), int(rng.integers(1, 5)), int(rng.integers(1, 5)), feasible)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 9)),
+        int(rng.integers(2, 8)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 5)),
+        feasible,
+    )
     if relaxed and margins.m:
         margins = with_rhs(margins, (rng.random(margins.m) < 0.6).astype(np.float64))
     solution, verdict = max_margin(margins, Lp(p)), max_margin(margins).status
@@ -143,7 +186,9 @@ def test_verdict_and_conditions_over_random_ragged_programmes(seed: int, p: floa
     elif verdict == "infeasible":
         assert solution.status == "infeasible"
         assert solution.farkas_residual() <= 1e-12
-    elif solution.status == "optimal" or p < 20.0:  # steeper powers may end inaccurate on programmes with huge weights
+    elif (
+        solution.status == "optimal" or p < 20.0
+    ):  # steeper powers may end inaccurate on programmes with huge weights
         assert_optimal(solution, p, 1e-8)
     else:
         assert solution.status == "inaccurate"
@@ -157,18 +202,38 @@ def test_signed_permutations_and_scales(p: float) -> None:
     rows, columns = rng.permutation(10), rng.permutation(10)
     left, right = rng.choice([-1.0, 1.0], 10), rng.choice([-1.0, 1.0], 10)
     differences, queries = margins.differences[:, rows] * left, margins.queries[:, columns] * right
-    turned = Margins(differences, queries, margins.offsets, margins.rhs, margins.token, margins.selected)
+    turned = Margins(
+        differences, queries, margins.offsets, margins.rhs, margins.token, margins.selected
+    )
     moved = max_margin(turned, Lp(p), tol=1e-10).W
-    np.testing.assert_allclose(moved, left[:, None] * W[np.ix_(rows, columns)] * right, atol=1e-5 * np.abs(W).max())
-    scaled = Margins(1e3 * margins.differences, margins.queries, margins.offsets, margins.rhs, margins.token, margins.selected)
-    np.testing.assert_allclose(1e3 * max_margin(scaled, Lp(p), tol=1e-10).W, W, atol=1e-5 * np.abs(W).max())
+    np.testing.assert_allclose(
+        moved, left[:, None] * W[np.ix_(rows, columns)] * right, atol=1e-5 * np.abs(W).max()
+    )
+    scaled = Margins(
+        1e3 * margins.differences,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
+    np.testing.assert_allclose(
+        1e3 * max_margin(scaled, Lp(p), tol=1e-10).W, W, atol=1e-5 * np.abs(W).max()
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-120, 1e120])
 @pytest.mark.parametrize("p", [1.0, 1.02, 1.75, 30.0, INF])
 def test_hard_scales(p: float, scale: float) -> None:
     margins = sphere(6, 8, 10, 0)
-    scaled = Margins(scale * margins.differences, margins.queries, margins.offsets, margins.rhs, margins.token, margins.selected)
+    scaled = Margins(
+        scale * margins.differences,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
     solution = max_margin(scaled, Lp(p))
     assert solution.status == "optimal", solution.message
     assert solution.norm * scale == pytest.approx(max_margin(margins, Lp(p)).norm, rel=1e-8)
@@ -176,7 +241,10 @@ def test_hard_scales(p: float, scale: float) -> None:
 
 def test_the_norm_falls_with_the_exponent_and_meets_the_frobenius_norm_at_two() -> None:
     margins = sphere(8, 8, 12, 1)
-    norms = [max_margin(margins, Lp(p)).norm for p in (1, 1.0001, 1.05, 1.5, 1.999, 2, 2.001, 3, 7, 50, 200, INF)]
+    norms = [
+        max_margin(margins, Lp(p)).norm
+        for p in (1, 1.0001, 1.05, 1.5, 1.999, 2, 2.001, 3, 7, 50, 200, INF)
+    ]
     assert (np.diff(norms) < 0).all()
     exact = max_margin(margins, Frobenius())
     two = max_margin(margins, Lp(2))
@@ -197,7 +265,13 @@ def test_infeasible(p: float) -> None:
 
 @pytest.mark.parametrize(
     ("p", "key", "unique"),
-    [(1.0, [1.0, 1.0], False), (1.0, [1.0, 0.5], True), (INF, [1.0, 0.0], False), (INF, [1.0, 0.5], True), (1.5, [1.0, 1.0], True)],
+    [
+        (1.0, [1.0, 1.0], False),
+        (1.0, [1.0, 0.5], True),
+        (INF, [1.0, 0.0], False),
+        (INF, [1.0, 0.5], True),
+        (1.5, [1.0, 1.0], True),
+    ],
 )
 def test_uniqueness(p: float, key: list[float], unique: bool) -> None:
     solution = max_margin(prompt([[key, [0.0, 0.0]]], [0]), Lp(p))
@@ -221,7 +295,9 @@ def test_warm_start_gives_the_same_answer(p: float) -> None:
 @pytest.mark.parametrize("p", [1.0, INF])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_linear_programmes_end_at_a_vertex(p: float, seed: int) -> None:
-    """A basis gives weights and multipliers to rounding: as many rows met exactly as entries free to move."""
+    """A basis gives weights and multipliers to rounding: as many rows met exactly as entries free
+    to move.
+    """
     solution = max_margin(sphere(20, 16, 32, seed), Lp(p))
     assert solution.gap <= 1e-13
     size = np.abs(solution.W)

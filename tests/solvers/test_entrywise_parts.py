@@ -15,16 +15,26 @@ from attsvm.solvers.weighted_gram import WeightedGram
 INF = float("inf")
 
 
-@given(st.integers(0, 100_000), st.sampled_from([1.0, 1.0001, 1.1, 1.75, 2.5, 8.0, 200.0, INF]), st.floats(-6, 6))
+@given(
+    st.integers(0, 100_000),
+    st.sampled_from([1.0, 1.0001, 1.1, 1.75, 2.5, 8.0, 200.0, INF]),
+    st.floats(-6, 6),
+)
 @settings(deadline=None, max_examples=100)
 def test_proximal_points_minimise(seed: int, p: float, exponent: float) -> None:
     rng = np.random.default_rng(seed)
-    x, tau, energy = rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(-3, 1), 10.0**exponent, energy_of(p)
+    x, tau, energy = (
+        rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(-3, 1),
+        10.0**exponent,
+        energy_of(p),
+    )
     point = energy.proximal(x, tau).W
     assert (np.sign(point) * np.sign(x) >= 0).all()
 
     def objective(w: np.ndarray) -> float:
-        with np.errstate(over="ignore"):  # far from the minimum a large power is infinite, which is not below anything
+        with np.errstate(
+            over="ignore"
+        ):  # far from the minimum a large power is infinite, which is not below anything
             return energy.value(w) + float(((w - x) ** 2).sum()) / (2 * tau)
 
     least = objective(point)
@@ -45,9 +55,16 @@ def test_proximal_root(p: float) -> None:
 @pytest.mark.parametrize("p", [1.0, 1.1, 1.75, 2.5, 8.0, INF])
 def test_proximal_derivative(p: float) -> None:
     rng = np.random.default_rng(1)
-    x, direction, tau, energy = rng.standard_normal((4, 5)), rng.standard_normal((4, 5)), 0.7, energy_of(p)
+    x, direction, tau, energy = (
+        rng.standard_normal((4, 5)),
+        rng.standard_normal((4, 5)),
+        0.7,
+        energy_of(p),
+    )
     at, h = energy.proximal(x, tau), 1e-6
-    moved = (energy.proximal(x + h * direction, tau).W - energy.proximal(x - h * direction, tau).W) / (2 * h)
+    moved = (
+        energy.proximal(x + h * direction, tau).W - energy.proximal(x - h * direction, tau).W
+    ) / (2 * h)
     expected = at.rate * direction
     if at.joint is not None:
         expected = expected + at.sign * at.joint * float((at.joint * direction).sum())
@@ -69,4 +86,8 @@ def test_weighted_gram() -> None:
         rows = np.flatnonzero(rng.random(margins.m) < 0.6)
         weights = rng.random(margins.shape) * (rng.random(margins.shape) < 0.7)
         A = explicit_rows(programme, rows)
-        np.testing.assert_allclose(np.tril(WeightedGram(programme, rows)(weights)), np.tril((A * weights.ravel()) @ A.T), atol=1e-12)
+        np.testing.assert_allclose(
+            np.tril(WeightedGram(programme, rows)(weights)),
+            np.tril((A * weights.ravel()) @ A.T),
+            atol=1e-12,
+        )

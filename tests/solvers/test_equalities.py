@@ -1,4 +1,6 @@
-"""Programmes with equalities: the golden cycle, selected sets, random programmes against an independent solver."""
+"""Programmes with equalities: the golden cycle, selected sets, random programmes against an
+independent solver.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from attsvm.solvers.programme import equilibrate
 
 
 def eliminated(margins: Margins) -> np.ndarray | None:
-    """The Frobenius solution by projecting the inequalities off the equalities, then one NNLS call; ``None`` when infeasible."""
+    """The Frobenius solution by projecting the inequalities off the equalities, then one NNLS call;
+    ``None`` when infeasible.
+    """
     A, equal = written_out(margins), margins.equalities
     if equal.all():
         return np.zeros(margins.shape)  # and nnls crashes without columns
@@ -48,7 +52,9 @@ def eliminated(margins: Margins) -> np.ndarray | None:
     return None if np.linalg.norm(r) < 1e-9 else (-r[:-1] / r[-1]).reshape(margins.shape)
 
 
-def sets_programme(seed: int, n: int, T: int, d_x: int, d_z: int) -> tuple[Margins, np.random.Generator]:
+def sets_programme(
+    seed: int, n: int, T: int, d_x: int, d_z: int
+) -> tuple[Margins, np.random.Generator]:
     rng = np.random.default_rng(seed)
     X, Z = rng.standard_normal((n, T, d_x)), rng.standard_normal((n, d_z))
     mask = rng.random((n, T)) < 0.8
@@ -77,7 +83,9 @@ def test_random_programmes(seed: int) -> None:
     assert solution.violation <= 1e-9
     np.testing.assert_allclose(solution.W, expected, atol=1e-7 * max(1.0, solution.norm))
     if margins.m:
-        assert np.abs(solution.W - margins.adjoint(solution.dual)).max() <= 1e-7 * max(1.0, solution.norm)
+        assert np.abs(solution.W - margins.adjoint(solution.dual)).max() <= 1e-7 * max(
+            1.0, solution.norm
+        )
         assert max(solution.kkt()) <= 1e-6
         assert np.abs(split(solution.W, margins)[0]).max() <= 1e-8 * max(1.0, solution.norm)
 
@@ -114,7 +122,11 @@ def test_one_component_has_the_zero_direction() -> None:
 
 def test_a_cycle_of_dependent_rows_is_infeasible() -> None:
     X = np.array([[[0.0, 0.0], [2.0, 0.0], [1.0, 0.0]]])  # 2 lies between the tied tokens
-    solution = max_margin(multi_token_margins(AttentionData(X, np.ones(1), np.ones((1, 1))), np.array([[True, True, False]])))
+    solution = max_margin(
+        multi_token_margins(
+            AttentionData(X, np.ones(1), np.ones((1, 1))), np.array([[True, True, False]])
+        )
+    )
     assert solution.status == "infeasible"
     assert solution.farkas_residual() <= 1e-14
     assert {int(t) for t in solution.conflict()[:, 2]} == {1, 2}
@@ -132,7 +144,9 @@ def test_warm_start_keeps_signs() -> None:
 def test_equalities_alone_with_right_hand_sides() -> None:
     rng = np.random.default_rng(2)
     data = AttentionData(rng.standard_normal((3, 4, 5)), np.ones(3), rng.standard_normal((3, 4)))
-    sets = np.array([[True, True, False, True], [True, False, False, False], [False, True, True, False]])
+    sets = np.array(
+        [[True, True, False, True], [True, False, False, False], [False, True, True, False]]
+    )
     s = rng.dirichlet(np.ones(4), 3)
     solution = max_margin(ratio_margins(data, sets, s))
     assert solution.status == "optimal"
@@ -147,7 +161,13 @@ def test_equalities_alone_with_right_hand_sides() -> None:
 
 def test_contradictory_equalities_are_infeasible() -> None:
     X = np.repeat(np.array([[[0.0, 0.0], [1.0, 2.0]]]), 2, axis=0)
-    solution = max_margin(ratio_margins(AttentionData(X, np.ones(2), np.ones((2, 1))), np.ones((2, 2), bool), [[0.5, 0.5], [0.9, 0.1]]))
+    solution = max_margin(
+        ratio_margins(
+            AttentionData(X, np.ones(2), np.ones((2, 1))),
+            np.ones((2, 2), bool),
+            [[0.5, 0.5], [0.9, 0.1]],
+        )
+    )
     assert solution.status == "infeasible"
     assert solution.farkas_residual() <= 1e-14
 
@@ -176,10 +196,18 @@ def test_many_equalities_reach_rounding_level(seed: int) -> None:
 def test_dependent_equalities_and_silent_rows() -> None:
     margins, _ = sets_programme(2, 6, 6, 7, 7)
     twice = np.repeat(np.arange(margins.m), 1 + margins.equalities)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(margins.sequence[twice], minlength=margins.n))])
+    offsets = np.concatenate(
+        [[0], np.cumsum(np.bincount(margins.sequence[twice], minlength=margins.n))]
+    )
     rows = margins.differences[twice]
     repeated = Margins(
-        rows, margins.queries, offsets, margins.rhs[twice], margins.token[twice], margins.selected, margins.equalities[twice]
+        rows,
+        margins.queries,
+        offsets,
+        margins.rhs[twice],
+        margins.token[twice],
+        margins.selected,
+        margins.equalities[twice],
     )
     plain, doubled = max_margin(margins), max_margin(repeated)
     assert doubled.status == "optimal"
@@ -206,7 +234,9 @@ def test_a_norm_whose_solver_takes_none() -> None:
     Other.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
     margins, _ = sets_programme(3, 4, 5, 6, 6)
     assert Frobenius in equalities.TAKES_EQUALITIES
-    with pytest.raises(InputError, match=r"the solver for the norm Other\(\) does not take equalities yet"):
+    with pytest.raises(
+        InputError, match=r"the solver for the norm Other\(\) does not take equalities yet"
+    ):
         equalities.solve(margins, Other(), Request(1e-9, None, None, None), None)  # type: ignore[arg-type]
 
 
@@ -245,13 +275,24 @@ def test_equalities_alone_are_solved_under_every_name_of_the_frobenius_norm():
 
 
 def shifted(seed: int) -> Margins:
-    """Selected sets with prescribed differences of scores inside them: right-hand sides of every sign and size, and some of zero."""
+    """Selected sets with prescribed differences of scores inside them: right-hand sides of every
+    sign and size, and some of zero.
+    """
     margins, rng = sets_programme(seed, 6, 6, 7, 7)
-    sides = np.where(rng.random(margins.m) < 0.3, 0.0, rng.standard_normal(margins.m) * 10.0 ** rng.integers(-3, 2))
-    return replace(margins, rhs=np.where(margins.equalities, sides, margins.rhs * rng.uniform(0.0, 2.0, margins.m)))
+    sides = np.where(
+        rng.random(margins.m) < 0.3,
+        0.0,
+        rng.standard_normal(margins.m) * 10.0 ** rng.integers(-3, 2),
+    )
+    return replace(
+        margins,
+        rhs=np.where(margins.equalities, sides, margins.rhs * rng.uniform(0.0, 2.0, margins.m)),
+    )
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])  # on 1 CLARABEL ends with a numerical error in the norms of singular values
+@pytest.mark.parametrize(
+    "seed", [0, 2, 3]
+)  # on 1 CLARABEL ends with a numerical error in the norms of singular values
 @pytest.mark.parametrize("name", ["fro", "lp:1.5", "lp:3", "l1", "linf", "nuc", "spec"])
 def test_equalities_with_right_hand_sides_next_to_inequalities(name: str, seed: int) -> None:
     margins = shifted(seed)
@@ -266,7 +307,10 @@ def test_equalities_with_right_hand_sides_next_to_inequalities(name: str, seed: 
     assert (solution.dual[~margins.equalities] >= 0).all()
     assert max(solution.kkt()) <= 10.0 * solution.tol
     # The certificate again, in extended precision.
-    A, b, dual = (np.asarray(each, dtype=np.longdouble) for each in (written_out(margins), margins.rhs, solution.dual))
+    A, b, dual = (
+        np.asarray(each, dtype=np.longdouble)
+        for each in (written_out(margins), margins.rhs, solution.dual)
+    )
     pulled = np.asarray((dual @ A).reshape(margins.shape), dtype=np.float64)
     lower = float(b @ dual) / float(solution.geometry.dual_value(pulled))
     assert solution.norm - lower <= (solution.tol + 1e-13) * solution.norm
@@ -284,7 +328,8 @@ def test_prescribed_values_by_elimination(seed: int) -> None:
     _, s, V = np.linalg.svd(A[equal], full_matrices=False)
     V = V[s > 1e-11 * s.max(initial=0.0)]
     B = A[~equal] - A[~equal] @ V.T @ V
-    # Least distance programming (Lawson and Hanson, chapter 23) takes what is left of the right-hand sides, of any sign.
+    # Least distance programming (Lawson and Hanson, chapter 23) takes what is left of the
+    # right-hand sides, of any sign.
     E = np.vstack([B.T, b[~equal] - A[~equal] @ offset])
     f = np.zeros(len(E))
     f[-1] = 1.0
@@ -295,18 +340,30 @@ def test_prescribed_values_by_elimination(seed: int) -> None:
         return
     r = E @ u - f
     assert solution.status == "optimal"
-    np.testing.assert_allclose(solution.W.ravel(), offset - r[:-1] / r[-1], atol=1e-6 * max(1.0, solution.norm))
+    np.testing.assert_allclose(
+        solution.W.ravel(), offset - r[:-1] / r[-1], atol=1e-6 * max(1.0, solution.norm)
+    )
     assert solution.norm == 0.0 or solution.angle_bound() <= 1e-4
 
 
 def test_contradictory_right_hand_sides_next_to_inequalities() -> None:
     margins, _ = sets_programme(3, 4, 5, 6, 6)
     twice = np.repeat(np.arange(margins.m), 1 + margins.equalities)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(margins.sequence[twice], minlength=margins.n))])
+    offsets = np.concatenate(
+        [[0], np.cumsum(np.bincount(margins.sequence[twice], minlength=margins.n))]
+    )
     rhs = margins.rhs[twice]
     equal = margins.equalities[twice]
     rhs[equal] = np.arange(equal.sum())  # the same row with two values
-    asked = Margins(margins.differences[twice], margins.queries, offsets, rhs, margins.token[twice], margins.selected, equal)
+    asked = Margins(
+        margins.differences[twice],
+        margins.queries,
+        offsets,
+        rhs,
+        margins.token[twice],
+        margins.selected,
+        equal,
+    )
     for norm in (Frobenius(), Lp(1.5), Nuclear()):
         solution = max_margin(asked, norm)
         assert solution.status == "infeasible"

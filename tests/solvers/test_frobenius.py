@@ -1,4 +1,6 @@
-"""The hard margin: literal toys, optimality conditions, independent solvers, invariances, hard scales."""
+"""The hard margin: literal toys, optimality conditions, independent solvers, invariances, hard
+scales.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,37 @@ E21_X = [
 ]
 E21_Z = [[0.845011, 0.534748], [-0.636264, -0.771471]]
 E22_X = [
-    [[1.0, 0.5], [-0.189725, -0.798354], [-0.797696, 0.305650], [-0.619805, -0.016822], [-1.172423, 0.246827]],
-    [[1.0, -0.5], [-0.757443, 0.102617], [-0.830786, 0.676377], [-0.813182, 0.006708], [-0.613163, -0.054622]],
+    [
+        [1.0, 0.5],
+        [-0.189725, -0.798354],
+        [-0.797696, 0.305650],
+        [-0.619805, -0.016822],
+        [-1.172423, 0.246827],
+    ],
+    [
+        [1.0, -0.5],
+        [-0.757443, 0.102617],
+        [-0.830786, 0.676377],
+        [-0.813182, 0.006708],
+        [-0.613163, -0.054622],
+    ],
 ]
 E22_Z = [[-0.539129, -0.842223], [0.952552, 0.304376]]
 E13_KEYS = [
     list(zip(first, second, strict=True))
     for first, second in [
-        ([0.7748, -1.0868, -1.0632, -1.2527, -0.4760, -0.5495, -0.3867], [-0.2305, 1.1697, 0.5770, 1.0700, -0.2525, -0.7705, -0.3413]),
-        ([0.6890, -0.8500, -0.9633, -0.8107, -0.4937, -0.4121, -0.4118], [-0.0683, 0.8829, 1.2779, 0.8313, -0.5985, -0.4775, -0.5205]),
-        ([0.9421, -0.5396, -1.1138, -0.7420, -0.5946, -0.6099, -0.7134], [0.0105, 0.7062, 1.1840, 0.7044, -0.2349, -0.5960, -0.2770]),
+        (
+            [0.7748, -1.0868, -1.0632, -1.2527, -0.4760, -0.5495, -0.3867],
+            [-0.2305, 1.1697, 0.5770, 1.0700, -0.2525, -0.7705, -0.3413],
+        ),
+        (
+            [0.6890, -0.8500, -0.9633, -0.8107, -0.4937, -0.4121, -0.4118],
+            [-0.0683, 0.8829, 1.2779, 0.8313, -0.5985, -0.4775, -0.5205],
+        ),
+        (
+            [0.9421, -0.5396, -1.1138, -0.7420, -0.5946, -0.6099, -0.7134],
+            [0.0105, 0.7062, 1.1840, 0.7044, -0.2349, -0.5960, -0.2770],
+        ),
     ]
 ]
 E14_KEYS = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, 1.0]]]
@@ -37,9 +60,16 @@ E15_KEYS = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0
 
 
 def assert_optimal(solution: MarginSolution, tol: float = 1e-11) -> None:
-    """The optimality conditions from tensors written out here, not from the library's own numbers."""
+    """The optimality conditions from tensors written out here, not from the library's own
+    numbers.
+    """
     assert solution.status == "optimal", solution.message
-    A, b, w, lam = written_out(solution.margins), solution.margins.rhs, solution.W.ravel(), solution.dual
+    A, b, w, lam = (
+        written_out(solution.margins),
+        solution.margins.rhs,
+        solution.W.ravel(),
+        solution.dual,
+    )
     size = np.linalg.norm(w)
     assert (lam >= 0).all()
     assert (A @ w - b).min() >= -tol
@@ -73,18 +103,35 @@ def test_literal_toys(margins: Margins, W: list[list[float]], digits: float) -> 
 
 
 def test_multipliers_of_the_toys() -> None:
-    np.testing.assert_allclose(max_margin(prompt([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]], [0])).dual, [0.0, 1 / 1.01], atol=1e-12)
-    np.testing.assert_allclose(max_margin(prompt(E14_KEYS, [1, 1, 1])).dual, [0.0, 7 / 9, 10 / 9], atol=1e-12)
+    np.testing.assert_allclose(
+        max_margin(prompt([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]], [0])).dual,
+        [0.0, 1 / 1.01],
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        max_margin(prompt(E14_KEYS, [1, 1, 1])).dual, [0.0, 7 / 9, 10 / 9], atol=1e-12
+    )
     solution = max_margin(prompt(E13_KEYS, [0, 0, 0]))
     np.testing.assert_array_equal(solution.support_tokens(), [[0, 6], [1, 5]])
-    np.testing.assert_allclose(solution.dual[solution.support], [0.4451, 0.2976], atol=1e-3)  # the keys are known to four digits
+    np.testing.assert_allclose(
+        solution.dual[solution.support], [0.4451, 0.2976], atol=1e-3
+    )  # the keys are known to four digits
     assert solution.margin == pytest.approx(1 / 0.8618, abs=2e-4)
 
 
 @given(st.integers(0, 100_000), st.booleans(), st.booleans())
-def test_verdict_and_conditions_over_random_ragged_programmes(seed: int, feasible: bool, relaxed: bool) -> None:
+def test_verdict_and_conditions_over_random_ragged_programmes(
+    seed: int, feasible: bool, relaxed: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    margins = ragged(rng, int(rng.integers(1, 9)), int(rng.integers(2, 8)), int(rng.integers(1, 5)), int(rng.integers(1, 5)), feasible)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 9)),
+        int(rng.integers(2, 8)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 5)),
+        feasible,
+    )
     if relaxed and margins.m:
         margins = with_rhs(margins, (rng.random(margins.m) < 0.6).astype(np.float64))
     solution = max_margin(margins)
@@ -93,7 +140,9 @@ def test_verdict_and_conditions_over_random_ragged_programmes(seed: int, feasibl
         assert solution.status == "optimal"
         assert not solution.W.any()
         return
-    lp = linprog(np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs")
+    lp = linprog(
+        np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
+    )
     assert solution.status == ("optimal" if lp.status == 0 else "infeasible"), solution.message
     if solution.status == "optimal":
         assert_optimal(solution, 1e-9)
@@ -129,7 +178,12 @@ def test_agrees_with_daqp(size: tuple[int, int, int]) -> None:
     margins = sphere(*size, 1)
     A = written_out(margins)
     w, _, flag, _ = daqp.solve(
-        np.eye(A.shape[1]), np.zeros(A.shape[1]), A, np.full(margins.m, 1e30), np.ones(margins.m), np.zeros(margins.m, dtype=np.int32)
+        np.eye(A.shape[1]),
+        np.zeros(A.shape[1]),
+        A,
+        np.full(margins.m, 1e30),
+        np.ones(margins.m),
+        np.zeros(margins.m, dtype=np.int32),
     )
     assert flag == 1
     solution = max_margin(margins)
@@ -137,7 +191,9 @@ def test_agrees_with_daqp(size: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(solution.W.ravel(), w, atol=1e-7)
 
 
-@pytest.mark.parametrize("size", [(50, 32, 64), (60, 40, 18)], ids=["few active rows", "many rows per degree of freedom"])
+@pytest.mark.parametrize(
+    "size", [(50, 32, 64), (60, 40, 18)], ids=["few active rows", "many rows per degree of freedom"]
+)
 def test_larger_programmes(size: tuple[int, int, int]) -> None:
     assert_optimal(max_margin(sphere(*size, 0)))
 
@@ -185,7 +241,10 @@ def data_and_tokens(seed: int = 0) -> tuple[AttentionData, np.ndarray]:
 def test_rotation_of_tokens_and_queries_rotates_the_weights() -> None:
     data, tokens = data_and_tokens()
     rng = np.random.default_rng(9)
-    U, V = np.linalg.qr(rng.standard_normal((5, 5)))[0], np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    U, V = (
+        np.linalg.qr(rng.standard_normal((5, 5)))[0],
+        np.linalg.qr(rng.standard_normal((4, 4)))[0],
+    )
     turned = AttentionData(data.tokens @ U.T, data.labels, data.queries @ V.T, data.mask)
     before, after = (max_margin(selection_margins(x, tokens)) for x in (data, turned))
     np.testing.assert_allclose(after.W, U @ before.W @ V.T, atol=1e-10)
@@ -200,11 +259,14 @@ def test_translation_of_the_tokens_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens_by", "queries_by"), [(3.0, 0.2), (1e100, 1.0), (1e-100, 1.0), (1e-60, 1e-60), (1.0, 1e100), (1e120, 1e-120)]
+    ("tokens_by", "queries_by"),
+    [(3.0, 0.2), (1e100, 1.0), (1e-100, 1.0), (1e-60, 1e-60), (1.0, 1e100), (1e120, 1e-120)],
 )
 def test_scaling_law(tokens_by: float, queries_by: float) -> None:
     data, tokens = data_and_tokens()
-    scaled = AttentionData(tokens_by * data.tokens, data.labels, queries_by * data.queries, data.mask)
+    scaled = AttentionData(
+        tokens_by * data.tokens, data.labels, queries_by * data.queries, data.mask
+    )
     before, after = (max_margin(selection_margins(x, tokens)) for x in (data, scaled))
     assert after.status == "optimal", after.message
     np.testing.assert_allclose(after.W * tokens_by * queries_by, before.W, rtol=1e-9)
@@ -217,7 +279,10 @@ def test_permutations_of_sequences_and_tokens() -> None:
     rng = np.random.default_rng(4)
     sequences, places = rng.permutation(data.n), rng.permutation(data.T)
     shuffled = AttentionData(
-        data.tokens[sequences][:, places], data.labels[sequences], data.queries[sequences], data.mask[sequences][:, places]
+        data.tokens[sequences][:, places],
+        data.labels[sequences],
+        data.queries[sequences],
+        data.mask[sequences][:, places],
     )
     before = max_margin(selection_margins(data, tokens))
     after = max_margin(selection_margins(shuffled, np.argsort(places)[tokens[sequences]]))
@@ -244,7 +309,9 @@ def test_nearly_equal_tokens() -> None:
     X[:, -1] = X[np.arange(data.n), tokens] - 1e-7 * X[:, -1]
     mask = np.array(data.mask)
     mask[:, -1] = tokens != data.T - 1
-    solution = max_margin(selection_margins(AttentionData(X, data.labels, data.queries, mask), tokens))
+    solution = max_margin(
+        selection_margins(AttentionData(X, data.labels, data.queries, mask), tokens)
+    )
     assert solution.status in ("optimal", "infeasible")
     if solution.status == "optimal":
         assert solution.norm > 1e5
@@ -257,7 +324,9 @@ def test_mixed_magnitudes_within_one_programme() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4, 4, 6)) * np.logspace(-8, 8, 4)[:, None, None]
     Z = rng.standard_normal((4, 6)) * np.logspace(5, -5, 4)[:, None]
-    solution = max_margin(selection_margins(AttentionData(X, np.ones(4), Z), np.zeros(4, dtype=np.int64)))
+    solution = max_margin(
+        selection_margins(AttentionData(X, np.ones(4), Z), np.zeros(4, dtype=np.int64))
+    )
     assert solution.status == "optimal", solution.message
     assert solution.gap <= 1e-9
 
@@ -266,8 +335,16 @@ def test_mixed_magnitudes_within_one_programme() -> None:
 def test_sequences_of_one_token_need_no_weights(solve_with: dict[str, float]) -> None:
     data = AttentionData(np.ones((3, 1, 2)), np.ones(3))
     solution = max_margin(selection_margins(data, np.zeros(3, dtype=np.int64)), **solve_with)
-    assert (solution.status, solution.norm, solution.gap, solution.margin) == ("optimal", 0.0, 0.0, 0.0)
-    assert solution.message == "optimal: no sequence has a rival token, so the zero weights are the solution"
+    assert (solution.status, solution.norm, solution.gap, solution.margin) == (
+        "optimal",
+        0.0,
+        0.0,
+        0.0,
+    )
+    assert (
+        solution.message
+        == "optimal: no sequence has a rival token, so the zero weights are the solution"
+    )
     assert solution.support_tokens().shape == (0, 2)
 
 
@@ -304,14 +381,19 @@ def test_same_input_same_bits() -> None:
 
 
 def test_margins_that_drown_in_rounding_are_never_called_optimal() -> None:
-    """Tokens of size 1e9 beside tokens of size 1e-9: margins of the large ones have errors above one.
+    """Tokens of size 1e9 beside tokens of size 1e-9: margins of the large ones have errors above
+    one.
 
-    Where their right-hand sides are exceeded by more, that hides nothing; where they are not, `optimal` would be a guess.
+    Where their right-hand sides are exceeded by more, that hides nothing; where they are not,
+    `optimal` would be a guess.
     """
     found = []
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        X = rng.standard_normal((6, 4, 3)) * np.where(np.arange(6) % 2 == 0, 1e9, 1e-9)[:, None, None]
+        X = (
+            rng.standard_normal((6, 4, 3))
+            * np.where(np.arange(6) % 2 == 0, 1e9, 1e-9)[:, None, None]
+        )
         W, Z = rng.standard_normal((3, 3)), rng.standard_normal((6, 3))
         tokens = np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1)
         margins = selection_margins(AttentionData(X, np.ones(6), Z), tokens)
@@ -319,7 +401,11 @@ def test_margins_that_drown_in_rounding_are_never_called_optimal() -> None:
         found.append(solution.status)
         if solution.status == "optimal":
             exact = np.einsum(
-                "ca,ab,cb->c", *(each.astype(np.longdouble) for each in (margins.differences, solution.W, Z[margins.sequence]))
+                "ca,ab,cb->c",
+                *(
+                    each.astype(np.longdouble)
+                    for each in (margins.differences, solution.W, Z[margins.sequence])
+                ),
             )
             assert exact.min() >= 1.0 - solution.tol, solution.message
     assert {"optimal", "inaccurate"} <= set(found) <= {"optimal", "inaccurate"}

@@ -1,4 +1,6 @@
-"""The front door: what it accepts, what it refuses and in which words, and what importing it costs."""
+"""The front door: what it accepts, what it refuses and in which words, and what importing it
+costs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def test_several_programmes_give_several_solutions() -> None:
         ({"slack": float("nan")}, "slack is nan"),
         ({"tol": 0.0}, "tol is 0.0"),
         ({"max_seconds": -1.0}, "max_seconds is -1.0"),
-        ({"warm_start": np.ones(3)}, r"warm_start has shape \(3,\); the programme has 42 constraints"),
+        (
+            {"warm_start": np.ones(3)},
+            r"warm_start has shape \(3,\); the programme has 42 constraints",
+        ),
         ({"warm_start": np.full(42, np.nan)}, r"warm_start\[0\] is nan"),
         ({"warm_start": np.r_[np.ones(41), -1.0]}, r"warm_start\[41\] is -1.0"),
     ],
@@ -50,27 +55,43 @@ def test_refused_arguments(arguments: dict[str, Any], message: str) -> None:
 
 def test_refused_programmes() -> None:
     margins = sphere(6, 8, 10, 0)
-    with pytest.raises(InputError, match=r"rhs\[2\] is -1; right-hand sides must be zero or positive"):
+    with pytest.raises(
+        InputError, match=r"rhs\[2\] is -1; right-hand sides must be zero or positive"
+    ):
         max_margin(with_rhs(margins, np.r_[1.0, 1.0, -1.0, np.ones(39)]))
-    broken = Margins(margins.differences, np.full((6, 10), np.inf), margins.offsets, margins.rhs, margins.token, margins.selected)
+    broken = Margins(
+        margins.differences,
+        np.full((6, 10), np.inf),
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
     with pytest.raises(InputError, match=r"margins.queries holds inf at \[0, 0\]"):
         max_margin(broken)
     with pytest.raises(InputError, match="warm_start belongs to a single programme"):
         max_margin([margins], warm_start=np.ones(42))  # type: ignore[call-overload]
     rng = np.random.default_rng(0)
     huge = AttentionData(1e120 * rng.standard_normal((2, 3, 4)), np.ones(2))
-    with pytest.raises(InputError, match="leave the range of float64; divide the tokens or the queries"):
+    with pytest.raises(
+        InputError, match="leave the range of float64; divide the tokens or the queries"
+    ):
         max_margin(selection_margins(huge, np.zeros(2, dtype=np.int64)))
 
 
 def test_import_brings_neither_numba_nor_torch() -> None:
-    code = "import sys, attsvm.solvers; print([m for m in ('numba', 'torch', 'scipy.linalg', 'scipy.optimize') if m in sys.modules])"
+    code = (
+        "import sys, attsvm.solvers; print([m for m in ('numba', 'torch', 'scipy.linalg',"
+        " 'scipy.optimize') if m in sys.modules])"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
 def bad(solution: MarginSolution) -> bool:
-    return solution.status == "optimal" and (solution.gap > solution.tol or solution.violation > solution.tol)
+    return solution.status == "optimal" and (
+        solution.gap > solution.tol or solution.violation > solution.tol
+    )
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9, 1e-13, 1e-17])

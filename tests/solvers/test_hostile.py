@@ -1,6 +1,7 @@
 """Hostile input in every norm: the right answer or one clear sentence, never a wrong `optimal`.
 
-Each case names the answers that are right. Whatever is called optimal or infeasible is proved again in extended precision.
+Each case names the answers that are right. Whatever is called optimal or infeasible is proved again
+in extended precision.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, decoder_margins, multi_token_margins, selection_margins
 from attsvm.solvers import max_margin
 
-NORMS = ["fro", "l1", "linf", "lp:1.0001", "lp:1.5", "lp:3", "lp:200", "nuc", "spec", "schatten:1.5", "schatten:3"]
+NORMS = [
+    "fro",
+    "l1",
+    "linf",
+    "lp:1.0001",
+    "lp:1.5",
+    "lp:3",
+    "lp:200",
+    "nuc",
+    "spec",
+    "schatten:1.5",
+    "schatten:3",
+]
 
 Case = Callable[[], Margins]
 
@@ -35,7 +48,14 @@ def duplicates() -> Margins:
     margins = sphere(3, 4, 4, 1)
     again = np.repeat(np.arange(margins.m), 3)
     offsets = 3 * margins.offsets
-    return Margins(margins.differences[again], margins.queries, offsets, margins.rhs[again], margins.token[again], margins.selected)
+    return Margins(
+        margins.differences[again],
+        margins.queries,
+        offsets,
+        margins.rhs[again],
+        margins.token[again],
+        margins.selected,
+    )
 
 
 def selected_twice() -> Margins:
@@ -46,8 +66,13 @@ def selected_twice() -> Margins:
 
 
 def ties() -> Margins:
-    """Integer points on a lattice: many constraints tight at once, and many solutions of the polyhedral norms."""
-    return prompt([[[0, 0], [-1, -1], [-1, 1]], [[1, 1], [0, 1], [1, 0]], [[1, 0], [0, 0], [0, -1]]], [0, 0, 0])
+    """Integer points on a lattice: many constraints tight at once, and many solutions of the
+    polyhedral norms.
+    """
+    return prompt(
+        [[[0, 0], [-1, -1], [-1, 1]], [[1, 1], [0, 1], [1, 0]], [[1, 0], [0, 0], [0, -1]]],
+        [0, 0, 0],
+    )
 
 
 def rank_deficient() -> Margins:
@@ -66,7 +91,10 @@ def silent_query(rhs: float) -> Margins:
 
 
 def no_rivals() -> Margins:
-    return selection_margins(AttentionData(np.random.default_rng(0).standard_normal((3, 1, 4)), np.ones(3)), np.zeros(3, dtype=int))
+    return selection_margins(
+        AttentionData(np.random.default_rng(0).standard_normal((3, 1, 4)), np.ones(3)),
+        np.zeros(3, dtype=int),
+    )
 
 
 def mixed(spread: float) -> Margins:
@@ -74,19 +102,29 @@ def mixed(spread: float) -> Margins:
     rng = np.random.default_rng(5)
     X = rng.standard_normal((4, 3, 4)) * (spread ** np.array([1.0, -1.0, 0.5, 0.0]))[:, None, None]
     W, Z = rng.standard_normal((4, 3)), rng.standard_normal((4, 3))
-    return selection_margins(AttentionData(X, np.ones(4), Z), np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1))
+    return selection_margins(
+        AttentionData(X, np.ones(4), Z), np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1)
+    )
 
 
 def typed(dtype: Any) -> Margins:
     rng = np.random.default_rng(6)
-    X, Z = (8 * rng.standard_normal((3, 3, 4))).astype(dtype), (8 * rng.standard_normal((3, 3))).astype(dtype)
+    X, Z = (
+        (8 * rng.standard_normal((3, 3, 4))).astype(dtype),
+        (8 * rng.standard_normal((3, 3))).astype(dtype),
+    )
     return selection_margins(AttentionData(X, np.ones(3), Z), np.array([0, 1, 2]))
 
 
 def raw(change: Callable[[np.ndarray], Any]) -> Margins:
     """A programme whose arrays are as a caller may hand them over."""
     margins = sphere(3, 4, 4, 8)
-    return replace(margins, differences=change(margins.differences), queries=change(margins.queries), rhs=change(margins.rhs))
+    return replace(
+        margins,
+        differences=change(margins.differences),
+        queries=change(margins.queries),
+        rhs=change(margins.rhs),
+    )
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -135,7 +173,8 @@ CASES: dict[str, tuple[Case, set[str]]] = {
     "silent query, right-hand side 0": (lambda: silent_query(0.0), ANSWER),
     "no rivals": (no_rivals, ANSWER),
     "spread 1e4": (lambda: mixed(1e2), ANSWER),
-    # Weights of size 1e8 cost the margins of tokens of size 1e8 all digits; whether they are still beyond doubt depends on the data.
+    # Weights of size 1e8 cost the margins of tokens of size 1e8 all digits; whether they are still
+    # beyond doubt depends on the data.
     "spread 1e16": (lambda: mixed(1e8), {"optimal", "inaccurate"}),
     "float16": (lambda: typed(np.float16), ANSWER),
     "int8": (lambda: typed(np.int8), ANSWER),
@@ -146,7 +185,10 @@ CASES: dict[str, tuple[Case, set[str]]] = {
     "equalities at 1e90": (sets, ANSWER),
     "conflicting labels": (labels_conflict, {"infeasible"}),
     "not a number": (lambda: scaled(1.0, float("nan")), SENTENCE),
-    "infinite": (lambda: raw(lambda array: np.where(array == array.max(), np.inf, array)), SENTENCE),
+    "infinite": (
+        lambda: raw(lambda array: np.where(array == array.max(), np.inf, array)),
+        SENTENCE,
+    ),
 }
 
 
@@ -162,7 +204,8 @@ def test_the_right_answer_or_one_sentence(case: str, name: str) -> None:
     solution = max_margin(make(), parse_norm(name))
     assert_proved(solution)
     if name == "lp:200" and solution.status == "inaccurate" and right == ANSWER:
-        # The dual norm is nearly the sum of entries, so slopes of relative size 1e-9 count; the last digit is not always reached.
+        # The dual norm is nearly the sum of entries, so slopes of relative size 1e-9 count; the
+        # last digit is not always reached.
         assert solution.gap <= 1e-8, solution.message
         return
     assert solution.status in right, solution.message
@@ -171,7 +214,10 @@ def test_the_right_answer_or_one_sentence(case: str, name: str) -> None:
 @pytest.mark.parametrize("name", NORMS)
 def test_powers_of_two_change_nothing_but_the_scale(name: str) -> None:
     """Homogeneity, bit for bit: W scales inversely with tokens and queries."""
-    near, far = (max_margin(each, parse_norm(name)) for each in (scaled(2.0**70, 2.0**-80), scaled(2.0**-300, 2.0**400)))
+    near, far = (
+        max_margin(each, parse_norm(name))
+        for each in (scaled(2.0**70, 2.0**-80), scaled(2.0**-300, 2.0**400))
+    )
     np.testing.assert_array_equal(far.W, np.ldexp(near.W, -110))
     assert far.gap == near.gap
     assert max(far.kkt()) <= max(near.kkt()) <= 1e-6
@@ -180,7 +226,10 @@ def test_powers_of_two_change_nothing_but_the_scale(name: str) -> None:
 
 def test_soft_margin_scales_with_its_penalty() -> None:
     """W and the penalty at the scale of the tokens: the same support, the same slacks."""
-    near, far = max_margin(scaled(1.0, 1.0), slack=0.5), max_margin(scaled(2.0**300, 1.0), slack=0.5 * 2.0**-600)
+    near, far = (
+        max_margin(scaled(1.0, 1.0), slack=0.5),
+        max_margin(scaled(2.0**300, 1.0), slack=0.5 * 2.0**-600),
+    )
     np.testing.assert_allclose(np.ldexp(far.W, 300), near.W, rtol=1e-9)
     np.testing.assert_allclose(far.slacks, near.slacks, atol=1e-9)
     assert far.status == near.status == "optimal"
@@ -199,7 +248,9 @@ def test_bfloat16_tensors_are_read_exactly() -> None:
     torch = pytest.importorskip("torch")
     X = torch.randn(3, 3, 4, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     solution = max_margin(selection_margins(AttentionData(X, np.ones(3)), np.zeros(3, dtype=int)))
-    wide = max_margin(selection_margins(AttentionData(X.double().numpy(), np.ones(3)), np.zeros(3, dtype=int)))
+    wide = max_margin(
+        selection_margins(AttentionData(X.double().numpy(), np.ones(3)), np.zeros(3, dtype=int))
+    )
     np.testing.assert_array_equal(solution.W, wide.W)
 
 
@@ -210,13 +261,18 @@ def test_bfloat16_arrays_are_read_exactly() -> None:
 
 
 def test_random_spreads_never_give_a_wrong_optimal() -> None:
-    """Rows of sizes 1e-8 to 1e8 in random order, feasible or not; whatever is claimed is proved again."""
+    """Rows of sizes 1e-8 to 1e8 in random order, feasible or not; whatever is claimed is proved
+    again.
+    """
     rng = np.random.default_rng(0)
     seen = set()
     for k in range(66):
         margins = ragged(rng, 5, 5, 2, 2, bool(rng.random() < 0.6))
         sizes = 10.0 ** rng.uniform(-8, 8, size=margins.m)
-        solution = max_margin(replace(margins, differences=margins.differences * sizes[:, None]), parse_norm(NORMS[k % len(NORMS)]))
+        solution = max_margin(
+            replace(margins, differences=margins.differences * sizes[:, None]),
+            parse_norm(NORMS[k % len(NORMS)]),
+        )
         assert_proved(solution)
         seen.add(solution.status)
     assert "optimal" in seen

@@ -1,4 +1,6 @@
-"""Certificates of infeasibility, checked from tensors written out here, and the sentences that name them."""
+"""Certificates of infeasibility, checked from tensors written out here, and the sentences that name
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_verdicts_of_forty_seeds_agree_with_a_linear_programme() -> None:
     for seed in range(40):
         margins = sphere(6, 8, 2, seed)
         A = written_out(margins)
-        lp = linprog(np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs")
+        lp = linprog(
+            np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
+        )
         solution = max_margin(margins)
         assert (solution.status == "infeasible") == (lp.status == 2), (seed, solution.message)
         if solution.status == "infeasible":
@@ -47,7 +51,10 @@ def test_conflict_is_itself_infeasible_and_irreducible() -> None:
     check(solution)
     conflict = solution.conflict()
     margins = solution.margins
-    rows = [int(np.flatnonzero((margins.sequence == i) & (margins.token == t))[0]) for i, _, t in conflict]
+    rows = [
+        int(np.flatnonzero((margins.sequence == i) & (margins.token == t))[0])
+        for i, _, t in conflict
+    ]
     assert (margins.selected[conflict[:, 0]] == conflict[:, 1]).all()
     check(max_margin(margins.restricted(np.array(rows))))
     for left_out in rows:
@@ -56,10 +63,16 @@ def test_conflict_is_itself_infeasible_and_irreducible() -> None:
 
 
 def test_message_names_every_sequence_of_a_small_conflict() -> None:
-    solution = max_margin(prompt([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, 0.0]]], [0, 1, 0]))
+    solution = max_margin(
+        prompt(
+            [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, 0.0]]],
+            [0, 1, 0],
+        )
+    )
     check(solution)
     assert solution.message.startswith(
-        "infeasible: no weights select token 0 of sequence 0 and token 0 of sequence 2 together (certificate over 2 constraints, residual "
+        "infeasible: no weights select token 0 of sequence 0 and token 0 of sequence 2 together"
+        " (certificate over 2 constraints, residual "
     )
     assert sorted(map(tuple, solution.conflict().tolist())) == [(0, 0, 1), (2, 0, 1)]
 
@@ -67,7 +80,9 @@ def test_message_names_every_sequence_of_a_small_conflict() -> None:
 def test_token_inside_the_hull_of_the_others() -> None:
     solution = max_margin(prompt([[[0.2, 0.2], [1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]], [0]))
     check(solution)
-    assert solution.message.startswith("infeasible: no weights select token 0 of sequence 0 (certificate over 3 constraints")
+    assert solution.message.startswith(
+        "infeasible: no weights select token 0 of sequence 0 (certificate over 3 constraints"
+    )
 
 
 def test_duplicate_of_the_selected_token() -> None:
@@ -78,22 +93,35 @@ def test_duplicate_of_the_selected_token() -> None:
     check(solution)
     assert solution.conflict().tolist() == [[2, 3, 5]]
     assert solution.farkas_residual() == 0.0
-    assert solution.message == "infeasible: token 5 of sequence 2 equals its selected token 3, so no weights can tell them apart"
+    assert (
+        solution.message
+        == "infeasible: token 5 of sequence 2 equals its selected token 3, so no weights can tell"
+        " them apart"
+    )
     relaxed = max_margin(with_rhs(margins, (margins.sequence != 2).astype(np.float64)))
     assert relaxed.status == "optimal"
     assert relaxed.gap <= 1e-12
 
 
 def test_zero_query() -> None:
-    solution = max_margin(cross([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0], [0.0, 0.0]], [0, 1]))
+    solution = max_margin(
+        cross(
+            [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0], [0.0, 0.0]], [0, 1]
+        )
+    )
     check(solution)
-    assert solution.message == "infeasible: the query of sequence 1 is zero, so no weights can prefer its token 1"
+    assert (
+        solution.message
+        == "infeasible: the query of sequence 1 is zero, so no weights can prefer its token 1"
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e100])
 def test_certificates_at_any_scale(scale: float) -> None:
     rng = np.random.default_rng(7)
-    data = AttentionData(scale * rng.standard_normal((6, 8, 2)), np.ones(6), rng.standard_normal((6, 2)))
+    data = AttentionData(
+        scale * rng.standard_normal((6, 8, 2)), np.ones(6), rng.standard_normal((6, 2))
+    )
     solution = max_margin(selection_margins(data, rng.integers(0, 8, 6)))
     assert solution.status == "infeasible"
     assert solution.farkas_residual() <= 1e-12
@@ -105,7 +133,9 @@ def test_large_certificates(size: tuple[int, int, int]) -> None:
     assert solution.status == "infeasible", solution.message
     margins, lam = solution.margins, solution.dual / solution.dual.sum()
     assert (lam >= 0).all()
-    pulled = np.einsum("ca,ce->ae", lam[:, None] * margins.differences, margins.queries[margins.sequence])
+    pulled = np.einsum(
+        "ca,ce->ae", lam[:, None] * margins.differences, margins.queries[margins.sequence]
+    )
     assert np.linalg.norm(pulled) <= 1e-12
     if size[2] == 16:
         assert len(solution.conflict()) <= 16 * 16 + 1

@@ -15,7 +15,17 @@ from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import margin_path, max_margin
 
 INF = float("inf")
-NORMS: list[Norm] = [Frobenius(), Lp(1.75), Lp(1.1), Lp(1), Lp(INF), Lp(3), Nuclear(), Spectral(), Schatten(3)]
+NORMS: list[Norm] = [
+    Frobenius(),
+    Lp(1.75),
+    Lp(1.1),
+    Lp(1),
+    Lp(INF),
+    Lp(3),
+    Nuclear(),
+    Spectral(),
+    Schatten(3),
+]
 
 
 def drifted(margins: Margins, size: float, seed: int) -> Margins:
@@ -25,7 +35,9 @@ def drifted(margins: Margins, size: float, seed: int) -> Margins:
 
 
 def selections(steps: int) -> list[Margins]:
-    """A training run's selections: sequence by sequence, another token of random data is selected (feasible: d >= n)."""
+    """A training run's selections: sequence by sequence, another token of random data is selected
+    (feasible: d >= n).
+    """
     rng = np.random.default_rng(4)
     data = AttentionData(rng.standard_normal((6, 7, 9)), np.ones(6), rng.standard_normal((6, 9)))
     tokens = rng.integers(7, size=6)
@@ -77,7 +89,9 @@ def test_rows_are_matched_by_sequence_and_tokens() -> None:
     kept = after.sequence > 0
     assert not start.dual[~kept].any()
     old = {(int(before.sequence[c]), int(before.token[c])): found.dual[c] for c in range(before.m)}
-    wanted = np.array([old[int(after.sequence[c]), int(after.token[c])] for c in np.flatnonzero(kept)])
+    wanted = np.array(
+        [old[int(after.sequence[c]), int(after.token[c])] for c in np.flatnonzero(kept)]
+    )
     factor = start.dual[kept].sum() / wanted.sum()
     np.testing.assert_allclose(start.dual[kept], factor * wanted, rtol=1e-12)
 
@@ -114,7 +128,12 @@ def test_refusals() -> None:
         margin_path(margins, Frobenius())
     with pytest.raises(InputError, match="2 programmes and 1 norms"):
         margin_path([margins, margins], [Frobenius()])
-    with pytest.raises(InputError, match=r"warm_start solves 5 sequences with weights \(10, 10\); the programme has 6 sequences"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"warm_start solves 5 sequences with weights \(10, 10\); the programme has 6 sequences"
+        ),
+    ):
         max_margin(margins, warm_start=max_margin(sphere(5, 8, 10, 0)))
     nothing = max_margin(with_rhs(margins, np.zeros(margins.m)))
     assert max_margin(margins, Lp(1.5), warm_start=nothing).status == "optimal"

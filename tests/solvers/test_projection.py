@@ -1,4 +1,6 @@
-"""Exact projections onto the margins: the conditions of optimality, dependent rows, and narrow cones."""
+"""Exact projections onto the margins: the conditions of optimality, dependent rows, and narrow
+cones.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from attsvm.solvers.projection import is_narrow, projected
 
 
 def narrow() -> Margins:
-    """70 rows in 16 dimensions, at most four of a sequence independent; the best margin of a unit weight is 9e-4."""
+    """70 rows in 16 dimensions, at most four of a sequence independent; the best margin of a unit
+    weight is 9e-4.
+    """
     data, head = unit_sphere(5, 15, 4, 9032)
     return selection_margins(data, optimal_tokens(data, head))
 
@@ -36,7 +40,11 @@ def test_a_projection_meets_the_conditions_of_its_programme(margins: Margins, se
     assert dual.min() >= 0.0
     assert np.abs(dual * slack).max() <= size * dual.max(initial=1.0)
     # W - C is the pull of the multipliers, which may be large and cancel
-    np.testing.assert_allclose((W - centre).reshape(-1), dual @ rows, atol=1e-15 * float(np.abs(dual) @ np.abs(rows).max(axis=1)) + size)
+    np.testing.assert_allclose(
+        (W - centre).reshape(-1),
+        dual @ rows,
+        atol=1e-15 * float(np.abs(dual) @ np.abs(rows).max(axis=1)) + size,
+    )
 
 
 def test_narrow_cones_are_known_by_the_frobenius_solution() -> None:

@@ -1,4 +1,6 @@
-"""Residuals of the optimality conditions in every norm: zero exactly at a solution, and what they are made of."""
+"""Residuals of the optimality conditions in every norm: zero exactly at a solution, and what they
+are made of.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from attsvm.geometry import parse_norm
 from attsvm.margins import relax
 from attsvm.solvers import max_margin
 
-NORMS = ["fro", "l1", "linf", "lp:1.5", "lp:3", "lp:200", "nuc", "spec", "schatten:1.5", "schatten:3"]
+NORMS = [
+    "fro",
+    "l1",
+    "linf",
+    "lp:1.5",
+    "lp:3",
+    "lp:200",
+    "nuc",
+    "spec",
+    "schatten:1.5",
+    "schatten:3",
+]
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -21,9 +34,12 @@ def test_all_vanish_at_the_solution(name: str) -> None:
     for margins in (sphere(6, 8, 10, 0), relax(sphere(5, 5, 4, 2), [0, 2])):
         solution = max_margin(margins, parse_norm(name))
         assert solution.geometry == parse_norm(name)
-        # The gap splits into stationarity and complementarity, so it bounds both; the violation is the primal residual.
+        # The gap splits into stationarity and complementarity, so it bounds both; the violation is
+        # the primal residual.
         kkt = solution.kkt()
-        limit = 1e-7 if name == "fro" else 2.0 * solution.gap + 1e-12  # Frobenius: a distance, the square root of what a gap is
+        limit = (
+            1e-7 if name == "fro" else 2.0 * solution.gap + 1e-12
+        )  # Frobenius: a distance, the square root of what a gap is
         assert kkt.stationarity <= limit
         assert kkt.complementarity <= 2.0 * solution.gap + 1e-12
         assert kkt.primal == pytest.approx(solution.violation, abs=1e-15)
@@ -32,13 +48,22 @@ def test_all_vanish_at_the_solution(name: str) -> None:
 
 @pytest.mark.parametrize("name", NORMS[1:])
 def test_stationarity_is_what_hoelder_leaves(name: str) -> None:
-    """Against extended precision, away from the solution, and free of the scale of weights and multipliers."""
+    """Against extended precision, away from the solution, and free of the scale of weights and
+    multipliers.
+    """
     solution = max_margin(sphere(4, 5, 4, 1), parse_norm(name))
     rng = np.random.default_rng(0)
-    W, dual = solution.W + 0.1 * rng.standard_normal(solution.W.shape), solution.dual + 0.1 * rng.random(len(solution.dual))
+    W, dual = (
+        solution.W + 0.1 * rng.standard_normal(solution.W.shape),
+        solution.dual + 0.1 * rng.random(len(solution.dual)),
+    )
     away = replace(solution, W=W, norm=float(solution.geometry.value(W)), dual=dual)
     V = np.einsum("c,cab->ab", dual.astype(Long), rows(solution.margins))
-    expected = float(1 - (V * W).sum() / (value(solution.geometry, W.astype(Long)) * dual_value(solution.geometry, V)))
+    expected = float(
+        1
+        - (V * W).sum()
+        / (value(solution.geometry, W.astype(Long)) * dual_value(solution.geometry, V))
+    )
     assert away.kkt().stationarity == pytest.approx(expected, rel=1e-9)
     assert expected > 1e-3
     larger = replace(away, W=4.0 * W, norm=4.0 * away.norm, dual=0.5 * dual)
@@ -65,4 +90,6 @@ def test_a_negative_multiplier_and_a_missed_margin_show() -> None:
     dual = solution.dual.copy()
     dual[int(np.argmin(dual))] = -0.25 * dual.max()
     assert replace(solution, dual=dual).kkt().dual == pytest.approx(0.25)
-    assert replace(solution, W=0.5 * solution.W, norm=0.5 * solution.norm).kkt().primal == pytest.approx(0.5)
+    assert replace(
+        solution, W=0.5 * solution.W, norm=0.5 * solution.norm
+    ).kkt().primal == pytest.approx(0.5)

@@ -1,4 +1,6 @@
-"""Nuclear, spectral and Schatten programmes: proofs recomputed, peers, invariances, published numbers, infeasible and relaxed rows."""
+"""Nuclear, spectral and Schatten programmes: proofs recomputed, peers, invariances, published
+numbers, infeasible and relaxed rows.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,20 @@ EXPONENTS = [1.0, 1.1, 1.5, 3.0, 10.0, math.inf]
 X1 = [[-0.981497, 0.186395], [-1.135572, -0.049839], [-1.456831, 0.114505]]
 X2 = [[0.691717, -0.168916], [0.732313, -0.017475], [0.941347, -0.289691]]
 E21 = cross([X1, X2], [[0.845011, 0.534748], [-0.636264, -0.771471]], [0, 2])
-V1 = [[1.0, 0.5], [-0.189725, -0.798354], [-0.797696, 0.305650], [-0.619805, -0.016822], [-1.172423, 0.246827]]
-V2 = [[1.0, -0.5], [-0.757443, 0.102617], [-0.830786, 0.676377], [-0.813182, 0.006708], [-0.613163, -0.054622]]
+V1 = [
+    [1.0, 0.5],
+    [-0.189725, -0.798354],
+    [-0.797696, 0.305650],
+    [-0.619805, -0.016822],
+    [-1.172423, 0.246827],
+]
+V2 = [
+    [1.0, -0.5],
+    [-0.757443, 0.102617],
+    [-0.830786, 0.676377],
+    [-0.813182, 0.006708],
+    [-0.613163, -0.054622],
+]
 E22 = cross([V1, V2], [[-0.539129, -0.842223], [0.952552, 0.304376]], [0, 0])
 
 
@@ -45,7 +59,9 @@ def schatten(W: np.ndarray, p: float) -> float:
 
 
 def assert_proved(s: MarginSolution, p: float, tol: float, rounding: float = 1e-13) -> None:
-    """Gap and violation recomputed from written-out rows and singular values, the gap to ``rounding``."""
+    """Gap and violation recomputed from written-out rows and singular values, the gap to
+    ``rounding``.
+    """
     assert s.status == "optimal"
     rows = written_out(s.margins)
     assert (s.margins.rhs - rows @ s.W.reshape(-1)).max() <= tol
@@ -66,8 +82,11 @@ def test_gap_of_the_published_family_is_proved(p: float, shape: tuple[int, int, 
 
 @pytest.mark.parametrize("p", EXPONENTS)
 @pytest.mark.parametrize(("instance", "size"), [((15, 5, 4, 5014), 2e4), ((5, 15, 4, 9032), 1e3)])
-def test_a_cone_of_weights_that_is_almost_empty(p: float, instance: tuple[int, int, int, int], size: float) -> None:
-    # The best margin of a unit weight is 2.5e-5 and 9e-4: rows of size one cancel to that, which leaves eleven digits of gap and violation.
+def test_a_cone_of_weights_that_is_almost_empty(
+    p: float, instance: tuple[int, int, int, int], size: float
+) -> None:
+    # The best margin of a unit weight is 2.5e-5 and 9e-4: rows of size one cancel to that, which
+    # leaves eleven digits of gap and violation.
     s = max_margin(published(*instance), Schatten(p), tol=1e-9)
     assert s.norm > size
     assert_proved(s, p, 1e-9, rounding=1e-11)
@@ -91,9 +110,15 @@ def test_nuclear_optimality_conditions() -> None:
 
 @pytest.mark.parametrize(
     ("margins", "norm", "rank", "values"),
-    [(E21, 9.75481, 1, None), (E22, 1.8726, 2, (1.609, 0.2636)), (published(2, 3, 4, 0), 1.07218, None, None)],
+    [
+        (E21, 9.75481, 1, None),
+        (E22, 1.8726, 2, (1.609, 0.2636)),
+        (published(2, 3, 4, 0), 1.07218, None, None),
+    ],
 )
-def test_published_nuclear_norms(margins: Margins, norm: float, rank: int | None, values: tuple[float, float] | None) -> None:
+def test_published_nuclear_norms(
+    margins: Margins, norm: float, rank: int | None, values: tuple[float, float] | None
+) -> None:
     s = max_margin(margins, Nuclear())
     assert s.norm == pytest.approx(norm, rel=3e-5)
     assert s.rank_bound == s.rank
@@ -126,7 +151,14 @@ def test_rotations_turn_the_solution(p: float) -> None:
     margins = sphere(6, 8, 5, 3)
     rng = np.random.default_rng(0)
     P, Q = (np.linalg.qr(rng.standard_normal((5, 5)))[0] for _ in range(2))
-    turned = Margins(margins.differences @ P.T, margins.queries @ Q.T, margins.offsets, margins.rhs, margins.token, margins.selected)
+    turned = Margins(
+        margins.differences @ P.T,
+        margins.queries @ Q.T,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
     a, b = max_margin(margins, Schatten(p), tol=1e-9), max_margin(turned, Schatten(p), tol=1e-9)
     assert a.norm == pytest.approx(b.norm, rel=2e-9)
     if not math.isinf(p):
@@ -137,7 +169,14 @@ def test_rotations_turn_the_solution(p: float) -> None:
 @pytest.mark.parametrize("exponent", [-140, 140])
 def test_any_scale(p: float, exponent: int) -> None:
     margins, scale = sphere(6, 8, 10, 0), 10.0**exponent
-    scaled = Margins(margins.differences * scale, margins.queries, margins.offsets, margins.rhs, margins.token, margins.selected)
+    scaled = Margins(
+        margins.differences * scale,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
     plain, other = max_margin(margins, Schatten(p)), max_margin(scaled, Schatten(p))
     assert other.status == "optimal"
     assert other.norm * scale == pytest.approx(plain.norm, rel=1e-6)
@@ -149,21 +188,29 @@ def test_any_scale(p: float, exponent: int) -> None:
 def test_norms_fall_with_the_exponent() -> None:
     for seed in range(3):
         margins = sphere(6, 8, 10, seed)
-        norms = [max_margin(margins, Schatten(p), tol=1e-9).norm for p in (1.0, 1.3, 2.0, 4.0, math.inf)]
+        norms = [
+            max_margin(margins, Schatten(p), tol=1e-9).norm for p in (1.0, 1.3, 2.0, 4.0, math.inf)
+        ]
         assert norms == sorted(norms, reverse=True)
         assert norms[2] == pytest.approx(max_margin(margins, Frobenius()).norm, rel=1e-12)
 
 
 def test_exponents_near_the_ends_approach_them() -> None:
     margins = sphere(6, 8, 10, 1)
-    assert max_margin(margins, Schatten(1.0001), tol=1e-9).norm == pytest.approx(max_margin(margins, Nuclear()).norm, rel=1e-3)
-    assert max_margin(margins, Schatten(200.0), tol=1e-9).norm == pytest.approx(max_margin(margins, Spectral()).norm, rel=2e-2)
+    assert max_margin(margins, Schatten(1.0001), tol=1e-9).norm == pytest.approx(
+        max_margin(margins, Nuclear()).norm, rel=1e-3
+    )
+    assert max_margin(margins, Schatten(200.0), tol=1e-9).norm == pytest.approx(
+        max_margin(margins, Spectral()).norm, rel=2e-2
+    )
 
 
 def test_classes_and_exponents_are_the_same_norm() -> None:
     margins = sphere(6, 8, 10, 0)
     for named, p in ((Nuclear(), 1.0), (Spectral(), math.inf)):
-        np.testing.assert_array_equal(max_margin(margins, named).W, max_margin(margins, Schatten(p)).W)
+        np.testing.assert_array_equal(
+            max_margin(margins, named).W, max_margin(margins, Schatten(p)).W
+        )
 
 
 def test_reduction_keeps_the_norm_and_meets_the_margins() -> None:
@@ -174,12 +221,16 @@ def test_reduction_keeps_the_norm_and_meets_the_margins() -> None:
     B = np.random.default_rng(0).standard_normal((16, 4))
     W = reduction.lifted(B)
     np.testing.assert_allclose(singular(W)[:4], singular(B), rtol=1e-12)
-    np.testing.assert_allclose(equilibrate(margins, None).values(W), reduction.programme.values(B), atol=1e-13)
+    np.testing.assert_allclose(
+        equilibrate(margins, None).values(W), reduction.programme.values(B), atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_reduction_equals_full(p: float) -> None:
-    """A programme that cannot be reduced, padded by dimensions that no token uses, is reduced back to the same answer."""
+    """A programme that cannot be reduced, padded by dimensions that no token uses, is reduced back
+    to the same answer.
+    """
     margins = sphere(9, 4, 5, 2)
     wide = Margins(
         np.pad(margins.differences, ((0, 0), (0, 40))),
@@ -189,7 +240,10 @@ def test_reduction_equals_full(p: float) -> None:
         margins.token,
         margins.selected,
     )
-    small, large = max_margin(margins, Schatten(p), tol=1e-9), max_margin(wide, Schatten(p), tol=1e-9)
+    small, large = (
+        max_margin(margins, Schatten(p), tol=1e-9),
+        max_margin(wide, Schatten(p), tol=1e-9),
+    )
     assert small.status == large.status == "optimal"
     assert large.norm == pytest.approx(small.norm, rel=2e-9)
     np.testing.assert_allclose(large.W[5:], 0.0, atol=1e-12)
@@ -227,7 +281,9 @@ def test_relaxed_rows(p: float) -> None:
 
 
 def test_rank_experiment() -> None:
-    """E2.4: the numerical rank of every feasible nuclear solution is the one that every solution is proved to have."""
+    """E2.4: the numerical rank of every feasible nuclear solution is the one that every solution is
+    proved to have.
+    """
     for n, T, d in [(5, 5, 3), (10, 5, 5), (15, 5, 20), (5, 15, 10)]:
         for seed in range(12):
             s = max_margin(sphere(n, T, d, seed), Nuclear())
@@ -239,9 +295,13 @@ def test_rank_experiment() -> None:
             assert s.rank <= n
 
 
-@pytest.mark.parametrize("instance", [(5, 5, 2, 56), (10, 5, 20, 16), (5, 15, 3, 84), (15, 5, 5, 44)])
+@pytest.mark.parametrize(
+    "instance", [(5, 5, 2, 56), (10, 5, 20, 16), (5, 15, 3, 84), (15, 5, 5, 44)]
+)
 def test_small_singular_values_of_the_rank_experiment(instance: tuple[int, int, int, int]) -> None:
-    """A true singular value just below the threshold: the solution on the face of its multipliers is sharp enough to prove it small."""
+    """A true singular value just below the threshold: the solution on the face of its multipliers
+    is sharp enough to prove it small.
+    """
     s = max_margin(sphere(*instance), Nuclear())
     values = singular(s.W) / singular(s.W)[0]
     assert ((values > 1e-4) & (values < 1e-3)).any()
@@ -261,10 +321,17 @@ def test_a_spectral_solution_is_rarely_alone() -> None:
 
 
 def test_a_nuclear_tie() -> None:
-    """One row whose pull has a double singular value cannot be had from one rank-one row: two rows with orthogonal pairs and one sum."""
+    """One row whose pull has a double singular value cannot be had from one rank-one row: two rows
+    with orthogonal pairs and one sum.
+    """
     D, Z = np.eye(2), np.eye(2)
     margins = Margins(
-        np.array([[1.0, 0.0], [0.0, 1.0]]), Z, np.array([0, 1, 2]), np.ones(2), np.ones(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        np.array([[1.0, 0.0], [0.0, 1.0]]),
+        Z,
+        np.array([0, 1, 2]),
+        np.ones(2),
+        np.ones(2, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
     )
     s = max_margin(margins, Nuclear(), tol=1e-9)
     assert s.norm == pytest.approx(2.0, rel=1e-8)
@@ -303,7 +370,9 @@ def test_default_tolerances_and_refusals() -> None:
     feasible=st.booleans(),
     relaxed=st.booleans(),
 )
-def test_ragged_programmes(seed: int, n: int, longest: int, d_x: int, d_z: int, p: float, feasible: bool, relaxed: bool) -> None:
+def test_ragged_programmes(
+    seed: int, n: int, longest: int, d_x: int, d_z: int, p: float, feasible: bool, relaxed: bool
+) -> None:
     rng = np.random.default_rng(seed)
     margins: Any = ragged(rng, n, longest, d_x, d_z, feasible)
     if relaxed:
@@ -319,12 +388,22 @@ def test_ragged_programmes(seed: int, n: int, longest: int, d_x: int, d_z: int, 
 
 @pytest.mark.parametrize("norm", [Nuclear(), Spectral(), Schatten(1.5)])
 def test_equalities(norm: Norm) -> None:
-    """The last row of every sequence at zero exactly: feasible, proved, and no smaller than with the row left out."""
+    """The last row of every sequence at zero exactly: feasible, proved, and no smaller than with
+    the row left out.
+    """
     for seed in range(3):
         margins = sphere(4, 4, 10, seed)
         equal = np.tile([False, False, True], 4)
         rhs = np.where(equal, 0.0, 1.0)
-        tied = Margins(margins.differences, margins.queries, margins.offsets, rhs, margins.token, margins.selected, equal)
+        tied = Margins(
+            margins.differences,
+            margins.queries,
+            margins.offsets,
+            rhs,
+            margins.token,
+            margins.selected,
+            equal,
+        )
         s = max_margin(tied, norm, tol=1e-7)
         assert s.status == "optimal"
         assert np.abs(tied(s.W)[equal]).max() <= 1e-7
@@ -338,5 +417,7 @@ def test_the_angle_to_the_frobenius_solution_is_bounded_in_every_norm() -> None:
     exact = max_margin(margins).W
     for p in (1.0, 1.9, 2.1, math.inf):
         s = max_margin(margins, Schatten(p))
-        angle = math.acos(min(1.0, float(np.sum(s.W * exact) / np.linalg.norm(s.W) / np.linalg.norm(exact))))
+        angle = math.acos(
+            min(1.0, float(np.sum(s.W * exact) / np.linalg.norm(s.W) / np.linalg.norm(exact)))
+        )
         assert angle <= s.angle_bound()

@@ -1,4 +1,6 @@
-"""What the Schatten solver is made of: proximal maps, their generalised derivative on rows, augmented steps, the rank inequality."""
+"""What the Schatten solver is made of: proximal maps, their generalised derivative on rows,
+augmented steps, the rank inequality.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_norms_are_dual(p: float) -> None:
     for _ in range(50):
         A, B = rng.standard_normal((2, 5, 4))
         g = gauge(p)
-        assert np.sum(A * B) <= g.norm(singular_values(A)) * g.dual(singular_values(B)) * (1 + 1e-12)
+        assert np.sum(A * B) <= g.norm(singular_values(A)) * g.dual(singular_values(B)) * (
+            1 + 1e-12
+        )
 
 
 @pytest.mark.parametrize("p", EXPONENTS)

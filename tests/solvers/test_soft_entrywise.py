@@ -1,4 +1,6 @@
-"""Soft margins in entrywise norms: duality written out here, CLARABEL, the limits of the penalty, the proximal map of the squared norm."""
+"""Soft margins in entrywise norms: duality written out here, CLARABEL, the limits of the penalty,
+the proximal map of the squared norm.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,18 @@ def length(v: Any, p: float) -> float:
 
 
 def assert_soft_optimal(solution: MarginSolution, p: float, tol: float = 1e-9) -> None:
-    """Primal and dual objective from tensors written out here; equal up to ``tol`` of the primal."""
+    """Primal and dual objective from tensors written out here; equal up to ``tol`` of the
+    primal.
+    """
     assert solution.status == "optimal", solution.message
     C = solution.slack
     assert C is not None
-    A, b, w, lam = written_out(solution.margins), solution.margins.rhs, solution.W.ravel(), solution.dual
+    A, b, w, lam = (
+        written_out(solution.margins),
+        solution.margins.rhs,
+        solution.W.ravel(),
+        solution.dual,
+    )
     assert (lam >= 0).all()
     assert (lam <= C).all()
     missed = np.maximum(b - A @ w, 0)
@@ -53,10 +62,24 @@ def test_objectives_meet(p: float, C: float) -> None:
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 100_000), st.sampled_from([1.0, 1.5, 4.0, INF]), st.sampled_from([1e-2, 1.0, 100.0]), st.booleans())
-def test_objectives_meet_on_ragged_programmes(seed: int, p: float, C: float, feasible: bool) -> None:
+@given(
+    st.integers(0, 100_000),
+    st.sampled_from([1.0, 1.5, 4.0, INF]),
+    st.sampled_from([1e-2, 1.0, 100.0]),
+    st.booleans(),
+)
+def test_objectives_meet_on_ragged_programmes(
+    seed: int, p: float, C: float, feasible: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    margins = ragged(rng, int(rng.integers(1, 7)), int(rng.integers(2, 6)), int(rng.integers(1, 5)), int(rng.integers(1, 4)), feasible)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 7)),
+        int(rng.integers(2, 6)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 4)),
+        feasible,
+    )
     if margins.m:
         assert_soft_optimal(max_margin(margins, Lp(p), slack=C), p)
 
@@ -67,7 +90,9 @@ def test_agrees_with_clarabel(p: float) -> None:
     A = written_out(margins)
     w = cvxpy.Variable(A.shape[1])
     norm = cvxpy.pnorm(w, p) if 1 < p < INF else cvxpy.norm(w, "inf" if p == INF else 1)
-    problem = cvxpy.Problem(cvxpy.Minimize(0.5 * cvxpy.square(norm) + C * cvxpy.sum(cvxpy.pos(1 - A @ w))))
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(0.5 * cvxpy.square(norm) + C * cvxpy.sum(cvxpy.pos(1 - A @ w)))
+    )
     problem.solve(solver=cvxpy.CLARABEL)
     solution = max_margin(margins, Lp(p), slack=C)
     assert solution.slacks.max() > 0.01
@@ -102,17 +127,31 @@ def test_small_penalty_puts_every_multiplier_at_its_bound(p: float) -> None:
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 3.0, INF])
 def test_contradictions_have_a_soft_solution(p: float) -> None:
-    solution = max_margin(prompt([[[1.0], [0.0]], [[-1.0], [0.0]], [[2.0], [2.0]]], [0, 0, 0]), Lp(p), slack=0.5)
+    solution = max_margin(
+        prompt([[[1.0], [0.0]], [[-1.0], [0.0]], [[2.0], [2.0]]], [0, 0, 0]), Lp(p), slack=0.5
+    )
     assert_soft_optimal(solution, p)
     np.testing.assert_allclose(solution.W, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, INF])
 def test_follows_the_scale_of_the_data(p: float) -> None:
-    """Tokens times a and penalty over a squared give weights over a, at any a that float64 holds."""
+    """Tokens times a and penalty over a squared give weights over a, at any a that float64
+    holds.
+    """
     margins, a = sphere(6, 8, 4, 2), 2.0**60
-    scaled = type(margins)(margins.differences * a, margins.queries, margins.offsets, margins.rhs, margins.token, margins.selected)
-    plain, moved = max_margin(margins, Lp(p), slack=0.7), max_margin(scaled, Lp(p), slack=0.7 / a**2)
+    scaled = type(margins)(
+        margins.differences * a,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
+    plain, moved = (
+        max_margin(margins, Lp(p), slack=0.7),
+        max_margin(scaled, Lp(p), slack=0.7 / a**2),
+    )
     np.testing.assert_array_equal(moved.W * a, plain.W)
 
 
@@ -127,7 +166,9 @@ def test_a_flat_direction_is_not_called_unique() -> None:
 @pytest.mark.parametrize("p", [1.0, 1.0001, 1.3, 3.0, 200.0, INF])
 @pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
 def test_proximal_map_of_the_squared_norm(p: float, tau: float) -> None:
-    r"""Moreau: :math:`(x-w)/\tau` is a subgradient of the energy at ``w``; and the derivative is that of finite differences."""
+    r"""Moreau: :math:`(x-w)/\tau` is a subgradient of the energy at ``w``; and the derivative is
+    that of finite differences.
+    """
     energy = squared_norm(p)
     rng = np.random.default_rng(3)
     x = rng.standard_normal((3, 4))
@@ -145,8 +186,28 @@ def test_proximal_map_of_the_squared_norm(p: float, tau: float) -> None:
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "d.npz", X=rng.standard_normal((8, 5, 2)), y=np.ones(8), z=rng.standard_normal((8, 2)))
-    assert main(["solve", str(tmp_path / "d.npz"), "--tokens", "first", "--slack", "0.5", "--norm", "lp:1.75", "--json"]) == 0
+    np.savez(
+        tmp_path / "d.npz",
+        X=rng.standard_normal((8, 5, 2)),
+        y=np.ones(8),
+        z=rng.standard_normal((8, 2)),
+    )
+    assert (
+        main(
+            [
+                "solve",
+                str(tmp_path / "d.npz"),
+                "--tokens",
+                "first",
+                "--slack",
+                "0.5",
+                "--norm",
+                "lp:1.75",
+                "--json",
+            ]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed["status"] == "optimal"
     assert printed["slack"] == 0.5

@@ -39,7 +39,14 @@ def assert_soft_optimal(solution: MarginSolution, tol: float = 1e-10) -> None:
 @given(st.integers(0, 100_000), st.sampled_from([1e-3, 0.1, 1.0, 10.0, 1e3]), st.booleans())
 def test_conditions_over_random_ragged_programmes(seed: int, C: float, feasible: bool) -> None:
     rng = np.random.default_rng(seed)
-    margins = ragged(rng, int(rng.integers(1, 9)), int(rng.integers(2, 8)), int(rng.integers(1, 5)), int(rng.integers(1, 5)), feasible)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 9)),
+        int(rng.integers(2, 8)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 5)),
+        feasible,
+    )
     if margins.m:
         assert_soft_optimal(max_margin(margins, slack=C), 1e-9)
 
@@ -50,11 +57,15 @@ def test_agrees_with_linear_svc(C: float) -> None:
     A = written_out(margins)
     # LinearSVC wants two classes: flipping sign of row and label leaves its hinge loss unchanged.
     flip = np.where(np.arange(len(A)) % 2 == 0, 1.0, -1.0)
-    svc = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10_000_000).fit(A * flip[:, None], flip)
+    svc = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10_000_000).fit(
+        A * flip[:, None], flip
+    )
     solution = max_margin(margins, slack=C)
     assert_soft_optimal(solution)
     assert objective(A, solution.W.ravel(), C) <= objective(A, svc.coef_.ravel(), C) * (1 + 1e-12)
-    np.testing.assert_allclose(solution.W.ravel(), svc.coef_.ravel(), atol=2e-4 * max(1.0, solution.norm))
+    np.testing.assert_allclose(
+        solution.W.ravel(), svc.coef_.ravel(), atol=2e-4 * max(1.0, solution.norm)
+    )
 
 
 def test_agrees_with_clarabel() -> None:
@@ -63,14 +74,20 @@ def test_agrees_with_clarabel() -> None:
     m, k = A.shape
     P = sparse.block_diag([sparse.eye(k), sparse.csc_matrix((m, m))], format="csc")
     q = np.concatenate([np.zeros(k), np.full(m, C)])
-    rows = sparse.bmat([[-sparse.csc_matrix(A), -sparse.eye(m)], [None, -sparse.eye(m)]], format="csc")
+    rows = sparse.bmat(
+        [[-sparse.csc_matrix(A), -sparse.eye(m)], [None, -sparse.eye(m)]], format="csc"
+    )
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     right = np.concatenate([-np.ones(m), np.zeros(m)])
-    found = clarabel.DefaultSolver(P, q, rows, right, [clarabel.NonnegativeConeT(2 * m)], settings).solve()
+    found = clarabel.DefaultSolver(
+        P, q, rows, right, [clarabel.NonnegativeConeT(2 * m)], settings
+    ).solve()
     solution = max_margin(margins, slack=C)
     assert_soft_optimal(solution)
-    np.testing.assert_allclose(solution.W.ravel(), np.array(found.x[:k]), atol=1e-5 * max(1.0, solution.norm))
+    np.testing.assert_allclose(
+        solution.W.ravel(), np.array(found.x[:k]), atol=1e-5 * max(1.0, solution.norm)
+    )
 
 
 def test_large_penalty_gives_the_hard_margin() -> None:
@@ -89,7 +106,9 @@ def test_small_penalty_puts_every_multiplier_at_its_bound() -> None:
 
 
 def test_contradiction_and_duplicates_have_a_soft_solution() -> None:
-    solution = max_margin(prompt([[[1.0], [0.0]], [[-1.0], [0.0]], [[2.0], [2.0]]], [0, 0, 0]), slack=0.5)
+    solution = max_margin(
+        prompt([[[1.0], [0.0]], [[-1.0], [0.0]], [[2.0], [2.0]]], [0, 0, 0]), slack=0.5
+    )
     assert_soft_optimal(solution)
     np.testing.assert_allclose(solution.W, 0.0, atol=1e-15)
     np.testing.assert_allclose(solution.slacks, 1.0)
@@ -103,6 +122,9 @@ def test_larger_infeasible_programme() -> None:
 
 def test_certified_angle_holds() -> None:
     margins = sphere(10, 8, 3, 2)
-    exact, rough = max_margin(margins, slack=1.0), max_margin(margins, slack=1.0, tol=0.1, max_seconds=1e-9)
+    exact, rough = (
+        max_margin(margins, slack=1.0),
+        max_margin(margins, slack=1.0, tol=0.1, max_seconds=1e-9),
+    )
     cosine = float(np.sum(exact.W * rough.W)) / (exact.norm * rough.norm)
     assert np.arccos(min(cosine, 1.0)) <= rough.angle_bound() + exact.angle_bound()

@@ -1,4 +1,6 @@
-"""Second opinions: independent solvers agree on right answers, in every norm that they take, and wrong answers do not pass."""
+"""Second opinions: independent solvers agree on right answers, in every norm that they take, and
+wrong answers do not pass.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,12 @@ def test_verdicts_of_infeasibility(name: str, verify: Any) -> None:
 def test_equalities(verify: Any) -> None:
     rng = np.random.default_rng(0)
     sets = multi_token_margins(
-        AttentionData(rng.standard_normal((2, 4, 4)), np.ones(2)), np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
+        AttentionData(rng.standard_normal((2, 4, 4)), np.ones(2)),
+        np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool),
     )
-    graph = graph_margins(rng.standard_normal((5, 5)), np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3], [4, 0, 1]]))
+    graph = graph_margins(
+        rng.standard_normal((5, 5)), np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3], [4, 0, 1]])
+    )
     for margins in (sets, graph):
         for norm in (Frobenius(), Lp(1)):
             opinion = max_margin(margins, norm, verify=verify).second_opinion
@@ -84,7 +89,10 @@ def test_equalities(verify: Any) -> None:
 
 @pytest.mark.parametrize("verify", ["clarabel", "highs"])
 def test_soft_margins_and_scales(verify: Any) -> None:
-    for margins in (sphere(8, 8, 2, 0), replace(sphere(8, 8, 2, 0), differences=sphere(8, 8, 2, 0).differences * 2.0**100)):
+    for margins in (
+        sphere(8, 8, 2, 0),
+        replace(sphere(8, 8, 2, 0), differences=sphere(8, 8, 2, 0).differences * 2.0**100),
+    ):
         slack = 0.7 * float(np.abs(margins.differences).max()) ** -2
         opinion = max_margin(margins, slack=slack, verify=verify).second_opinion
         assert opinion is not None
@@ -92,12 +100,16 @@ def test_soft_margins_and_scales(verify: Any) -> None:
     far = replace(sphere(6, 8, 10, 0), queries=sphere(6, 8, 10, 0).queries * 2.0**450)
     opinion = max_margin(far, verify=verify).second_opinion
     assert opinion is not None
-    assert opinion.objective == pytest.approx(max_margin(sphere(6, 8, 10, 0)).norm * 2.0**-450, rel=1e-7)
+    assert opinion.objective == pytest.approx(
+        max_margin(sphere(6, 8, 10, 0)).norm * 2.0**-450, rel=1e-7
+    )
 
 
 @pytest.mark.parametrize("verify", ["clarabel", "highs"])
 def test_a_wrong_answer_does_not_pass(verify: Any) -> None:
-    """Weights that are too long by a hundred thousandth, and a verdict that is the wrong way round."""
+    """Weights that are too long by a hundred thousandth, and a verdict that is the wrong way
+    round.
+    """
     solution = max_margin(sphere(6, 8, 10, 0))
     long = verified(replace(solution, W=1.00001 * solution.W, norm=1.00001 * solution.norm), verify)
     assert long.status == "inaccurate"
@@ -123,22 +135,39 @@ def test_zero_right_hand_sides_need_no_solver() -> None:
     ("arguments", "message"),
     [
         ({"verify": "mosek"}, r"verify is 'mosek'; use 'clarabel' or 'highs'"),
-        ({"verify": "clarabel", "norm": Schatten(3)}, r"clarabel has no cone for the norm Schatten\(3\)"),
+        (
+            {"verify": "clarabel", "norm": Schatten(3)},
+            r"clarabel has no cone for the norm Schatten\(3\)",
+        ),
     ],
 )
-def test_impossible_requests_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
+def test_impossible_requests_are_refused_in_one_sentence(
+    arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         max_margin(sphere(3, 3, 3, 0), **arguments)
 
 
-def test_too_large_and_not_installed_are_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_and_not_installed_are_said_before_solving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("attsvm.solvers.frobenius.solve", None)  # solving would raise a TypeError
-    with pytest.raises(InputError, match="verify='clarabel' writes out 12600 constraints of 64 x 64 weights, which is too many"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "verify='clarabel' writes out 12600 constraints of 64 x 64 weights, which is too many"
+        ),
+    ):
         max_margin(sphere(200, 64, 64, 0), verify="clarabel")
-    with pytest.raises(InputError, match="semidefinite blocks of at most 150 rows here, and these weights need 160"):
+    with pytest.raises(
+        InputError, match="semidefinite blocks of at most 150 rows here, and these weights need 160"
+    ):
         max_margin(sphere(80, 2, 90, 0), Nuclear(), verify="clarabel")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs the package highspy; install it with: pip install 'attsvm\[peers\]'"):
+    with pytest.raises(
+        InputError,
+        match=r"needs the package highspy; install it with: pip install 'attsvm\[peers\]'",
+    ):
         max_margin(sphere(3, 3, 3, 0), verify="highs")
 
 
@@ -146,7 +175,11 @@ def test_a_peer_that_gives_no_answer_changes_nothing(monkeypatch: pytest.MonkeyP
     from attsvm.solvers import verification
     from attsvm.solvers.peers import Answer
 
-    monkeypatch.setattr(verification, "by_clarabel", lambda rows, norm: Answer("NumericalError", "none", None, None, False))
+    monkeypatch.setattr(
+        verification,
+        "by_clarabel",
+        lambda rows, norm: Answer("NumericalError", "none", None, None, False),
+    )
     solution = max_margin(sphere(3, 3, 3, 0))
     opinion = second_opinion(solution, "clarabel")
     assert opinion.agrees is None

@@ -1,4 +1,6 @@
-"""Examples, their order, and the pieces of a step: every row once, padding trimmed, processes disjoint."""
+"""Examples, their order, and the pieces of a step: every row once, padding trimmed, processes
+disjoint.
+"""
 
 import numpy as np
 import pytest
@@ -49,7 +51,9 @@ def test_a_piece_is_trimmed_to_its_longest_text():
 def test_predictions_come_in_the_order_of_the_examples():
     model, examples = problem.classifier().double().eval(), problem.examples(300)
     with torch.no_grad():
-        torch.testing.assert_close(predict(model, examples), model(examples.inputs, examples.mask), rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(
+            predict(model, examples), model(examples.inputs, examples.mask), rtol=1e-12, atol=1e-13
+        )
 
 
 def test_signs_are_classes():

@@ -16,8 +16,14 @@ from attsvm.training.history import Curves
 
 @pytest.fixture
 def history():
-    columns = {"train_loss": [1, 0.5, 0.1], "validation_accuracy": [0.6, 0.8, 0.8], "test_accuracy": [0.9, 0.7, 0.75]}
-    return History({name: np.array(values) for name, values in columns.items()}, "accuracy", ("bias",))
+    columns = {
+        "train_loss": [1, 0.5, 0.1],
+        "validation_accuracy": [0.6, 0.8, 0.8],
+        "test_accuracy": [0.9, 0.7, 0.75],
+    }
+    return History(
+        {name: np.array(values) for name, values in columns.items()}, "accuracy", ("bias",)
+    )
 
 
 def test_best_and_last(history):
@@ -30,7 +36,10 @@ def test_best_and_last(history):
 
 
 def test_in_words_and_in_json(history):
-    assert str(history).splitlines()[0] == "3 epochs; stopped because the training accuracy was reached"
+    assert (
+        str(history).splitlines()[0]
+        == "3 epochs; stopped because the training accuracy was reached"
+    )
     assert "test_accuracy: 0.7500 last, 0.9000 best" in str(history)
     assert json.loads(json.dumps(history.to_json()))["frozen"] == ["bias"]
 
@@ -52,13 +61,27 @@ class Board:
 
 
 def test_tensorboard_gets_a_scalar_per_column_and_epoch(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Board))
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Board)
+    )
     data = problem.examples()
-    history = train_classifier(problem.classifier(), data, {"test": data}, problem.plan(epochs=2), folder=tmp_path, tensorboard=True)
+    history = train_classifier(
+        problem.classifier(),
+        data,
+        {"test": data},
+        problem.plan(epochs=2),
+        folder=tmp_path,
+        tensorboard=True,
+    )
     scalars = [told for told in Board.last.told if told != "closed"]
     assert {name for name, *_ in scalars} == {
-        "train/loss", "train/accuracy", "test/loss", "test/accuracy", "seconds", "tokens_per_second"
-    }  # fmt: skip
+        "train/loss",
+        "train/accuracy",
+        "test/loss",
+        "test/accuracy",
+        "seconds",
+        "tokens_per_second",
+    }
     assert [told[1:] for told in scalars if told[0] == "test/accuracy"] == [
         (value, k + 1) for k, value in enumerate(history["test_accuracy"])
     ]
@@ -67,8 +90,13 @@ def test_tensorboard_gets_a_scalar_per_column_and_epoch(tmp_path, monkeypatch):
 
 
 def test_without_tensorboard_it_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    with pytest.raises(MissingExtraError, match=r"TensorBoard logs needs the package tensorboard.*attsvm\[tensorboard\]"):
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
+    )
+    with pytest.raises(
+        MissingExtraError,
+        match=r"TensorBoard logs needs the package tensorboard.*attsvm\[tensorboard\]",
+    ):
         Curves(tmp_path, tensorboard=True, done=0)
     with pytest.raises(InputError, match="need a folder"):
         Curves(None, tensorboard=True, done=0)

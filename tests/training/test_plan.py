@@ -9,7 +9,15 @@ from attsvm.training import TrainingPlan
 
 
 def test_a_plan_survives_json():
-    plan = TrainingPlan(optimizer="spectral", lr=0.02, rest_lr=1e-3, stop_accuracy=0.995, precision="bf16", augment=True, parts=4)
+    plan = TrainingPlan(
+        optimizer="spectral",
+        lr=0.02,
+        rest_lr=1e-3,
+        stop_accuracy=0.995,
+        precision="bf16",
+        augment=True,
+        parts=4,
+    )
     assert TrainingPlan(**json.loads(json.dumps(plan.to_json()))) == plan
 
 

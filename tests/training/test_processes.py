@@ -1,4 +1,6 @@
-"""Runs in processes of their own: killed with SIGKILL, two that share a model, and several side by side."""
+"""Runs in processes of their own: killed with SIGKILL, two that share a model, and several side by
+side.
+"""
 
 import json
 import os
@@ -20,17 +22,31 @@ HELD = {"test": problem.examples(64, 1)}
 
 
 def environment(**variables):
-    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        **variables,
+    }
 
 
 def finished(folder):
     weights, history = torch.load(folder / "end.pt", weights_only=True)
-    return weights, {name: values for name, values in history["columns"].items() if name not in ("seconds", "tokens_per_second")}
+    return weights, {
+        name: values
+        for name, values in history["columns"].items()
+        if name not in ("seconds", "tokens_per_second")
+    }
 
 
-@pytest.mark.parametrize("waits", [(0.17,), pytest.param((0.03, 0.11, 0.23, 0.31, 0.41), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "waits", [(0.17,), pytest.param((0.03, 0.11, 0.23, 0.31, 0.41), marks=pytest.mark.slow)]
+)
 def test_sigkill_and_the_same_numbers(tmp_path, waits):
-    """Killed at moments that nobody chose, then let through: the bits of a run that nobody touched."""
+    """Killed at moments that nobody chose, then let through: the bits of a run that nobody
+    touched.
+    """
     epochs = 20 + 20 * len(waits)
     model = problem.classifier()
     whole = train_classifier(model, problem.examples(), HELD, problem.plan(epochs=epochs))
@@ -38,7 +54,9 @@ def test_sigkill_and_the_same_numbers(tmp_path, waits):
     partial, before = tmp_path / "checkpoint" / "training.partial.safetensors", 0
     for wait in waits:
         process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE)
-        while process.poll() is None and (not partial.exists() or partial.stat().st_mtime_ns == before):
+        while process.poll() is None and (
+            not partial.exists() or partial.stat().st_mtime_ns == before
+        ):
             time.sleep(0.01)
         time.sleep(wait)
         assert process.poll() is None, process.communicate()[1].decode()  # it was still training
@@ -49,19 +67,41 @@ def test_sigkill_and_the_same_numbers(tmp_path, waits):
     subprocess.run(command, env=environment(), check=True, timeout=120)
     weights, columns = finished(tmp_path)
     assert torch.equal(weights, problem.weights(model))
-    assert columns == {name: values for name, values in whole.to_json()["columns"].items() if name in columns}
+    assert columns == {
+        name: values for name, values in whole.to_json()["columns"].items() if name in columns
+    }
 
 
-@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
+@pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()),
+    reason="needs torch.distributed with gloo",
+)
 def test_torchrun_with_two_processes_ends_where_one_does(tmp_path):
     """With a last batch of one text, of which the second process has nothing."""
     settings = {"batch": 53, "p": 1.5, "parts": 2}
     model = problem.classifier(dropout=0.0)
     whole = train_classifier(model, problem.examples(), HELD, problem.plan(epochs=5, **settings))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT, str(tmp_path), "5"]
-    subprocess.run(command, env=environment(DROPOUT="0", SETTINGS=json.dumps(settings)), check=True, timeout=180, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        SCRIPT,
+        str(tmp_path),
+        "5",
+    ]
+    subprocess.run(
+        command,
+        env=environment(DROPOUT="0", SETTINGS=json.dumps(settings)),
+        check=True,
+        timeout=180,
+        capture_output=True,
+    )
     weights, columns = finished(tmp_path)
-    # gradients are summed in another order: roundings of float32, of which weights see 1 / (p - 1) times
+    # gradients are summed in another order: roundings of float32, of which weights see 1 / (p - 1)
+    # times
     torch.testing.assert_close(weights, problem.weights(model), rtol=0, atol=1e-6)
     for name, values in columns.items():
         assert values == pytest.approx(whole[name].tolist(), abs=1e-6), name
@@ -76,10 +116,18 @@ def test_side_by_side_is_one_after_another(tmp_path):
         models = [problem.classifier(seed) for seed in range(3)]
         seen = []
         histories = train_many(
-            models, problem.examples(), HELD, plans, workers=workers, progress=lambda *told: seen.append(told), **options
+            models,
+            problem.examples(),
+            HELD,
+            plans,
+            workers=workers,
+            progress=lambda *told: seen.append(told),
+            **options,
         )
         assert seen == [("runs", k, 3) for k in (1, 2, 3)]
-        return [problem.weights(model) for model in models], [history["train_loss"].tolist() for history in histories]
+        return [problem.weights(model) for model in models], [
+            history["train_loss"].tolist() for history in histories
+        ]
 
     ends, losses = train(1)
     beside, told = train(2, folder=tmp_path)

@@ -1,4 +1,5 @@
-"""A text problem that a tiny classifier solves in seconds: is token 7 in the text? Also what a process of its own trains and prints.
+"""A text problem that a tiny classifier solves in seconds: is token 7 in the text? Also what a
+process of its own trains and prints.
 
 python training_problem.py FOLDER [EPOCHS]
 """
@@ -30,7 +31,11 @@ def examples(n=160, seed=0):
 def classifier(seed=0, dropout=0.1, **sizes):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return TextClassifier(30, LENGTH, **({"width": 16, "depth": 2, "heads": 2, "hidden": 32, "dropout": dropout} | sizes))
+        return TextClassifier(
+            30,
+            LENGTH,
+            **({"width": 16, "depth": 2, "heads": 2, "hidden": 32, "dropout": dropout} | sizes),
+        )
 
 
 def plan(**settings):
@@ -47,7 +52,12 @@ def main():
     model = classifier(dropout=float(os.environ.get("DROPOUT", "0.1")))
     settings = json.loads(os.environ.get("SETTINGS", "{}"))
     history = train_classifier(
-        model, examples(), {"test": examples(64, 1)}, plan(epochs=epochs, **settings), folder=folder, checkpoint_seconds=0.02
+        model,
+        examples(),
+        {"test": examples(64, 1)},
+        plan(epochs=epochs, **settings),
+        folder=folder,
+        checkpoint_seconds=0.02,
     )
     if os.environ.get("RANK", "0") == "0":
         torch.save((weights(model), history.to_json()), f"{folder}/end.pt")

@@ -2,11 +2,12 @@ r"""The judge of the solver benchmark: one formula for ours and for every peer.
 
 For any :math:`\lambda\ge0` and any :math:`W` whose smallest margin :math:`\mu` is positive,
 
-.. math:: \frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\ \le\ \min\{\|V\| : \langle A_c,V\rangle\ge1\}\ \le\ \frac{\|W\|}{\mu},
+.. math:: \frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\ \le\ \min\{\|V\| : \langle
+A_c,V\rangle\ge1\}\ \le\ \frac{\|W\|}{\mu},
    \qquad \text{gap} = 1-\frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\Big/\frac{\|W\|}{\mu}.
 
-The norms are computed here from entries and singular values, and not by :mod:`attsvm.geometry`, so that the judge shares nothing with
-the contestant.
+The norms are computed here from entries and singular values, and not by :mod:`attsvm.geometry`, so
+that the judge shares nothing with the contestant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _OF_SINGULAR_VALUES = ("nuc", "spec", "schatten")
 
 
 def certified_gap(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> float:
-    """The gap of weights ``(d_x, d_z)`` and multipliers ``(m,)``, negative ones counted as zero; 1 when nothing is proved."""
+    """The gap of weights ``(d_x, d_z)`` and multipliers ``(m,)``, negative ones counted as zero; 1
+    when nothing is proved.
+    """
     upper, lower = upper_bound(margins, norm, W), lower_bound(margins, norm, dual)
     if not (np.isfinite(upper) and upper > 0.0 and np.isfinite(lower)):
         return 1.0
@@ -50,5 +53,9 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
 
 
 def _value(norm: Norm, W: FloatArray, p: float) -> float:
-    values = np.linalg.svd(W, compute_uv=False) if norm.name.startswith(_OF_SINGULAR_VALUES) else W.ravel()
+    values = (
+        np.linalg.svd(W, compute_uv=False)
+        if norm.name.startswith(_OF_SINGULAR_VALUES)
+        else W.ravel()
+    )
     return float(np.linalg.norm(values, p))

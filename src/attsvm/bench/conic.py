@@ -1,6 +1,7 @@
 """Peers of the other norms: conic and linear solvers, through cvxpy and without it.
 
-Tolerances on residuals are set ten times tighter than the gap that is asked for, because a residual is not a gap.
+Tolerances on residuals are set ten times tighter than the gap that is asked for, because a residual
+is not a gap.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ def _tolerances(solver: str, accuracy: float) -> dict[str, Any]:
     return {"primal_feasibility_tolerance": eps, "dual_feasibility_tolerance": eps}
 
 
-def through_cvxpy(margins: Margins, norm: Norm, accuracy: float, *, solver: str, power_cones: bool = False) -> Answer:
-    """The programme as one writes it in cvxpy; the time cvxpy takes to compile it is part of the answer's price.
+def through_cvxpy(
+    margins: Margins, norm: Norm, accuracy: float, *, solver: str, power_cones: bool = False
+) -> Answer:
+    """The programme as one writes it in cvxpy; the time cvxpy takes to compile it is part of the
+    answer's price.
 
-    p-norms are second-order cones for the nearest rational exponent (cvxpy's default) or ``power_cones``.
+    p-norms are second-order cones for the nearest rational exponent (cvxpy's default) or
+    ``power_cones``.
     """
     import cvxpy
 
@@ -48,7 +53,9 @@ def through_cvxpy(margins: Margins, norm: Norm, accuracy: float, *, solver: str,
         "spec": lambda: cvxpy.sigma_max(W),
     }
     objective = objectives.get(norm.name, lambda: cvxpy.pnorm(w, norm.p, approx=not power_cones))()
-    cvxpy.Problem(cvxpy.Minimize(objective), [limits]).solve(solver=solver, **_tolerances(solver, accuracy))
+    cvxpy.Problem(cvxpy.Minimize(objective), [limits]).solve(
+        solver=solver, **_tolerances(solver, accuracy)
+    )
     if W.value is None:
         raise RuntimeError(f"{solver} returned no weights")
     return W.value, np.abs(np.asarray(limits.dual_value))
@@ -64,7 +71,8 @@ def reduced_through_cvxpy(margins: Margins, norm: Norm, accuracy: float, *, solv
 def highs(margins: Margins, norm: Norm, accuracy: float) -> Answer:
     r"""HiGHS as scipy ships it, without a modelling layer.
 
-    :math:`\ell_1`: positive and negative parts. :math:`\ell_\infty`: the largest margin in the box, whose bounds cost no rows.
+    :math:`\ell_1`: positive and negative parts. :math:`\ell_\infty`: the largest margin in the box,
+    whose bounds cost no rows.
     """
     from scipy.optimize import linprog
 
@@ -73,10 +81,23 @@ def highs(margins: Margins, norm: Norm, accuracy: float) -> Answer:
     eps = max(accuracy / 10, _FINEST)
     options = {"primal_feasibility_tolerance": eps, "dual_feasibility_tolerance": eps}
     if norm.p == 1.0:
-        found = linprog(np.ones(2 * k), A_ub=np.hstack([-A, A]), b_ub=-np.ones(m), method="highs", options=options)
+        found = linprog(
+            np.ones(2 * k),
+            A_ub=np.hstack([-A, A]),
+            b_ub=-np.ones(m),
+            method="highs",
+            options=options,
+        )
     else:
         objective, bounds = np.append(np.zeros(k), -1.0), [(-1.0, 1.0)] * k + [(None, None)]
-        found = linprog(objective, np.hstack([-A, np.ones((m, 1))]), np.zeros(m), bounds=bounds, method="highs", options=options)
+        found = linprog(
+            objective,
+            np.hstack([-A, np.ones((m, 1))]),
+            np.zeros(m),
+            bounds=bounds,
+            method="highs",
+            options=options,
+        )
     if found.x is None:
         raise RuntimeError(found.message)
     w = found.x[:k] - found.x[k:] if norm.p == 1.0 else found.x[:k]

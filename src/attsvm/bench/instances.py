@@ -1,4 +1,6 @@
-"""The instances of the solver benchmark and the two forms in which peers take them: written out, and reduced to their spans."""
+"""The instances of the solver benchmark and the two forms in which peers take them: written out,
+and reduced to their spans.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SIZES: dict[str, tuple[int, int, int]] = {
 }
 """``(n, T, d)`` by name, smallest first."""
 
-WRITTEN_ENTRIES = 1 << 25  # 256 MiB of float64: beyond it a written-out programme is refused instead of swapped
+WRITTEN_ENTRIES = (
+    1 << 25
+)  # 256 MiB of float64: beyond it a written-out programme is refused instead of swapped
 
 
 class RefusedError(Exception):
@@ -28,7 +32,9 @@ class RefusedError(Exception):
 
 
 def random_instance(n: int, T: int, d: int, seed: int) -> Margins:
-    r"""Random unit tokens and queries in :math:`\mathbb R^d`; the best token of ``T`` under a random signed head is selected."""
+    r"""Random unit tokens and queries in :math:`\mathbb R^d`; the best token of ``T`` under a
+    random signed head is selected.
+    """
     rng = np.random.default_rng(seed)
 
     def unit(*shape: int) -> FloatArray:
@@ -42,13 +48,16 @@ def random_instance(n: int, T: int, d: int, seed: int) -> Margins:
 
 
 def written_out(margins: Margins) -> FloatArray:
-    r"""``(m, d_x d_z)``: row ``c`` is :math:`\delta_c z_{i(c)}^\top`, what a solver without structure is given.
+    r"""``(m, d_x d_z)``: row ``c`` is :math:`\delta_c z_{i(c)}^\top`, what a solver without
+    structure is given.
 
     Raises:
         RefusedError: the matrix has more than ``WRITTEN_ENTRIES`` entries.
     """
     _refuse_beyond(margins.m * math.prod(margins.shape), "the written-out programme")
-    rows: FloatArray = np.einsum("ca,ce->cae", margins.differences, margins.queries[margins.sequence]).reshape(margins.m, -1)
+    rows: FloatArray = np.einsum(
+        "ca,ce->cae", margins.differences, margins.queries[margins.sequence]
+    ).reshape(margins.m, -1)
     return rows
 
 
@@ -64,7 +73,9 @@ def gram(margins: Margins) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """A programme in coordinates of the spans of its differences and queries: ``W = left B right^T``."""
+    """A programme in coordinates of the spans of its differences and queries:
+    ``W = left B right^T``.
+    """
 
     margins: Margins
     left: FloatArray
@@ -76,10 +87,16 @@ class Spans:
 
 
 def reduced(margins: Margins) -> Spans:
-    """QR of differences and queries, as a user who knows that unitarily invariant norms allow it would do before calling a peer."""
+    """QR of differences and queries, as a user who knows that unitarily invariant norms allow it
+    would do before calling a peer.
+    """
     left, D = np.linalg.qr(margins.differences.T)
     right, Z = np.linalg.qr(margins.queries.T)
-    return Spans(replace(margins, differences=np.ascontiguousarray(D.T), queries=np.ascontiguousarray(Z.T)), left, right)
+    return Spans(
+        replace(margins, differences=np.ascontiguousarray(D.T), queries=np.ascontiguousarray(Z.T)),
+        left,
+        right,
+    )
 
 
 def _refuse_beyond(entries: int, what: str) -> None:

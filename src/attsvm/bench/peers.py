@@ -20,7 +20,9 @@ OURS = "attsvm"
 
 
 def kind(norm: Norm) -> str:
-    """``fro``, ``l1``, ``linf``, ``nuc``, ``spec``, or the family ``lp`` or ``schatten`` of exponents strictly between 1 and infinity."""
+    """``fro``, ``l1``, ``linf``, ``nuc``, ``spec``, or the family ``lp`` or ``schatten`` of
+    exponents strictly between 1 and infinity.
+    """
     return {"lp:1": "l1", "lp:inf": "linf"}.get(norm.name, norm.name.partition(":")[0])
 
 
@@ -29,11 +31,14 @@ class Peer:
     """A solver under a name.
 
     Attributes:
-        solve: ``(margins, norm, accuracy)`` to weights and multipliers; ``None`` for the multipliers of a solver that reports none.
+        solve: ``(margins, norm, accuracy)`` to weights and multipliers; ``None`` for the
+            multipliers of a solver that reports none.
         norms: kinds of norms that it takes, see :func:`kind`.
         packages: modules that it imports.
-        tolerance: False for a solver without tolerances, which is asked once instead of once per accuracy.
-        batch: how it solves many programmes at once, where the benchmark of many small ones includes it.
+        tolerance: False for a solver without tolerances, which is asked once instead of once per
+            accuracy.
+        batch: how it solves many programmes at once, where the benchmark of many small ones
+            includes it.
     """
 
     solve: Solve
@@ -64,25 +69,40 @@ def _our_batch(many: Sequence[Margins], norm: Norm, accuracy: float) -> list[Ans
     return [(solution.W, solution.dual) for solution in max_margin(many, norm, tol=accuracy)]
 
 
-def _one_by_one(many: Sequence[Margins], norm: Norm, accuracy: float, *, solve: Solve) -> list[Answer]:
+def _one_by_one(
+    many: Sequence[Margins], norm: Norm, accuracy: float, *, solve: Solve
+) -> list[Answer]:
     return [solve(margins, norm, accuracy) for margins in many]
 
 
-_CVXPY = {"OSQP": ("cvxpy", "osqp"), "CLARABEL": ("cvxpy", "clarabel"), "SCS": ("cvxpy", "scs"), "HIGHS": ("cvxpy", "highspy")}
+_CVXPY = {
+    "OSQP": ("cvxpy", "osqp"),
+    "CLARABEL": ("cvxpy", "clarabel"),
+    "SCS": ("cvxpy", "scs"),
+    "HIGHS": ("cvxpy", "highspy"),
+}
 
 
 def _cvxpy(solver: str, *norms: str, power_cones: bool = False) -> Peer:
-    return Peer(partial(conic.through_cvxpy, solver=solver, power_cones=power_cones), norms, _CVXPY[solver])
+    return Peer(
+        partial(conic.through_cvxpy, solver=solver, power_cones=power_cones), norms, _CVXPY[solver]
+    )
 
 
 def _reduced(solver: str) -> Peer:
-    return Peer(partial(conic.reduced_through_cvxpy, solver=solver), ("nuc", "spec"), _CVXPY[solver])
+    return Peer(
+        partial(conic.reduced_through_cvxpy, solver=solver), ("nuc", "spec"), _CVXPY[solver]
+    )
 
 
 PEERS: dict[str, Peer] = {
     OURS: Peer(_ours, ("fro", "l1", "linf", "nuc", "spec", "lp", "schatten"), batch=_our_batch),
-    "daqp": Peer(quadratic.daqp, ("fro",), ("daqp",), batch=partial(_one_by_one, solve=quadratic.daqp)),
-    "piqp": Peer(quadratic.piqp, ("fro",), ("piqp",), batch=partial(_one_by_one, solve=quadratic.piqp)),
+    "daqp": Peer(
+        quadratic.daqp, ("fro",), ("daqp",), batch=partial(_one_by_one, solve=quadratic.daqp)
+    ),
+    "piqp": Peer(
+        quadratic.piqp, ("fro",), ("piqp",), batch=partial(_one_by_one, solve=quadratic.piqp)
+    ),
     "quadprog": Peer(quadratic.quadprog, ("fro",), ("quadprog",), tolerance=False),
     "nnls": Peer(quadratic.nnls, ("fro",), tolerance=False),
     "clarabel": Peer(quadratic.clarabel, ("fro",), ("clarabel",)),
@@ -111,5 +131,8 @@ def choose(names: str) -> list[str]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in PEERS:
-            raise InputError(f"unknown peer {name!r}; known peers: {', '.join(name for name in PEERS if name != OURS)}")
+            raise InputError(
+                f"unknown peer {name!r}; known peers:"
+                f" {', '.join(name for name in PEERS if name != OURS)}"
+            )
     return [name for name in PEERS if name == OURS or name in wanted]

@@ -1,7 +1,7 @@
 """Peers of the Frobenius programme: quadratic solvers and support vector machines.
 
-Each takes the programme in the form that was measured to be its quickest. Tolerances on residuals are set ten times tighter than the
-gap that is asked for, because a residual is not a gap.
+Each takes the programme in the form that was measured to be its quickest. Tolerances on residuals
+are set ten times tighter than the gap that is asked for, because a residual is not a gap.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ _RIDGE = 1e-13  # makes a rank-deficient Gram matrix pass a Cholesky factorisati
 
 
 def daqp(margins: Margins, norm: Norm, accuracy: float) -> Answer:
-    """Dual active set on the primal; its H = identity is passed in full, as it has no other form."""
+    """Dual active set on the primal; its H = identity is passed in full, as it has no other
+    form.
+    """
     import daqp
 
     A = written_out(margins)
     m, k = A.shape
     senses = np.zeros(m, dtype=np.int32)
-    w, _, _, info = daqp.solve(np.eye(k), np.zeros(k), A, np.full(m, 1e30), np.ones(m), senses, primal_tol=accuracy / 10)
+    w, _, _, info = daqp.solve(
+        np.eye(k), np.zeros(k), A, np.full(m, 1e30), np.ones(m), senses, primal_tol=accuracy / 10
+    )
     return np.asarray(w).reshape(margins.shape), np.abs(np.asarray(info["lam"]))
 
 
@@ -37,7 +41,9 @@ def piqp(margins: Margins, norm: Norm, accuracy: float) -> Answer:
     solver = piqp.DenseSolver()
     settings = solver.settings
     settings.check_duality_gap = True
-    settings.eps_abs = settings.eps_rel = settings.eps_duality_gap_abs = settings.eps_duality_gap_rel = accuracy / 10
+    settings.eps_abs = settings.eps_rel = settings.eps_duality_gap_abs = (
+        settings.eps_duality_gap_rel
+    ) = accuracy / 10
     G = gram(margins)
     solver.setup(G, -np.ones(len(G)), x_l=np.zeros(len(G)))
     solver.solve()
@@ -50,7 +56,9 @@ def quadprog(margins: Margins, norm: Norm, accuracy: float) -> Answer:
 
     G = gram(margins)
     m = len(G)
-    return _from_dual(margins, quadprog.solve_qp(G + _RIDGE * np.eye(m), np.ones(m), np.eye(m), np.zeros(m))[0])
+    return _from_dual(
+        margins, quadprog.solve_qp(G + _RIDGE * np.eye(m), np.ones(m), np.eye(m), np.zeros(m))[0]
+    )
 
 
 def nnls(margins: Margins, norm: Norm, accuracy: float) -> Answer:
@@ -60,7 +68,9 @@ def nnls(margins: Margins, norm: Norm, accuracy: float) -> Answer:
 
     G = gram(margins)
     R = np.linalg.cholesky(G + _RIDGE * np.eye(len(G))).T
-    return _from_dual(margins, nnls(R, solve_triangular(R, np.ones(len(G)), trans="T"), maxiter=30 * len(G))[0])
+    return _from_dual(
+        margins, nnls(R, solve_triangular(R, np.ones(len(G)), trans="T"), maxiter=30 * len(G))[0]
+    )
 
 
 def clarabel(margins: Margins, norm: Norm, accuracy: float) -> Answer:
@@ -74,23 +84,41 @@ def clarabel(margins: Margins, norm: Norm, accuracy: float) -> Answer:
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = accuracy / 10
     cones = [clarabel.NonnegativeConeT(m)]
-    found = clarabel.DefaultSolver(sparse.eye(k, format="csc"), np.zeros(k), sparse.csc_matrix(-A), -np.ones(m), cones, settings).solve()
+    found = clarabel.DefaultSolver(
+        sparse.eye(k, format="csc"),
+        np.zeros(k),
+        sparse.csc_matrix(-A),
+        -np.ones(m),
+        cones,
+        settings,
+    ).solve()
     return np.array(found.x).reshape(margins.shape), np.array(found.z)
 
 
 def linear_svc(margins: Margins, norm: Norm, accuracy: float) -> Answer:
-    """LinearSVC with a huge penalty: every other row changes sign to make two classes. It keeps its multipliers to itself."""
+    """LinearSVC with a huge penalty: every other row changes sign to make two classes. It keeps its
+    multipliers to itself.
+    """
     from sklearn.svm import LinearSVC
 
     A = written_out(margins)
     y = np.where(np.arange(len(A)) % 2 == 0, 1, -1)
-    model = LinearSVC(C=_HARD, loss="hinge", fit_intercept=False, tol=accuracy / 10, max_iter=10**8, random_state=0)
+    model = LinearSVC(
+        C=_HARD,
+        loss="hinge",
+        fit_intercept=False,
+        tol=accuracy / 10,
+        max_iter=10**8,
+        random_state=0,
+    )
     model.fit(A * y[:, None], y)
     return model.coef_.reshape(margins.shape), None
 
 
 def svc(margins: Margins, norm: Norm, accuracy: float) -> Answer:
-    """SVC with a huge penalty on every row and its mirror image, so that the intercept that it insists on is zero."""
+    """SVC with a huge penalty on every row and its mirror image, so that the intercept that it
+    insists on is zero.
+    """
     from sklearn.svm import SVC
 
     m = margins.m

@@ -15,7 +15,9 @@ from attsvm.bench.worker import FAILED, OVER
 
 
 def summary(plan: Plan, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per norm, size, solver and accuracy: success rate, median CPU seconds of the successes, what stopped the others."""
+    """One row per norm, size, solver and accuracy: success rate, median CPU seconds of the
+    successes, what stopped the others.
+    """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         groups.setdefault((cell["norm"], cell["size"], cell["solver"]), []).append(cell)
@@ -34,18 +36,24 @@ def summary(plan: Plan, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "seconds": statistics.median(times) if times else None,
                     "best_gap": min(finished, default=None),
                     "stopped_by": None if times else _stopped_by(group),
-                    "multipliers": next((cell["multipliers"] for cell in group if cell["outcome"] == FINISHED), None),
+                    "multipliers": next(
+                        (cell["multipliers"] for cell in group if cell["outcome"] == FINISHED), None
+                    ),
                 }
             )
     return rows
 
 
 def _successes(group: list[dict[str, Any]], accuracy: float) -> tuple[list[float], list[float]]:
-    """Share of programmes that reached the accuracy and the quickest time of it, instance by instance."""
+    """Share of programmes that reached the accuracy and the quickest time of it, instance by
+    instance.
+    """
     shares, times = [], []
     for seed in sorted({cell["seed"] for cell in group}):
         runs = [cell for cell in group if cell["seed"] == seed and cell["outcome"] == FINISHED]
-        shares.append(max((float(np.mean(np.array(cell["gaps"]) <= accuracy)) for cell in runs), default=0.0))
+        shares.append(
+            max((float(np.mean(np.array(cell["gaps"]) <= accuracy)) for cell in runs), default=0.0)
+        )
         whole = [cell["seconds"] for cell in runs if max(cell["gaps"]) <= accuracy]
         times += [min(whole)] if whole else []
     return shares, times
@@ -66,7 +74,9 @@ def tables(plan: Plan, rows: list[dict[str, Any]], cells: list[dict[str, Any]]) 
     """Markdown: a table per norm and size, then what stopped whom."""
     accuracies = sorted(plan.accuracies, reverse=True)
     parts = []
-    for norm, size in dict.fromkeys((row["norm"], row["size"]) for row in sorted(rows, key=lambda row: _order(plan, row))):
+    for norm, size in dict.fromkeys(
+        (row["norm"], row["size"]) for row in sorted(rows, key=lambda row: _order(plan, row))
+    ):
         chosen = [row for row in rows if (row["norm"], row["size"]) == (norm, size)]
         ours = {row["accuracy"]: row["seconds"] for row in chosen if row["solver"] == OURS}
         lines = []
@@ -75,13 +85,25 @@ def tables(plan: Plan, rows: list[dict[str, Any]], cells: list[dict[str, Any]]) 
             row = mine[accuracies[0]]
             mark = "" if row["multipliers"] in (None, "its own") else " †"
             best = "" if row["best_gap"] is None else f"{row['best_gap']:.0e}"
-            lines.append([solver + mark, *(_cell(mine[accuracy], ours.get(accuracy)) for accuracy in accuracies), best])
+            lines.append(
+                [
+                    solver + mark,
+                    *(_cell(mine[accuracy], ours.get(accuracy)) for accuracy in accuracies),
+                    best,
+                ]
+            )
         parts.append(f"**{_title(plan, norm, size)}**\n")
-        parts.append(markdown(["solver", *(f"gap {accuracy:.0e}" for accuracy in accuracies), "best gap"], lines) + "\n")
+        parts.append(
+            markdown(
+                ["solver", *(f"gap {accuracy:.0e}" for accuracy in accuracies), "best gap"], lines
+            )
+            + "\n"
+        )
     parts.append(
-        "CPU seconds of a whole call (median over the instances that reached the accuracy), in brackets over ours, then the share of"
-        " instances whose certified gap reached the accuracy within the limit. The gap is recomputed from weights, multipliers and data"
-        f" with one formula for everybody; limit {plan.seconds:g} CPU s per solve."
+        "CPU seconds of a whole call (median over the instances that reached the accuracy), in"
+        " brackets over ours, then the share of instances whose certified gap reached the accuracy"
+        " within the limit. The gap is recomputed from weights, multipliers and data with one"
+        f" formula for everybody; limit {plan.seconds:g} CPU s per solve."
     )
     if any(row["multipliers"] == OURS and row["solver"] != OURS for row in rows):
         parts.append("† reports no multipliers: certified against our lower bound.")
@@ -101,11 +123,16 @@ def _title(plan: Plan, norm: str, size: str) -> str:
     if size == MANY:
         return f"{norm}, {plan.batch} programmes of size S in one call"
     (n, T, d), count = SIZES[size], plan.instances(size)
-    return f"{norm}, {size}: (n, T, d) = ({n}, {T}, {d}), {n * (T - 1)} constraints, {count} instance{'s' if count > 1 else ''}"
+    return (
+        f"{norm}, {size}: (n, T, d) = ({n}, {T}, {d}), {n * (T - 1)} constraints, {count}"
+        f" instance{'s' if count > 1 else ''}"
+    )
 
 
 def _order(plan: Plan, row: dict[str, Any]) -> tuple[int, int]:
-    return plan.norms.index(row["norm"]), -1 if row["size"] == MANY else list(SIZES).index(row["size"])
+    return plan.norms.index(row["norm"]), (
+        -1 if row["size"] == MANY else list(SIZES).index(row["size"])
+    )
 
 
 def _reasons(cells: list[dict[str, Any]]) -> list[str]:
@@ -116,5 +143,7 @@ def _reasons(cells: list[dict[str, Any]]) -> list[str]:
             where = told.setdefault((cell["solver"], cell["reason"]), [])
             place = f"{cell['norm']} {cell['size']}"
             where += [place] if place not in where else []
-    lines = [f"- {solver}: {reason} ({', '.join(where)})" for (solver, reason), where in told.items()]
+    lines = [
+        f"- {solver}: {reason} ({', '.join(where)})" for (solver, reason), where in told.items()
+    ]
     return ["", *lines] if lines else []

@@ -16,7 +16,9 @@ FORMAT = "attsvm-bench/1"
 
 
 class Cells:
-    """Measured cells by what was measured, kept in a folder when there is one, each written whole as soon as it is known."""
+    """Measured cells by what was measured, kept in a folder when there is one, each written whole
+    as soon as it is known.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else folder / "cells"
@@ -44,8 +46,11 @@ class Cells:
 
 
 @contextmanager
-def recording(out: Path | None, kind: str, settings: dict[str, Any], *, overwrite: bool = False) -> Iterator[Cells]:
-    """The cells of one benchmark; in ``out`` those that an earlier process finished are there already.
+def recording(
+    out: Path | None, kind: str, settings: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[Cells]:
+    """The cells of one benchmark; in ``out`` those that an earlier process finished are there
+    already.
 
     Raises:
         InputError: ``out`` holds another run, other files, or is being written by another process.
@@ -53,11 +58,20 @@ def recording(out: Path | None, kind: str, settings: dict[str, Any], *, overwrit
     if out is None:
         yield Cells(None)
         return
-    with RunFolder(out, {"command": f"bench {kind}", **settings, "versions": versions()}, overwrite=overwrite):
+    with RunFolder(
+        out, {"command": f"bench {kind}", **settings, "versions": versions()}, overwrite=overwrite
+    ):
         yield Cells(out)
 
 
-def document(kind: str, settings: dict[str, Any], command: str, load_before: float | None, threads: int, **content: Any) -> dict[str, Any]:
+def document(
+    kind: str,
+    settings: dict[str, Any],
+    command: str,
+    load_before: float | None,
+    threads: int,
+    **content: Any,
+) -> dict[str, Any]:
     """The content of ``bench.json``."""
     return {
         "format": FORMAT,

@@ -1,7 +1,9 @@
-"""The solver benchmark: which solver reaches which certified accuracy, how often, and in how much CPU time.
+"""The solver benchmark: which solver reaches which certified accuracy, how often, and in how much
+CPU time.
 
-A cell is one solver asked for one accuracy on one instance. A solver that meets its own tolerance but not the certificate has not
-reached the accuracy, and one that surpasses it counts for every accuracy that it reached: the table shows the quickest run that did.
+A cell is one solver asked for one accuracy on one instance. A solver that meets its own tolerance
+but not the certificate has not reached the accuracy, and one that surpasses it counts for every
+accuracy that it reached: the table shows the quickest run that did.
 """
 
 from __future__ import annotations
@@ -71,7 +73,10 @@ class Plan:
                 raise InputError(f"unknown size {size!r}; known sizes: {', '.join(SIZES)}")
         for accuracy in self.accuracies:
             if not 0.0 < accuracy < 1.0:
-                raise InputError(f"accuracy {accuracy:g} is not a relative gap; give numbers between 0 and 1, such as 1e-6")
+                raise InputError(
+                    f"accuracy {accuracy:g} is not a relative gap; give numbers between 0 and 1,"
+                    " such as 1e-6"
+                )
 
     def instances(self, size: str) -> int:
         """How many instances of a size are drawn."""
@@ -79,26 +84,49 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """The fields, JSON-ready."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
 
 def identities(plan: Plan, name: str, peer: Peer) -> Iterator[dict[str, Any]]:
-    """The cells of one contestant, easiest first: what is over the limit there need not be tried harder."""
+    """The cells of one contestant, easiest first: what is over the limit there need not be tried
+    harder.
+    """
     for norm in plan.norms:
         if not peer.takes(parse_norm(norm)):
             continue
         sizes = sorted(plan.sizes, key=list(SIZES).index)
-        accuracies = sorted(plan.accuracies, reverse=True) if peer.tolerance else [min(plan.accuracies)]
+        accuracies = (
+            sorted(plan.accuracies, reverse=True) if peer.tolerance else [min(plan.accuracies)]
+        )
         if plan.batch and peer.batch is not None and parse_norm(norm).name == "fro":
             for asked in accuracies:
-                yield {"solver": name, "norm": norm, "size": MANY, "count": plan.batch, "seed": 0, "asked": asked}
+                yield {
+                    "solver": name,
+                    "norm": norm,
+                    "size": MANY,
+                    "count": plan.batch,
+                    "seed": 0,
+                    "asked": asked,
+                }
         for size in sizes:
             for asked in accuracies:
                 for seed in range(plan.instances(size)):
-                    yield {"solver": name, "norm": norm, "size": size, "count": 1, "seed": seed, "asked": asked}
+                    yield {
+                        "solver": name,
+                        "norm": norm,
+                        "size": size,
+                        "count": 1,
+                        "seed": seed,
+                        "asked": asked,
+                    }
 
 
-def run(plan: Plan, cells: Cells, progress: Progress, peers: Mapping[str, Peer] = PEERS) -> list[dict[str, Any]]:
+def run(
+    plan: Plan, cells: Cells, progress: Progress, peers: Mapping[str, Peer] = PEERS
+) -> list[dict[str, Any]]:
     """Every cell of the plan, measured or taken from ``cells``."""
     todo = {name: list(identities(plan, name, peers[name])) for name in plan.peers}
     total, done = sum(map(len, todo.values())), 0
@@ -119,20 +147,35 @@ def run(plan: Plan, cells: Cells, progress: Progress, peers: Mapping[str, Peer] 
     return results
 
 
-def _cell(identity: dict[str, Any], earlier: list[dict[str, Any]], missing: list[str], worker: Worker, seconds: float) -> dict[str, Any]:
+def _cell(
+    identity: dict[str, Any],
+    earlier: list[dict[str, Any]],
+    missing: list[str],
+    worker: Worker,
+    seconds: float,
+) -> dict[str, Any]:
     if missing:
         return {"outcome": MISSING, "reason": f"{', '.join(missing)}: pip install 'attsvm[peers]'"}
     easier = next((cell for cell in earlier if _easier(cell, identity)), None)
     if easier is not None:
-        return {"outcome": NOT_TRIED, "reason": f"{easier['outcome']} at {easier['size']}, {easier['asked']:.0e}"}
+        return {
+            "outcome": NOT_TRIED,
+            "reason": f"{easier['outcome']} at {easier['size']}, {easier['asked']:.0e}",
+        }
     before = load()
     result = worker(identity, seconds)
     return {**result, "load": [before, load()]}
 
 
 def _easier(cell: dict[str, Any], identity: dict[str, Any]) -> bool:
-    """Whether ``cell`` was over the limit at an easier task: a smaller size or the same instance, at no finer accuracy."""
-    if cell["outcome"] != OVER or cell["norm"] != identity["norm"] or cell["asked"] < identity["asked"]:
+    """Whether ``cell`` was over the limit at an easier task: a smaller size or the same instance,
+    at no finer accuracy.
+    """
+    if (
+        cell["outcome"] != OVER
+        or cell["norm"] != identity["norm"]
+        or cell["asked"] < identity["asked"]
+    ):
         return False
     if cell["size"] == identity["size"]:
         return bool(cell["seed"] == identity["seed"])
@@ -140,7 +183,9 @@ def _easier(cell: dict[str, Any], identity: dict[str, Any]) -> bool:
 
 
 def measure(peer: Peer, job: tuple[dict[str, Any], float]) -> dict[str, Any]:
-    """Solve one cell in this process, under its CPU limit, and certify the answer; a short solve is repeated."""
+    """Solve one cell in this process, under its CPU limit, and certify the answer; a short solve is
+    repeated.
+    """
     identity, seconds = job
     norm, asked = parse_norm(identity["norm"]), identity["asked"]
     size = "S" if identity["size"] == MANY else identity["size"]
@@ -152,7 +197,8 @@ def measure(peer: Peer, job: tuple[dict[str, Any], float]) -> dict[str, Any]:
             elapsed, answers = _timed(solve)
     except RefusedError as reason:
         return {"outcome": REFUSED, "reason": str(reason)}
-    # Under the limit CPU time is counted in ticks of milliseconds, see worker: a short solve is timed again without it.
+    # Under the limit CPU time is counted in ticks of milliseconds, see worker: a short solve is
+    # timed again without it.
     times = [elapsed] if elapsed > _REPEAT_BELOW else []
     while len(times) < _REPEATS and sum(times) < _REPEAT_BELOW:
         elapsed, answers = _timed(solve)
@@ -187,7 +233,9 @@ def _warm_up(peer: Peer, norm: str) -> None:
             _solve(peer, tiny, parse_norm(norm), 1e-3, batch=batch)
 
 
-def _solve(peer: Peer, many: list[Margins], norm: Norm, asked: float, *, batch: bool) -> list[Answer]:
+def _solve(
+    peer: Peer, many: list[Margins], norm: Norm, asked: float, *, batch: bool
+) -> list[Answer]:
     if batch and peer.batch is not None:
         return peer.batch(many, norm, asked)
     return [peer.solve(margins, norm, asked) for margins in many]

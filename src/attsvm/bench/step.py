@@ -1,7 +1,8 @@
 """The optimiser benchmark: time, memory traffic and memory of one step.
 
-Contestants step parameter lists of their own with shared gradients, in rounds: everybody steps once, then everybody again, so that a
-drift of the machine meets all alike. Ratios are taken within a round.
+Contestants step parameter lists of their own with shared gradients, in rounds: everybody steps
+once, then everybody again, so that a drift of the machine meets all alike. Ratios are taken within
+a round.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _WARM_UP = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: parameter lists by name, device, threads, rounds, and seconds after which a contestant is not asked again."""
+    """What is measured: parameter lists by name, device, threads, rounds, and seconds after which a
+    contestant is not asked again.
+    """
 
     parameters: tuple[str, ...]
     device: str
@@ -48,30 +51,42 @@ class Plan:
     def __post_init__(self) -> None:
         for name in self.parameters:
             if name not in LISTS:
-                raise InputError(f"unknown parameter list {name!r}; known lists: {', '.join(LISTS)}")
+                raise InputError(
+                    f"unknown parameter list {name!r}; known lists: {', '.join(LISTS)}"
+                )
         for name in self.contenders:
             if name not in CONTENDERS:
-                raise InputError(f"unknown optimiser {name!r}; known optimisers: {', '.join(CONTENDERS)}")
+                raise InputError(
+                    f"unknown optimiser {name!r}; known optimisers: {', '.join(CONTENDERS)}"
+                )
         if self.device not in ("cpu", "cuda"):
             raise InputError(f"unknown device {self.device!r}; use cpu or cuda")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise InputError("--device cuda needs a GPU that this PyTorch can use, and there is none; use --device cpu")
+            raise InputError(
+                "--device cuda needs a GPU that this PyTorch can use, and there is none; use"
+                " --device cpu"
+            )
         for name in self.parameters:
             needed, free = 5 * _BYTES * _count(LISTS[name]()), _free_memory(self.device)
             if needed > free:
                 raise InputError(
-                    f"the list {name} needs {needed / 2**30:.1f} GiB for one optimiser and {free / 2**30:.1f} GiB are free;"
-                    " choose a smaller --parameters"
+                    f"the list {name} needs {needed / 2**30:.1f} GiB for one optimiser and"
+                    f" {free / 2**30:.1f} GiB are free; choose a smaller --parameters"
                 )
 
     @property
     def by_cpu(self) -> bool:
-        """Whether ratios are of CPU time, which other work on the machine disturbs less; it means nothing for several threads or a GPU."""
+        """Whether ratios are of CPU time, which other work on the machine disturbs less; it means
+        nothing for several threads or a GPU.
+        """
         return self.device == "cpu" and self.threads == 1
 
     def settings(self) -> dict[str, Any]:
         """The fields, JSON-ready."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
 
 class Runner:
@@ -79,7 +94,9 @@ class Runner:
 
     def __init__(self, name: str, gradients: list[Tensor]) -> None:
         self.name = name
-        self.parameters = [torch.nn.Parameter(torch.randn_like(gradient) * 0.02) for gradient in gradients]
+        self.parameters = [
+            torch.nn.Parameter(torch.randn_like(gradient) * 0.02) for gradient in gradients
+        ]
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer = CONTENDERS[name].make(list(self.parameters))
@@ -111,7 +128,12 @@ class Runner:
 
     def state_bytes(self) -> int:
         """Bytes of all tensors of the state, counters apart."""
-        tensors = (value for state in self.optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
+        tensors = (
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor)
+        )
         return sum(tensor.nbytes for tensor in tensors if tensor.ndim)
 
 
@@ -122,11 +144,16 @@ def run(plan: Plan, cells: Cells, progress: Progress) -> list[dict[str, Any]]:
     with _threads(plan.threads):
         for number, (name, lot) in enumerate(lots):
             progress("step", number, len(lots))
-            identities = [{"parameters": name, "optimiser": contender, "lot": number} for contender in lot]
+            identities = [
+                {"parameters": name, "optimiser": contender, "lot": number} for contender in lot
+            ]
             known = [cell for identity in identities if (cell := cells.get(identity)) is not None]
             if len(known) < len(lot):
                 figures = _measure(plan, name, lot)
-                known = [cells.put(identity, each) for identity, each in zip(identities, figures, strict=True)]
+                known = [
+                    cells.put(identity, each)
+                    for identity, each in zip(identities, figures, strict=True)
+                ]
             results += known
     progress("step", len(lots), len(lots))
     return results
@@ -137,7 +164,9 @@ def _lots(plan: Plan, name: str) -> Iterator[list[str]]:
     budget = _SHARE * _free_memory(plan.device) / (_BYTES * _count(LISTS[name]()))
     for matrices in (False, True):
         lot: list[str] = []
-        for contender in (each for each in plan.contenders if CONTENDERS[each].matrices == matrices):
+        for contender in (
+            each for each in plan.contenders if CONTENDERS[each].matrices == matrices
+        ):
             joined = list(dict.fromkeys([*lot, CONTENDERS[contender].reference, contender]))
             if lot and sum(1 + CONTENDERS[each].state for each in joined) > budget - 1:
                 yield lot
@@ -173,11 +202,17 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
     figures: list[dict[str, Any]] = []
     for contender in lot:
         if contender in refused:
-            figures.append({"outcome": "not available", "reason": refused[contender], "count": count})
+            figures.append(
+                {"outcome": "not available", "reason": refused[contender], "count": count}
+            )
             continue
         reference = runners.get(CONTENDERS[contender].reference)
         figures.append(
-            {"outcome": "finished", **_figures(runners[contender], reference, count, by_cpu=plan.by_cpu), "copy": copy.bandwidth()}
+            {
+                "outcome": "finished",
+                **_figures(runners[contender], reference, count, by_cpu=plan.by_cpu),
+                "copy": copy.bandwidth(),
+            }
         )
         figures[-1]["load"] = [before, load()]
     del runners
@@ -185,14 +220,24 @@ def _measure(plan: Plan, name: str, lot: list[str]) -> list[dict[str, Any]]:
     return figures
 
 
-def _figures(runner: Runner, reference: Runner | None, count: int, *, by_cpu: bool) -> dict[str, Any]:
+def _figures(
+    runner: Runner, reference: Runner | None, count: int, *, by_cpu: bool
+) -> dict[str, Any]:
     contender: Contender = CONTENDERS[runner.name]
     ratio = None
     if reference is not None:
-        pairs = zip(runner.cpu, reference.cpu, strict=False) if by_cpu else zip(runner.wall, reference.wall, strict=False)
+        pairs = (
+            zip(runner.cpu, reference.cpu, strict=False)
+            if by_cpu
+            else zip(runner.wall, reference.wall, strict=False)
+        )
         ratio = statistics.median(mine / max(theirs, 1e-9) for mine, theirs in pairs)
     wall = statistics.median(runner.wall)
-    low, high = (statistics.quantiles(runner.wall, n=4, method="inclusive")[k] for k in (0, 2)) if len(runner.wall) > 1 else (wall, wall)
+    low, high = (
+        (statistics.quantiles(runner.wall, n=4, method="inclusive")[k] for k in (0, 2))
+        if len(runner.wall) > 1
+        else (wall, wall)
+    )
     state = runner.state_bytes()
     return {
         "count": count,
@@ -205,12 +250,16 @@ def _figures(runner: Runner, reference: Runner | None, count: int, *, by_cpu: bo
         "bytes_per_second": contender.traffic * _BYTES * count / wall,
         "state_bytes": state,
         "temporary_bytes": runner.temporary,
-        "peak_bytes": None if runner.temporary is None else 2 * _BYTES * count + state + runner.temporary,
+        "peak_bytes": (
+            None if runner.temporary is None else 2 * _BYTES * count + state + runner.temporary
+        ),
     }
 
 
 class Copy:
-    """Copying one large tensor into another: what the memory of the device can do, in the same rounds as everybody."""
+    """Copying one large tensor into another: what the memory of the device can do, in the same
+    rounds as everybody.
+    """
 
     def __init__(self, device: str) -> None:
         self._source = torch.ones(_COPIED, device=device)
@@ -234,7 +283,9 @@ class Copy:
 
 @contextlib.contextmanager
 def peak_memory(device: torch.device) -> Iterator[list[int | None]]:
-    """Bytes that the block needed on top of what was there: asked of CUDA, or of Linux; ``[None]`` where neither can say."""
+    """Bytes that the block needed on top of what was there: asked of CUDA, or of Linux; ``[None]``
+    where neither can say.
+    """
     peak: list[int | None] = [None]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -244,7 +295,9 @@ def peak_memory(device: torch.device) -> Iterator[list[int | None]]:
         return
     try:
         with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)  # what was freed earlier would be reused without showing
+            ctypes.CDLL(None).malloc_trim(
+                0
+            )  # what was freed earlier would be reused without showing
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
         resident = _status("VmRSS")
     except OSError:
@@ -264,9 +317,15 @@ def _free_memory(device: str) -> int:
         return int(torch.cuda.mem_get_info()[0])
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+        return next(
+            int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")
+        )
     except (OSError, StopIteration):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2 if hasattr(os, "sysconf") else 4 << 30
+        return (
+            int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
+            if hasattr(os, "sysconf")
+            else 4 << 30
+        )
 
 
 def _count(wanted: list[tuple[int, ...]]) -> int:

@@ -1,4 +1,6 @@
-"""The training benchmark: many runs at once beside the loop that everybody writes, same instances, same process, same threads."""
+"""The training benchmark: many runs at once beside the loop that everybody writes, same instances,
+same process, same threads.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,26 @@ _LOOP = "textbook loop, one seed"
 
 
 def jobs(threads: int, *, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Every job by name; a job returns its CPU and wall seconds and what one of its units is. ``quick``: a tenth of the steps."""
+    """Every job by name; a job returns its CPU and wall seconds and what one of its units is.
+    ``quick``: a tenth of the steps.
+    """
     short = 10 if quick else 1
     steps, many, few = 2000 // short, 20_000 // short, 40 // (4 if quick else 1)
     named: dict[str, Callable[[], dict[str, Any]]] = {_LOOP: partial(_loop, 1000 // short)}
     for backend in _BACKENDS:
-        named[f"{_RUNS} seeds x {steps} steps, {backend}, 1 thread"] = partial(_small, steps, backend, 1)
-    named["the same, compiled, 1 record instead of 50"] = partial(_small, steps, "compiled", 1, records=1)
-    named[f"{_RUNS} seeds x {many} steps, compiled, {_plural(threads)}"] = partial(_small, many, "compiled", threads)
+        named[f"{_RUNS} seeds x {steps} steps, {backend}, 1 thread"] = partial(
+            _small, steps, backend, 1
+        )
+    named["the same, compiled, 1 record instead of 50"] = partial(
+        _small, steps, "compiled", 1, records=1
+    )
+    named[f"{_RUNS} seeds x {many} steps, compiled, {_plural(threads)}"] = partial(
+        _small, many, "compiled", threads
+    )
     for count in sorted({1, threads}):
-        named[f"8000 ragged sequences, a step, {_plural(count)}"] = partial(_large, few, count, joint=False)
+        named[f"8000 ragged sequences, a step, {_plural(count)}"] = partial(
+            _large, few, count, joint=False
+        )
         named[f"the same, head trained, {_plural(count)}"] = partial(_large, few, count, joint=True)
         named[f"the same, padded torch autograd, {_plural(count)}"] = partial(_padded, count)
     return named
@@ -86,7 +98,9 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 
 def textbook(data: AttentionData, v: FloatArray, steps: int) -> FloatArray:
-    """One seed as the published experiments train it: eager float64 autograd, softmax, log(1 + exp), division by norm + epsilon."""
+    """One seed as the published experiments train it: eager float64 autograd, softmax, log(1 +
+    exp), division by norm + epsilon.
+    """
     X, z, y, head = (torch.tensor(a) for a in (data.tokens, data.queries, data.labels, v))
     W = torch.zeros(data.d_x, data.d_z, dtype=torch.float64, requires_grad=True)
     losses = []
@@ -112,7 +126,9 @@ def _loop(steps: int) -> dict[str, Any]:
     return _best(3, lambda: _clocked(lambda: textbook(data, v, steps)), seed_steps=steps)
 
 
-def _small(steps: int, backend: Literal["compiled", "autograd"], threads: int, records: int = 50) -> dict[str, Any]:
+def _small(
+    steps: int, backend: Literal["compiled", "autograd"], threads: int, records: int = 50
+) -> dict[str, Any]:
     torch.set_num_threads(threads)
     numba.set_num_threads(threads)
 
@@ -120,7 +136,9 @@ def _small(steps: int, backend: Literal["compiled", "autograd"], threads: int, r
         data, v = unit_sphere(*_SIZE, seed=list(range(seeds)))
         model = Attention.cross(data, v)
         optimizer = SteepestDescent(model.parameters(), lr=_LR)
-        return _clocked(lambda: train(model, data, optimizer, count, LogSpaced(records), backend=backend))
+        return _clocked(
+            lambda: train(model, data, optimizer, count, LogSpaced(records), backend=backend)
+        )
 
     once(2, 2)  # compiles
     return _best(3, lambda: once(steps, _RUNS), seed_steps=_RUNS * steps)
@@ -143,7 +161,9 @@ def _large(steps: int, threads: int, *, joint: bool) -> dict[str, Any]:
 
 
 def _padded(threads: int) -> dict[str, Any]:
-    """Per step: the usual batch of padded sequences, masked softmax and autograd, without this library's gradient."""
+    """Per step: the usual batch of padded sequences, masked softmax and autograd, without this
+    library's gradient.
+    """
     torch.set_num_threads(threads)
     data, v = _ragged()
     X, z, y, head = (torch.tensor(a) for a in (data.tokens, data.queries, data.labels, v))
@@ -166,7 +186,9 @@ def _padded(threads: int) -> dict[str, Any]:
 def _ragged() -> tuple[AttentionData, FloatArray]:
     rng = np.random.default_rng(0)
     bags = [rng.standard_normal((int(k), 64)) for k in rng.integers(8, 33, size=8000)]
-    return AttentionData.from_bags(bags, np.sign(rng.standard_normal(8000)), rng.standard_normal((8000, 64))), rng.standard_normal(64)
+    return AttentionData.from_bags(
+        bags, np.sign(rng.standard_normal(8000)), rng.standard_normal((8000, 64))
+    ), rng.standard_normal(64)
 
 
 def _clocked(work: Callable[[], Any]) -> Times:

@@ -1,8 +1,9 @@
 """A process that works for as long as it is allowed to, and is ended when it does not end itself.
 
-Peers are other people's compiled code: they crash, eat memory and never return. Each runs in a process of its own. The limit is CPU
-time, kept by the kernel (``ITIMER_PROF``), so that a busy machine does not fail anybody; a wall-clock limit several times longer catches
-those who wait instead of working.
+Peers are other people's compiled code: they crash, eat memory and never return. Each runs in a
+process of its own. The limit is CPU time, kept by the kernel (``ITIMER_PROF``), so that a busy
+machine does not fail anybody; a wall-clock limit several times longer catches those who wait
+instead of working.
 """
 
 from __future__ import annotations
@@ -23,21 +24,30 @@ OVER = "over the limit"
 FAILED = "failed"
 
 _WALL_PER_CPU = 3.0
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
 
 
 class Worker:
-    """Calls ``work`` in another process, one job at a time, each within a limit; a process that was ended is replaced.
+    """Calls ``work`` in another process, one job at a time, each within a limit; a process that was
+    ended is replaced.
 
     Args:
         work: a function of a job that the other process can import; what it returns must pickle.
         threads: of every numerical library in the process.
         startup: wall seconds until the process answers at all.
-        grace: wall seconds of a job on top of its limit, for what is not limited: imports, compiling, drawing the instance,
-            certifying the answer.
+        grace: wall seconds of a job on top of its limit, for what is not limited: imports,
+            compiling, drawing the instance, certifying the answer.
     """
 
-    def __init__(self, work: Work, *, threads: int = 1, startup: float = 60.0, grace: float = 120.0) -> None:
+    def __init__(
+        self, work: Work, *, threads: int = 1, startup: float = 60.0, grace: float = 120.0
+    ) -> None:
         self._work = work
         self._threads = threads
         self._startup = startup
@@ -52,7 +62,9 @@ class Worker:
         self.stop()
 
     def __call__(self, job: Any, seconds: float) -> dict[str, Any]:
-        """What ``work(job)`` returns; ``{"outcome": OVER or FAILED, "reason": ...}`` when it did not."""
+        """What ``work(job)`` returns; ``{"outcome": OVER or FAILED, "reason": ...}`` when it did
+        not.
+        """
         if self._process is None:
             self._start()
             if not self._connection.poll(self._startup):
@@ -78,7 +90,9 @@ class Worker:
             self._process = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process would inherit threads that no longer run
+        context = multiprocessing.get_context(
+            "spawn"
+        )  # a forked process would inherit threads that no longer run
         self._connection, theirs = context.Pipe()
         with _environment(dict.fromkeys(_THREADS, str(self._threads))):
             self._process = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
@@ -97,7 +111,12 @@ class Worker:
         code = self._process.exitcode
         if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
             return self._ended(OVER, "")
-        return self._ended(FAILED, f"the process ended with signal {-code}" if code < 0 else f"the process ended with code {code}")
+        return self._ended(
+            FAILED,
+            f"the process ended with signal {-code}"
+            if code < 0
+            else f"the process ended with code {code}",
+        )
 
     def _ended(self, outcome: str, reason: str) -> dict[str, Any]:
         self.stop()
@@ -106,7 +125,9 @@ class Worker:
 
 @contextlib.contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """End this process when the block uses more CPU time than that; no limit where the system has no such timer."""
+    """End this process when the block uses more CPU time than that; no limit where the system has
+    no such timer.
+    """
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -119,7 +140,9 @@ def cpu_limit(seconds: float) -> Iterator[None]:
 
 
 def _until_cpu_time_is_fine() -> None:
-    """While a timer is armed, and until the next tick after it, Linux counts CPU time in ticks: too coarse to time what follows."""
+    """While a timer is armed, and until the next tick after it, Linux counts CPU time in ticks: too
+    coarse to time what follows.
+    """
     deadline, last = time.perf_counter() + 0.1, time.process_time()
     while time.perf_counter() < deadline:
         now = time.process_time()
@@ -129,7 +152,9 @@ def _until_cpu_time_is_fine() -> None:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, which ends it
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the process that started this one, which ends it
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device, not a path; peers print
         os.dup2(nowhere.fileno(), 1)
     warnings.simplefilter("ignore")  # what a peer warns about, its certified gap says

@@ -1,7 +1,8 @@
 """A small language for claims that a machine can check.
 
-A claim is a statement with a source, the assumptions it needs, a measured quantity, and a threshold with its reason. Checked against
-evidence it gives a verdict: ``holds``, ``fails`` or ``not applicable``.
+A claim is a statement with a source, the assumptions it needs, a measured quantity, and a threshold
+with its reason. Checked against evidence it gives a verdict: ``holds``, ``fails`` or
+``not applicable``.
 """
 
 from attsvm.claims.claim import Claim, Outcome, Source, Verdict

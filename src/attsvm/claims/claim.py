@@ -27,12 +27,14 @@ class Verdict:
     Attributes:
         claim: the claim.
         verdict: ``holds``, ``fails`` or ``not applicable``.
-        measured: the value that decides (the worst one, or with a share below one the last that must pass); NaN when not applicable.
+        measured: the value that decides (the worst one, or with a share below one the last that
+            must pass); NaN when not applicable.
         passed: number of values that pass.
         counted: number of values that were looked at.
         unmet: the assumptions that no instance meets.
         columns: the columns of the evidence that were read.
-        interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean of the values that were looked at.
+        interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean
+            of the values that were looked at.
     """
 
     claim: Claim
@@ -67,9 +69,15 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.verdict == "not applicable":
-            return f"{self.claim.id} is not applicable: no instance has {' and '.join(self.unmet)}. {self.claim.statement}"
+            return (
+                f"{self.claim.id} is not applicable: no instance has {' and '.join(self.unmet)}."
+                f" {self.claim.statement}"
+            )
         counts = "" if self.counted == 1 else f", {self.passed} of {self.counted} instances pass"
-        return f"{self.claim.id} {self.verdict}: measured {self.measured:.4g}, expected {self.claim.expect}{counts}. {self.claim.statement}"
+        return (
+            f"{self.claim.id} {self.verdict}: measured {self.measured:.4g}, expected"
+            f" {self.claim.expect}{counts}. {self.claim.statement}"
+        )
 
 
 @dataclass(frozen=True)
@@ -79,14 +87,16 @@ class Claim:
     Attributes:
         id: short name, such as ``T12``.
         statement: what is claimed, one sentence.
-        source: ``seen`` (read in the paper or its code), ``recalled`` (known from the paper, wording unverified) or ``ours``.
+        source: ``seen`` (read in the paper or its code), ``recalled`` (known from the paper,
+            wording unverified) or ``ours``.
         measure: from the evidence to a number, or to one number per instance.
         expect: the interval that the numbers should lie in, with its reason.
-        assumes: named conditions, each from the evidence to a boolean, or to one per instance. Instances that miss one are not
-            counted; when none is left the claim is not applicable.
+        assumes: named conditions, each from the evidence to a boolean, or to one per instance.
+            Instances that miss one are not counted; when none is left the claim is not applicable.
         reference: where the statement stands, such as ``P2, Theorem 2``.
         explanation: why it fails, where it is known to; shown beside a failing verdict.
-        interval: whether the verdict gives the confidence interval of the mean over instances: for fitted rates.
+        interval: whether the verdict gives the confidence interval of the mean over instances: for
+            fitted rates.
     """
 
     id: str
@@ -103,20 +113,27 @@ class Claim:
         """The verdict on this evidence.
 
         Raises:
-            InputError: a column is missing, or an assumption speaks of another number of instances than the measurement.
+            InputError: a column is missing, or an assumption speaks of another number of instances
+                than the measurement.
         """
         table = Evidence.of(evidence)
         table.used.clear()
-        conditions = {name: np.asarray(condition(table), dtype=bool) for name, condition in self.assumes.items()}
+        conditions = {
+            name: np.asarray(condition(table), dtype=bool)
+            for name, condition in self.assumes.items()
+        }
         nowhere = tuple(name for name, met in conditions.items() if not met.any())
         if nowhere:  # nothing to measure, and perhaps nothing that could be
-            return Verdict(self, "not applicable", math.nan, 0, 0, nowhere, tuple(sorted(table.used)))
+            return Verdict(
+                self, "not applicable", math.nan, 0, 0, nowhere, tuple(sorted(table.used))
+            )
         values = np.atleast_1d(np.asarray(self.measure(table), dtype=np.float64))
         applies = np.ones(values.shape, dtype=bool)
         for name, met in conditions.items():
             if met.ndim and met.shape != values.shape:
                 raise InputError(
-                    f"claim {self.id}: the assumption {name!r} speaks of {met.shape} instances, the measurement of {values.shape}"
+                    f"claim {self.id}: the assumption {name!r} speaks of {met.shape} instances, the"
+                    f" measurement of {values.shape}"
                 )
             applies &= met
         columns = tuple(sorted(table.used))
@@ -127,7 +144,16 @@ class Claim:
         # A share of n instances is a whole number of them, rounded up.
         holds = passed >= math.ceil(self.expect.share * counted.size - 1e-9)
         interval = _interval(counted) if self.interval else None
-        return Verdict(self, "holds" if holds else "fails", self.expect.worst(counted), passed, counted.size, (), columns, interval)
+        return Verdict(
+            self,
+            "holds" if holds else "fails",
+            self.expect.worst(counted),
+            passed,
+            counted.size,
+            (),
+            columns,
+            interval,
+        )
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:

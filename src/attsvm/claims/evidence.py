@@ -12,10 +12,12 @@ from attsvm.errors import InputError
 
 
 class Evidence(Mapping[str, NDArray[Any]]):
-    """Named arrays of equal first length, the trials; parameters that vary are columns like any other.
+    """Named arrays of equal first length, the trials; parameters that vary are columns like any
+    other.
 
-    ``evidence["gap"]`` is a column, ``evidence.where(n=4, d=8)["gap"]`` its rows where those columns have those values.
-    The names that were looked up are kept in :attr:`used`, so that a verdict can say what it rests on.
+    ``evidence["gap"]`` is a column, ``evidence.where(n=4, d=8)["gap"]`` its rows where those
+    columns have those values. The names that were looked up are kept in :attr:`used`, so that a
+    verdict can say what it rests on.
 
     Args:
         columns: arrays; a scalar or an array of another length than the rest is an error.
@@ -26,9 +28,13 @@ class Evidence(Mapping[str, NDArray[Any]]):
 
     def __init__(self, columns: Mapping[str, ArrayLike], used: set[str] | None = None) -> None:
         self._columns = {name: np.asarray(column) for name, column in columns.items()}
-        lengths = {name: len(column) if column.ndim else None for name, column in self._columns.items()}
+        lengths = {
+            name: len(column) if column.ndim else None for name, column in self._columns.items()
+        }
         if not lengths or None in lengths.values() or len(set(lengths.values())) > 1:
-            raise InputError(f"evidence needs columns with one row per trial; these have lengths {lengths}")
+            raise InputError(
+                f"evidence needs columns with one row per trial; these have lengths {lengths}"
+            )
         self.used: set[str] = set() if used is None else used
 
     @classmethod
@@ -48,9 +54,15 @@ class Evidence(Mapping[str, NDArray[Any]]):
         for name in dict.fromkeys(name for table in tables for name in table):
             shapes = {table._columns[name].shape[1:] for table in tables if name in table}
             if len(shapes) > 1:
-                raise InputError(f"column {name!r} has rows of shapes {sorted(shapes)}; give them different names")
+                raise InputError(
+                    f"column {name!r} has rows of shapes {sorted(shapes)}; give them different"
+                    " names"
+                )
             shape = shapes.pop()
-            pieces = [table._columns[name] if name in table else np.full((table.rows, *shape), np.nan) for table in tables]
+            pieces = [
+                table._columns[name] if name in table else np.full((table.rows, *shape), np.nan)
+                for table in tables
+            ]
             columns[name] = np.concatenate(pieces)
         return cls(columns)
 
@@ -69,7 +81,9 @@ class Evidence(Mapping[str, NDArray[Any]]):
         for name, value in values.items():
             keep &= self[name] == value
         if not keep.any():
-            raise InputError(f"no trial has {', '.join(f'{name}={value!r}' for name, value in values.items())}")
+            raise InputError(
+                f"no trial has {', '.join(f'{name}={value!r}' for name, value in values.items())}"
+            )
         return self.take(keep)
 
     def take(self, rows: ArrayLike) -> Evidence:
@@ -88,7 +102,10 @@ class Evidence(Mapping[str, NDArray[Any]]):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._columns:
-            raise InputError(f"there is no column {name!r} in the evidence; there are: {', '.join(sorted(self._columns))}")
+            raise InputError(
+                f"there is no column {name!r} in the evidence; there are:"
+                f" {', '.join(sorted(self._columns))}"
+            )
         self.used.add(name)
         return self._columns[name]
 

@@ -20,7 +20,8 @@ class Expectation:
         low: smallest value that passes, ``-inf`` for none.
         high: largest value that passes, ``inf`` for none.
         because: the reason for these bounds, one sentence.
-        share: share of the values that must pass. 1 for a theorem; less where the theory speaks of most instances.
+        share: share of the values that must pass. 1 for a theorem; less where the theory speaks of
+            most instances.
     """
 
     low: float
@@ -47,7 +48,9 @@ class Expectation:
         return inside
 
     def worst(self, values: ArrayLike) -> float:
-        """The value that decides: with a share below one, the last value that must pass; else the worst of all."""
+        """The value that decides: with a share below one, the last value that must pass; else the
+        worst of all.
+        """
         array = np.asarray(values, dtype=np.float64).ravel()
         if np.isnan(array).any():
             return math.nan

@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done (a certified ``infeasible`` is an answer), 2 bad input, 3 the accuracy asked for was not reached,
-130 interrupted. Data goes to standard output, everything else to standard error.
+Exit codes: 0 done (a certified ``infeasible`` is an answer), 2 bad input, 3 the accuracy asked for
+was not reached, 130 interrupted. Data goes to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ def parser() -> argparse.ArgumentParser:
     """The parser of every command; building it imports nothing heavy."""
     top = argparse.ArgumentParser(
         prog="attsvm",
-        description="Which token does a softmax-attention layer select, by what margin, and is that its max-margin solution?",
+        description=(
+            "Which token does a softmax-attention layer select, by what margin, and is that its"
+            " max-margin solution?"
+        ),
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -40,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attsvm: {error}", file=sys.stderr)
         return error.exit_code
     except MemoryError:
-        print("attsvm: the data does not fit into memory; use fewer sequences, --max-tokens or --dimension", file=sys.stderr)
+        print(
+            "attsvm: the data does not fit into memory; use fewer sequences, --max-tokens or"
+            " --dimension",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("attsvm: interrupted; the same command goes on from here", file=sys.stderr)

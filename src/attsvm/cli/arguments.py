@@ -36,17 +36,33 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help=".npz or .safetensors with X and y (optional Z, mask); .csv, .tsv, .jsonl or .parquet with text and label columns "
-        "(.gz and .xz too); a folder with pos/ and neg/; or a name from `attsvm list`",
+        help=(
+            ".npz or .safetensors with X and y (optional Z, mask); .csv, .tsv, .jsonl or .parquet"
+            " with text and label columns (.gz and .xz too); a folder with pos/ and neg/; or a name"
+            " from `attsvm list`"
+        ),
     )
     group = parser.add_argument_group("text data")
     group.add_argument("--text", metavar="COLUMN", help="column that holds the text")
-    group.add_argument("--label", metavar="COLUMN", help="column that holds the label (two distinct values)")
     group.add_argument(
-        "--vectors", dest="model", metavar="MODEL", help="folder or hub name of a Hugging Face model whose input embeddings are the vectors"
+        "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
     )
-    group.add_argument("--dimension", dest="dim", type=positive_int, metavar="D", help="features of a learned word vector")
-    group.add_argument("--max-tokens", type=positive_int, metavar="T", help="distinct words kept of each text")
+    group.add_argument(
+        "--vectors",
+        dest="model",
+        metavar="MODEL",
+        help="folder or hub name of a Hugging Face model whose input embeddings are the vectors",
+    )
+    group.add_argument(
+        "--dimension",
+        dest="dim",
+        type=positive_int,
+        metavar="D",
+        help="features of a learned word vector",
+    )
+    group.add_argument(
+        "--max-tokens", type=positive_int, metavar="T", help="distinct words kept of each text"
+    )
 
 
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
@@ -57,7 +73,11 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--json``."""
-    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output, and nothing else there")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the results as JSON on standard output, and nothing else there",
+    )
 
 
 def default_folder(data: str) -> Path:

@@ -15,7 +15,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="measure this machine: attsvm against its peers",
-        description="Measure attsvm and every installed peer on the same instances in the same run.",
+        description=(
+            "Measure attsvm and every installed peer on the same instances in the same run."
+        ),
     )
     kinds = parser.add_subparsers(dest="kind", metavar="WHAT", required=True)
     for add in (_add_solve, _add_step, _add_train):
@@ -26,18 +28,48 @@ def _add_solve(kinds: Any) -> None:
     parser = kinds.add_parser(
         "solve",
         help="max-margin solvers: CPU seconds and success rates at certified accuracies",
-        description="Solve the same max-margin programmes with attsvm and its peers; certify every answer with one formula.",
+        description=(
+            "Solve the same max-margin programmes with attsvm and its peers; certify every answer"
+            " with one formula."
+        ),
     )
-    parser.add_argument("--norms", default="fro,lp:1.75,l1,linf,nuc,spec", help="names from `attsvm list` (default %(default)s)")
-    parser.add_argument("--sizes", default="S,M", help="of S, M, L, XL, XXL, H (default %(default)s)")
-    parser.add_argument("--accuracies", default="1e-3,1e-6,1e-9", help="certified relative gaps (default %(default)s)")
-    parser.add_argument("--seeds", type=positive_int, metavar="K", help="instances of each size (default 3 of S, 1 of each larger size)")
     parser.add_argument(
-        "--seconds", type=positive_float, default=5.0, metavar="LIMIT", help="CPU seconds one solve may take (default %(default)s)"
+        "--norms",
+        default="fro,lp:1.75,l1,linf,nuc,spec",
+        help="names from `attsvm list` (default %(default)s)",
     )
-    parser.add_argument("--peers", default="all", help="all, none, or names separated by commas (default %(default)s)")
     parser.add_argument(
-        "--batch", type=_count, default=200, metavar="N", help="programmes in the batch of small ones, 0 for none (default %(default)s)"
+        "--sizes", default="S,M", help="of S, M, L, XL, XXL, H (default %(default)s)"
+    )
+    parser.add_argument(
+        "--accuracies",
+        default="1e-3,1e-6,1e-9",
+        help="certified relative gaps (default %(default)s)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=positive_int,
+        metavar="K",
+        help="instances of each size (default 3 of S, 1 of each larger size)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive_float,
+        default=5.0,
+        metavar="LIMIT",
+        help="CPU seconds one solve may take (default %(default)s)",
+    )
+    parser.add_argument(
+        "--peers",
+        default="all",
+        help="all, none, or names separated by commas (default %(default)s)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=_count,
+        default=200,
+        metavar="N",
+        help="programmes in the batch of small ones, 0 for none (default %(default)s)",
     )
     _add_shared(parser)
     parser.set_defaults(run=run_solve)
@@ -47,18 +79,36 @@ def _add_step(kinds: Any) -> None:
     parser = kinds.add_parser(
         "step",
         help="optimiser steps: time, bytes per second and memory beside torch's optimisers",
-        description="Step a list of transformer parameters with every optimiser of attsvm and torch, in interleaved rounds.",
+        description=(
+            "Step a list of transformer parameters with every optimiser of attsvm and torch, in"
+            " interleaved rounds."
+        ),
     )
-    parser.add_argument("--parameters", default="10M,100M", help="of 1M, 10M, 100M, 1G, heads (default %(default)s)")
-    parser.add_argument("--optimisers", default="all", help="all, or names separated by semicolons (default %(default)s)")
+    parser.add_argument(
+        "--parameters", default="10M,100M", help="of 1M, 10M, 100M, 1G, heads (default %(default)s)"
+    )
+    parser.add_argument(
+        "--optimisers",
+        default="all",
+        help="all, or names separated by semicolons (default %(default)s)",
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default %(default)s)")
-    parser.add_argument("--rounds", type=positive_int, default=9, metavar="N", help="measured steps of each (default %(default)s)")
+    parser.add_argument(
+        "--rounds",
+        type=positive_int,
+        default=9,
+        metavar="N",
+        help="measured steps of each (default %(default)s)",
+    )
     parser.add_argument(
         "--seconds",
         type=positive_float,
         default=20.0,
         metavar="LIMIT",
-        help="wall seconds of measured steps after which an optimiser takes no further round (default %(default)s)",
+        help=(
+            "wall seconds of measured steps after which an optimiser takes no further round"
+            " (default %(default)s)"
+        ),
     )
     _add_shared(parser)
     parser.set_defaults(run=run_step)
@@ -68,7 +118,10 @@ def _add_train(kinds: Any) -> None:
     parser = kinds.add_parser(
         "train",
         help="training many seeds at once beside the textbook loop",
-        description="Train attention layers with this library's batched kernels and with the loop that everybody writes.",
+        description=(
+            "Train attention layers with this library's batched kernels and with the loop that"
+            " everybody writes."
+        ),
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
     _add_shared(parser)
@@ -76,11 +129,22 @@ def _add_train(kinds: Any) -> None:
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=positive_int, default=1, metavar="N", help="of every numerical library (default %(default)s)")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write bench.md and bench.json there; finished cells are not measured again"
+        "--threads",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="of every numerical library (default %(default)s)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="throw away another benchmark that lies in DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write bench.md and bench.json there; finished cells are not measured again",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="throw away another benchmark that lies in DIR"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
 
@@ -112,7 +176,11 @@ def run_step(options: argparse.Namespace) -> int:
     """Measure optimisers, print the tables."""
     from attsvm.bench import contenders, step, step_table
 
-    chosen = contenders.CONTENDERS if options.optimisers == "all" else _words(options.optimisers, "optimisers", ";")
+    chosen = (
+        contenders.CONTENDERS
+        if options.optimisers == "all"
+        else _words(options.optimisers, "optimisers", ";")
+    )
     plan = step.Plan(
         parameters=_words(options.parameters, "parameters"),
         device=options.device,
@@ -151,7 +219,9 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
         with record.recording(options.out, kind, settings, overwrite=options.overwrite) as cells:
             content, text = measure(cells, progress)
             progress.close()
-            document = record.document(kind, settings, options.command_line, before, options.threads, **content)
+            document = record.document(
+                kind, settings, options.command_line, before, options.threads, **content
+            )
             text = f"{text}\n\n{tables.origin(document)}"
             if options.out is not None:
                 record.write(options.out, document, text)
@@ -176,7 +246,9 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"accuracy {text!r} is not a number; give relative gaps such as 1e-6") from None
+        raise InputError(
+            f"accuracy {text!r} is not a number; give relative gaps such as 1e-6"
+        ) from None
 
 
 def _count(text: str) -> int:

@@ -7,7 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_data, add_output, data_options, default_folder, positive_float, positive_int, share
+from attsvm.cli.arguments import (
+    add_data,
+    add_output,
+    data_options,
+    default_folder,
+    positive_float,
+    positive_int,
+    share,
+)
 from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
@@ -18,12 +26,33 @@ _NUMBERS = {
     "joint_steps": (positive_int, "steps of joint training of W and head"),
     "joint_lr": (positive_float, "length of a step of W in joint training"),
     "head_lr": (positive_float, "length of a step of the head in joint training"),
-    "steps": (positive_int, "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data"),
-    "lr": (positive_float, "length of a step of the selection stage, in the norm; by default 16, less for spec, l1 and linf"),
+    "steps": (
+        positive_int,
+        "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data",
+    ),
+    "lr": (
+        positive_float,
+        (
+            "length of a step of the selection stage, in the norm; by default 16, less for spec, l1"
+            " and linf"
+        ),
+    ),
     "records": (positive_int, "log-spaced records of each stage"),
-    "tol": (positive_float, "relative duality gap asked of the max-margin solution; by default 1e-9, for nuc and spec 1e-6"),
-    "slack": (positive_float, "penalty C of the soft margin, used when the hard margin is infeasible"),
-    "solve_seconds": (positive_float, "time after which the solver hands over what it has, uncertified"),
+    "tol": (
+        positive_float,
+        (
+            "relative duality gap asked of the max-margin solution; by default 1e-9, for nuc and"
+            " spec 1e-6"
+        ),
+    ),
+    "slack": (
+        positive_float,
+        "penalty C of the soft margin, used when the hard margin is infeasible",
+    ),
+    "solve_seconds": (
+        positive_float,
+        "time after which the solver hands over what it has, uncertified",
+    ),
     "saturation": (share, "softmax probability from which a token counts as selected"),
 }
 
@@ -33,26 +62,48 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="train an attention layer on data, solve its max-margin programme, compare, report",
-        description="Train a softmax-attention layer, see which token each sequence selects, solve the max-margin programme of that "
-        "selection with a certificate, compare directions, evaluate on held-out data, and write a report.",
+        description=(
+            "Train a softmax-attention layer, see which token each sequence selects, solve the"
+            " max-margin programme of that selection with a certificate, compare directions,"
+            " evaluate on held-out data, and write a report."
+        ),
     )
     add_data(parser)
     group = parser.add_argument_group("training")
     defaults = FitSettings()
     for name, (kind, text) in _NUMBERS.items():
         default = getattr(defaults, name)
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="X", help=_help(text, default))
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            default=default,
+            metavar="X",
+            help=_help(text, default),
+        )
     group.add_argument(
         "--norm",
         default=defaults.norm,
-        help="geometry of the selection stage and of the max-margin programme (see `attsvm list`; default fro)",
+        help=(
+            "geometry of the selection stage and of the max-margin programme (see `attsvm list`;"
+            " default fro)"
+        ),
     )
-    group.add_argument("--merge-duplicates", action="store_true", help="mask repeated tokens of a sequence instead of refusing them")
+    group.add_argument(
+        "--merge-duplicates",
+        action="store_true",
+        help="mask repeated tokens of a sequence instead of refusing them",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
-    output.add_argument("--overwrite", action="store_true", help="throw away another run that lies in DIR")
     output.add_argument(
-        "--checkpoint-seconds", type=positive_float, default=5.0, metavar="S", help="time between two writes of unfinished work (default 5)"
+        "--overwrite", action="store_true", help="throw away another run that lies in DIR"
+    )
+    output.add_argument(
+        "--checkpoint-seconds",
+        type=positive_float,
+        default=5.0,
+        metavar="S",
+        help="time between two writes of unfinished work (default 5)",
     )
     output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
@@ -73,7 +124,11 @@ def run(options: argparse.Namespace) -> int:
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
     folder: Path = options.out or default_folder(options.data)
     dataset = load(options.data, **data_options(options))
-    settings = FitSettings(norm=norm, merge_duplicates=options.merge_duplicates, **{name: getattr(options, name) for name in _NUMBERS})
+    settings = FitSettings(
+        norm=norm,
+        merge_duplicates=options.merge_duplicates,
+        **{name: getattr(options, name) for name in _NUMBERS},
+    )
     progress = Progress(quiet=options.quiet)
     try:
         result = fit_dataset(

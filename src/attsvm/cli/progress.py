@@ -27,7 +27,13 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=total, initial=done, desc=f"{stage:>9}", unit=" steps", file=sys.stderr, mininterval=0.5, dynamic_ncols=True
+                total=total,
+                initial=done,
+                desc=f"{stage:>9}",
+                unit=" steps",
+                file=sys.stderr,
+                mininterval=0.5,
+                dynamic_ncols=True,
             )
         if self._bar is None:
             return

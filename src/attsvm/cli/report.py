@@ -9,7 +9,9 @@ from typing import Any
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser("report", help="draw the figures and the page of a finished run again")
+    parser = commands.add_parser(
+        "report", help="draw the figures and the page of a finished run again"
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
     parser.set_defaults(run=run)
 

@@ -17,21 +17,41 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
         help="compute figures and claims of the papers, with verdicts",
-        description="Compute experiments of the papers and hold every claim against its measurement. What is already in the "
-        "folder is not computed again.",
+        description=(
+            "Compute experiments of the papers and hold every claim against its measurement. What"
+            " is already in the folder is not computed again."
+        ),
     )
-    parser.add_argument("ids", nargs="*", metavar="ID", help="experiments such as tfsvm-3; `attsvm list` names them")
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="experiments such as tfsvm-3; `attsvm list` names them"
+    )
     parser.add_argument("--all", action="store_true", help="every experiment")
-    parser.add_argument("--paper", metavar="KEY", action="append", help="every experiment of one paper, such as mmts (may be repeated)")
+    parser.add_argument(
+        "--paper",
+        metavar="KEY",
+        action="append",
+        help="every experiment of one paper, such as mmts (may be repeated)",
+    )
     scale = parser.add_mutually_exclusive_group()
-    scale.add_argument("--quick", action="store_true", help="the smallest scale of each experiment, seconds (short for --scale smoke)")
+    scale.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest scale of each experiment, seconds (short for --scale smoke)",
+    )
     scale.add_argument(
         "--scale",
         choices=("smoke", "small", "paper"),
-        help="smoke: seconds; small: minutes on two cores; paper: the published sizes, which need a GPU for trained networks "
-        "(default: paper where a CPU does, else small)",
+        help=(
+            "smoke: seconds; small: minutes on two cores; paper: the published sizes, which need a"
+            " GPU for trained networks (default: paper where a CPU does, else small)"
+        ),
     )
-    parser.add_argument("--seeds", type=positive_int, metavar="N", help="number of random trials instead of the experiment's own")
+    parser.add_argument(
+        "--seeds",
+        type=positive_int,
+        metavar="N",
+        help="number of random trials instead of the experiment's own",
+    )
     parser.add_argument(
         "--shift-seeds",
         type=positive_int,
@@ -44,16 +64,29 @@ def add_parser(commands: Any) -> None:
         type=positive_int,
         nargs="+",
         metavar="B",
-        help="numbers of blocks of the trained networks: 3 4 6 with --scale paper is the whole published table",
+        help=(
+            "numbers of blocks of the trained networks: 3 4 6 with --scale paper is the whole"
+            " published table"
+        ),
     )
-    parser.add_argument("--jobs", type=positive_int, metavar="J", help="processes (default: one per core)")
-    parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/reproduce"), help="folder (default runs/reproduce)")
+    parser.add_argument(
+        "--jobs", type=positive_int, metavar="J", help="processes (default: one per core)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=Path("runs/reproduce"),
+        help="folder (default runs/reproduce)",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here is an error in the end."""
+    """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here
+    is an error in the end.
+    """
     from attsvm.errors import InputError
     from attsvm.experiments import identifiers
     from attsvm.pipeline.reproduce import reproduce, summary
@@ -62,12 +95,16 @@ def run(options: argparse.Namespace) -> int:
     for paper in options.paper or []:
         found = identifiers(paper)
         if not found:
-            raise InputError(f"paper {paper!r} has no experiments yet; `attsvm list` names those there are")
+            raise InputError(
+                f"paper {paper!r} has no experiments yet; `attsvm list` names those there are"
+            )
         wanted += found
     if options.all:
         wanted += identifiers()
     if not wanted:
-        raise InputError("nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all")
+        raise InputError(
+            "nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all"
+        )
     progress = Progress(quiet=options.json)
     missing: list[tuple[str, str]] = []
     try:
@@ -90,10 +127,17 @@ def run(options: argparse.Namespace) -> int:
         print(f"attsvm: {name} is left out: {why}", file=sys.stderr)
     code = InputError.exit_code if missing and not options.all and not options.paper else 0
     if options.json:
-        print(json.dumps({"experiments": [summary(each) for each in runs]}, indent=1, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"experiments": [summary(each) for each in runs]}, indent=1, ensure_ascii=False
+            )
+        )
         return code
     for each in runs:
-        print(f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials, {each['seconds']:.3g} s)")
+        print(
+            f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials,"
+            f" {each['seconds']:.3g} s)"
+        )
         for claim in each["claims"]:
             print(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
     if runs:
@@ -110,5 +154,11 @@ def _sentence(claim: dict[str, Any]) -> str:
     measured = "not a number" if claim["measured"] is None else f"{claim['measured']:.4g}"
     counts = f", {claim['passed']} of {claim['counted']}" if claim["counted"] > 1 else ""
     interval = claim.get("interval")  # runs of earlier versions have none
-    mean = "" if interval is None else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
-    return f"{claim['statement']} (measured {measured}, expected {claim['expectation']}{counts}{mean})"
+    mean = (
+        ""
+        if interval is None
+        else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
+    )
+    return (
+        f"{claim['statement']} (measured {measured}, expected {claim['expectation']}{counts}{mean})"
+    )

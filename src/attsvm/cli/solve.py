@@ -16,40 +16,72 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "solve",
         help="solve the max-margin programme of a token selection, with its certificate",
-        description="Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every other token t, in any norm.",
+        description=(
+            "Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every"
+            " other token t, in any norm."
+        ),
     )
     add_data(parser)
     parser.add_argument(
         "--programme",
         choices=_PROGRAMMES,
         default="selection",
-        help="selection: W with the queries of the data; prompt: a vector p instead of W z; decoder: labels on the selected tokens; "
-        "sequence, causal: every position is a query (tokens: an (n, T) array of the file) (default selection)",
+        help=(
+            "selection: W with the queries of the data; prompt: a vector p instead of W z; decoder:"
+            " labels on the selected tokens; sequence, causal: every position is a query (tokens:"
+            " an (n, T) array of the file) (default selection)"
+        ),
     )
     parser.add_argument(
         "--tokens",
         default="optimal",
         metavar="SELECTION",
-        help="positions separated by commas (one per sequence, from 0), `optimal` (highest score under the head; the file's array v, or "
-        "the head of a named data set), `first`, or the name of an integer array in the file (default optimal)",
+        help=(
+            "positions separated by commas (one per sequence, from 0), `optimal` (highest score"
+            " under the head; the file's array v, or the head of a named data set), `first`, or the"
+            " name of an integer array in the file (default optimal)"
+        ),
     )
     parser.add_argument("--norm", default="fro", help="see `attsvm list` (default fro)")
-    parser.add_argument("--slack", type=positive_float, metavar="C", help="soft margin with penalty C")
-    parser.add_argument("--tol", type=positive_float, help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)")
-    parser.add_argument("--solver", metavar="NAME", help="one method instead of the default of the norm; see `attsvm list`")
+    parser.add_argument(
+        "--slack", type=positive_float, metavar="C", help="soft margin with penalty C"
+    )
+    parser.add_argument(
+        "--tol",
+        type=positive_float,
+        help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)",
+    )
+    parser.add_argument(
+        "--solver",
+        metavar="NAME",
+        help="one method instead of the default of the norm; see `attsvm list`",
+    )
     parser.add_argument(
         "--verify",
         choices=("clarabel", "highs"),
-        help="solve the same programme with this solver too and compare; a disagreement ends `inaccurate` (needs attsvm[peers])",
+        help=(
+            "solve the same programme with this solver too and compare; a disagreement ends"
+            " `inaccurate` (needs attsvm[peers])"
+        ),
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write W, dual and margins to this .npz or .safetensors")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write W, dual and margins to this .npz or .safetensors",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
-_ELSEWHERE = ("message", "selected", "support", "second_opinion")  # summary entries that have lines of their own
+_ELSEWHERE = (
+    "message",
+    "selected",
+    "support",
+    "second_opinion",
+)  # summary entries that have lines of their own
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +92,14 @@ def run(options: argparse.Namespace) -> int:
     norm = parse_norm(options.norm)
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    solution = max_margin(margins, norm, slack=options.slack, tol=options.tol, solver=options.solver, verify=options.verify)
+    solution = max_margin(
+        margins,
+        norm,
+        slack=options.slack,
+        tol=options.tol,
+        solver=options.solver,
+        verify=options.verify,
+    )
     if options.out is not None:
         from attsvm.files import save_arrays
 
@@ -77,7 +116,11 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(summary, indent=1))
     else:
         print(solution.message)
-        shown = {name: value for name, value in summary.items() if value is not None and name not in _ELSEWHERE}
+        shown = {
+            name: value
+            for name, value in summary.items()
+            if value is not None and name not in _ELSEWHERE
+        }
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"  {name:<{width}}  {value}")
@@ -85,13 +128,18 @@ def run(options: argparse.Namespace) -> int:
             print(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
-                print(f"  sequence {sequence}: token {margins.selected[sequence]} must beat token {token}")
+                print(
+                    f"  sequence {sequence}: token {margins.selected[sequence]} must beat token"
+                    f" {token}"
+                )
     return 3 if solution.status == "inaccurate" else 0
 
 
 def _verdict(opinion: Any) -> str:
     word = {True: "agrees", False: "disagrees", None: "no answer"}[opinion.agrees]
-    differs = "" if opinion.difference is None else f", relative difference {opinion.difference:.1e}"
+    differs = (
+        "" if opinion.difference is None else f", relative difference {opinion.difference:.1e}"
+    )
     return f"{opinion.solver}: {word}{differs}; compared: {opinion.reason}"
 
 
@@ -115,7 +163,9 @@ def _programme(name: str, data: Any, tokens: Any) -> Any:
 
     if name in ("sequence", "causal"):
         return sequence_margins(data, tokens, causal=name == "causal")
-    return {"selection": selection_margins, "prompt": prompt_margins, "decoder": decoder_margins}[name](data, tokens)
+    return {"selection": selection_margins, "prompt": prompt_margins, "decoder": decoder_margins}[
+        name
+    ](data, tokens)
 
 
 def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
@@ -125,10 +175,15 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     from attsvm.selection import optimal_tokens
 
     if selection == "optimal":
-        if "v" not in extras and "scores" in extras:  # a toy whose head reads what attention does not see
+        if (
+            "v" not in extras and "scores" in extras
+        ):  # a toy whose head reads what attention does not see
             return np.argmax(extras["scores"], axis=-1)
         if "v" not in extras:
-            raise InputError("--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name the tokens with --tokens")
+            raise InputError(
+                "--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name"
+                " the tokens with --tokens"
+            )
         return optimal_tokens(data, extras["v"])
     if selection == "first":
         return np.argmax(data.mask, axis=-1)
@@ -139,12 +194,16 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     except ValueError:
         known = ", ".join(sorted(extras)) or "no further arrays"
         raise InputError(
-            f"--tokens {selection!r} is neither positions, nor `optimal` or `first`, nor an array of the file ({known})"
+            f"--tokens {selection!r} is neither positions, nor `optimal` or `first`, nor an array"
+            f" of the file ({known})"
         ) from None
 
 
 def _summary(solution: Any) -> dict[str, Any]:
-    finite = {name: value if value < float("inf") else None for name, value in (("norm", solution.norm), ("gap", solution.gap))}
+    finite = {
+        name: value if value < float("inf") else None
+        for name, value in (("norm", solution.norm), ("gap", solution.gap))
+    }
     return {
         "status": solution.status,
         **finite,
@@ -159,9 +218,13 @@ def _summary(solution: Any) -> dict[str, Any]:
         "rank_bound": solution.rank_bound,
         "rank_proved": solution.rank_proved,
         "unique": solution.unique,
-        "certificate_residual": solution.farkas_residual() if solution.status == "infeasible" else None,
+        "certificate_residual": (
+            solution.farkas_residual() if solution.status == "infeasible" else None
+        ),
         "solver": solution.solver,
-        "second_opinion": None if solution.second_opinion is None else asdict(solution.second_opinion),
+        "second_opinion": (
+            None if solution.second_opinion is None else asdict(solution.second_opinion)
+        ),
         "iterations": solution.iterations,
         "selected": solution.margins.selected.tolist(),
         "support": solution.support_tokens().tolist(),

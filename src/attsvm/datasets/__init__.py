@@ -1,7 +1,8 @@
 """Where sequences come from: random instances, the papers' toy points, images, text and files.
 
-Every source is a :class:`Dataset`: labels and provenance first, and vectors only when :meth:`Dataset.encode`
-is told which rows may be learned from. :func:`load` finds one by its path or its name.
+Every source is a :class:`Dataset`: labels and provenance first, and vectors only when
+:meth:`Dataset.encode` is told which rows may be learned from. :func:`load` finds one by its path or
+its name.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from attsvm.errors import InputError
 
 
 def array(path: str | Path) -> Dataset:
-    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``, ``mask``).
+    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
+    ``mask``).
 
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` refuses, or a file with many instances.
@@ -22,21 +23,40 @@ def array(path: str | Path) -> Dataset:
     path = Path(path)
     data, extras = AttentionData.read(path)
     if data.batch_shape:
-        raise InputError(f"{path} holds instances with leading axes {data.batch_shape}; save one of them as X of shape (n, T, d)")
-    provenance = {"source": str(path), "sha256": file_digest(path), "rows": data.n, "further_arrays": sorted(extras)}
+        raise InputError(
+            f"{path} holds instances with leading axes {data.batch_shape}; save one of them as X of"
+            " shape (n, T, d)"
+        )
+    provenance = {
+        "source": str(path),
+        "sha256": file_digest(path),
+        "rows": data.n,
+        "further_arrays": sorted(extras),
+    }
     return from_data(data, path.name, f"Sequences of {path.name}", provenance)
 
 
-def from_data(data: AttentionData, name: str, title: str, provenance: dict[str, Any], notes: list[str] | None = None) -> Dataset:
+def from_data(
+    data: AttentionData,
+    name: str,
+    title: str,
+    provenance: dict[str, Any],
+    notes: list[str] | None = None,
+) -> Dataset:
     """A data set of one instance in memory, which needs no encoding."""
 
     def view(i: int) -> View:
-        return {"kind": "array", "labels": [f"token {t}" for t in range(int(np.flatnonzero(data.mask[i])[-1]) + 1)]}
+        return {
+            "kind": "array",
+            "labels": [f"token {t}" for t in range(int(np.flatnonzero(data.mask[i])[-1]) + 1)],
+        }
 
     def encode(train: IntArray) -> Encoded:
         return Encoded(data, Views(data.n, view))
 
-    return Dataset(name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode)
+    return Dataset(
+        name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode
+    )
 
 
 def file_digest(path: Path) -> str:

@@ -1,4 +1,6 @@
-"""What every source of sequences offers: labels, provenance, and vectors learned from the training rows only."""
+"""What every source of sequences offers: labels, provenance, and vectors learned from the training
+rows only.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ from attsvm.errors import InputError
 
 Kind = Literal["array", "image", "text"]
 View = dict[str, Any]
-"""How a sequence looks to a person, JSON-ready: the ``view`` of ``examples.json`` in ``docs/run-folder.md``."""
+"""How a sequence looks to a person, JSON-ready: the ``view`` of ``examples.json`` in
+``docs/run-folder.md``.
+"""
 
 
 class Views(Sequence[View]):
-    """Views that are made when they are looked at: ``views[i]`` is ``make(i)`` for ``i`` below ``size``."""
+    """Views that are made when they are looked at: ``views[i]`` is ``make(i)`` for ``i`` below
+    ``size``.
+    """
 
     def __init__(self, size: int, make: Callable[[int], View]) -> None:
         self._size, self._make = size, make
@@ -45,7 +51,8 @@ class Encoded:
 
     Attributes:
         data: one instance over all rows, in the order of :attr:`Dataset.labels`.
-        views: ``views[i]`` shows sequence ``i`` with its tokens in place; None when there is nothing to show.
+        views: ``views[i]`` shows sequence ``i`` with its tokens in place; None when there is
+            nothing to show.
         notes: sentences about this encoding (words dropped, texts cut, ...).
     """
 
@@ -87,10 +94,12 @@ class Dataset:
         return len(self.labels)
 
     def encode(self, train: ArrayLike) -> Encoded:
-        """Vectors of every row; whatever has to be learned (means, word vectors) is learned from the rows ``train`` alone.
+        """Vectors of every row; whatever has to be learned (means, word vectors) is learned from
+        the rows ``train`` alone.
 
         Args:
-            train: positions of the training rows, or booleans over all rows; their order and repetitions do not matter.
+            train: positions of the training rows, or booleans over all rows; their order and
+                repetitions do not matter.
 
         Raises:
             InputError: no training row, or a position outside the data.
@@ -99,9 +108,14 @@ class Dataset:
         if rows.dtype == np.bool_ and rows.shape == (len(self),):
             rows = np.flatnonzero(rows)
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) == 0:
-            raise InputError(f"train has shape {rows.shape} and dtype {rows.dtype}; give a list of at least one row position")
+            raise InputError(
+                f"train has shape {rows.shape} and dtype {rows.dtype}; give a list of at least one"
+                " row position"
+            )
         rows = np.unique(rows.astype(np.int64))
         if rows[0] < 0 or rows[-1] >= len(self):
             outside = int(rows[0] if rows[0] < 0 else rows[-1])
-            raise InputError(f"train holds row {outside}; {self.name} has rows 0 to {len(self) - 1}")
+            raise InputError(
+                f"train holds row {outside}; {self.name} has rows 0 to {len(self) - 1}"
+            )
         return self.encoder(rows)

@@ -21,24 +21,32 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def cache_folder() -> Path:
-    """``$ATTSVM_CACHE``, or ``attsvm`` in ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``; made when missing.
+    """``$ATTSVM_CACHE``, or ``attsvm`` in ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``; made when
+    missing.
 
     Raises:
         InputError: it cannot be made.
     """
     base = os.environ.get(VARIABLE)
-    folder = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
+    folder = (
+        Path(base)
+        if base
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"the cache {folder} cannot be made ({error.strerror}); set {VARIABLE} to a folder that you may write to"
+            f"the cache {folder} cannot be made ({error.strerror}); set {VARIABLE} to a folder that"
+            " you may write to"
         ) from None
     return folder
 
 
 def cached_arrays(key: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
-    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept, anew where that file is damaged."""
+    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept,
+    anew where that file is damaged.
+    """
     path = cache_folder() / f"{_address(key)}.safetensors"
     if path.exists():
         try:

@@ -17,8 +17,13 @@ _MODEL_OPTIONS = ("text", "label", "model", "max_tokens", "query", "byte_limit")
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "dim", "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
 _GENERATED = {
-    "digits": "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another pair",
-    "unit_sphere": "Random tokens, queries and labels; unit_sphere:n,T,d,seed for another size than 6,8,10,0",
+    "digits": (
+        "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another"
+        " pair"
+    ),
+    "unit_sphere": (
+        "Random tokens, queries and labels; unit_sphere:n,T,d,seed for another size than 6,8,10,0"
+    ),
 }
 
 
@@ -31,15 +36,18 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     """The data set at a path or of a name.
 
     Args:
-        spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz`` or ``.xz``; ``.parquet``),
-            a folder of texts (``pos/``, ``neg/``, or both inside ``train/``), or one of :func:`names`,
-            with its arguments after a colon. A file in the way of a name is meant when the name is written ``./name``.
-        **options: ``text`` and ``label`` (columns), ``model`` (a Hugging Face model whose input embeddings are the word vectors),
-            and what :func:`attsvm.datasets.text` and :func:`attsvm.datasets.huggingface_text` take, for texts;
-            ``patch`` and ``stride`` for ``digits``. None means the default.
+        spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz``
+            or ``.xz``; ``.parquet``), a folder of texts (``pos/``, ``neg/``, or both inside
+            ``train/``), or one of :func:`names`, with its arguments after a colon. A file in the
+            way of a name is meant when the name is written ``./name``.
+        **options: ``text`` and ``label`` (columns), ``model`` (a Hugging Face model whose input
+            embeddings are the word vectors), and what :func:`attsvm.datasets.text` and
+            :func:`attsvm.datasets.huggingface_text` take, for texts; ``patch`` and ``stride`` for
+            ``digits``. None means the default.
 
     Raises:
-        InputError: neither a file nor a name, arguments of a name that make no sense, an option of another kind of data.
+        InputError: neither a file nor a name, arguments of a name that make no sense, an option of
+            another kind of data.
     """
     given = {name: value for name, value in options.items() if value is not None}
     name, arguments = _parse(spec)
@@ -54,12 +62,17 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         return array(path)
     if path.exists():
         kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
-        raise InputError(f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg")
-    raise InputError(f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}")
+        raise InputError(
+            f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
+        )
+    raise InputError(
+        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
+    )
 
 
 def instance(spec: str | Path) -> tuple[AttentionData, dict[str, FloatArray]] | None:
-    """Data of a named instance (``unit_sphere``, the toys) with its head ``v`` or its ``scores``; None for everything else.
+    """Data of a named instance (``unit_sphere``, the toys) with its head ``v`` or its ``scores``;
+    None for everything else.
 
     Raises:
         InputError: arguments of the name that make no sense.
@@ -103,15 +116,24 @@ def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
     return from_data(data, full, title, {"source": source, "rows": data.n})
 
 
-def _generated(name: str, arguments: str) -> tuple[AttentionData, FloatArray | None, FloatArray | None, str]:
+def _generated(
+    name: str, arguments: str
+) -> tuple[AttentionData, FloatArray | None, FloatArray | None, str]:
     """Data, head if it is fixed, and title of a random instance or a toy."""
     if name == "unit_sphere":
         from attsvm.datasets.sphere import unit_sphere
 
         sizes = _integers(arguments or "6,8,10,0", ",", "unit_sphere:6,8,10,0", 4)
-        return *unit_sphere(*sizes), None, "Random sequences, n={}, T={}, d={}, seed {}".format(*sizes)
+        return (
+            *unit_sphere(*sizes),
+            None,
+            "Random sequences, n={}, T={}, d={}, seed {}".format(*sizes),
+        )
     if arguments:
-        raise InputError(f"{name}:{arguments} has arguments, and {name} takes none; leave out the colon and what follows")
+        raise InputError(
+            f"{name}:{arguments} has arguments, and {name} takes none; leave out the colon and what"
+            " follows"
+        )
     problem = toy(name)
     return problem.data, problem.head, problem.scores, problem.title
 
@@ -119,7 +141,9 @@ def _generated(name: str, arguments: str) -> tuple[AttentionData, FloatArray | N
 def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
     parts = arguments.split(separator)
     if len(parts) != count or not all(part.strip().isdecimal() for part in parts):
-        raise InputError(f"{arguments!r} makes no sense in a data set's name; write it like {example}")
+        raise InputError(
+            f"{arguments!r} makes no sense in a data set's name; write it like {example}"
+        )
     return [int(part) for part in parts]
 
 

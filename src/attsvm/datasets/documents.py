@@ -34,10 +34,13 @@ def text(
 ) -> Dataset:
     r"""Labelled texts as sequences of word vectors that are learned from the training texts.
 
-    A text becomes its distinct known words in the order of first occurrence: equal words would be equal tokens, which no
-    attention can tell apart. Words without a vector are dropped; a text without any known word keeps one zero token. Vectors have
-    unit length (see :mod:`attsvm.datasets.vectors`). The query is :math:`z_i = (1, \bar x_i / \|\bar x_i\|)/\sqrt 2` with
-    :math:`\bar x_i` the mean token, so W holds a direction that is the same for all texts and one that depends on the topic.
+    A text becomes its distinct known words in the order of first occurrence: equal words would be
+    equal tokens, which no attention can tell apart. Words without a vector are dropped; a text
+    without any known word keeps one zero token. Vectors have unit length (see
+    :mod:`attsvm.datasets.vectors`). The query is :math:`z_i = (1, \bar x_i / \|\bar x_i\|)/\sqrt 2`
+    with
+    :math:`\bar x_i` the mean token, so W holds a direction that is the same for all texts and one
+    that depends on the topic.
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
@@ -47,32 +50,71 @@ def text(
         min_count: words seen less often in the training texts have no vector.
         window: how many places apart two words may stand to inform about each other.
         max_tokens: only the first distinct words of a text, this many.
-        query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then is a prompt).
+        query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then
+            is a prompt).
         byte_limit: refuse more decompressed bytes than this.
 
     Raises:
         InputError: what the reader refuses, a size below one, or another query.
     """
-    check_options(dim=dim, min_count=min_count, window=window, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
+    check_options(
+        dim=dim,
+        min_count=min_count,
+        window=window,
+        max_tokens=max_tokens,
+        byte_limit=byte_limit,
+        query=query,
+    )
     source = read_texts(path, text=text, label=label, byte_limit=byte_limit)
 
     def encode(train: IntArray) -> Encoded:
         tokenised = [words(content) for content in source.texts]
-        numbers, vectors = word_vectors([tokenised[i] for i in train], dim=dim, min_count=min_count, window=window)
-        bags = [[numbers[word] for word in dict.fromkeys(text_words) if word in numbers] for text_words in tokenised]
+        numbers, vectors = word_vectors(
+            [tokenised[i] for i in train], dim=dim, min_count=min_count, window=window
+        )
+        bags = [
+            [numbers[word] for word in dict.fromkeys(text_words) if word in numbers]
+            for text_words in tokenised
+        ]
         dropped = sum(word not in numbers for text_words in tokenised for word in text_words)
         share = f"{dropped} of {sum(map(len, tokenised))} words"
-        note = f"{share} have no vector and are dropped: they occur fewer than {min_count} times, or always alone, in the training texts."
-        return encode_bags(bags, vectors, source, query, max_tokens, partial(_spans, numbers), [note])
+        note = (
+            f"{share} have no vector and are dropped: they occur fewer than {min_count} times, or"
+            " always alone, in the training texts."
+        )
+        return encode_bags(
+            bags, vectors, source, query, max_tokens, partial(_spans, numbers), [note]
+        )
 
-    return text_dataset(Path(path), source, encode, {"vectors": "PPMI-SVD", "dim": dim, "min_count": min_count, "window": window})
+    return text_dataset(
+        Path(path),
+        source,
+        encode,
+        {"vectors": "PPMI-SVD", "dim": dim, "min_count": min_count, "window": window},
+    )
 
 
-def text_dataset(path: Path, source: LabelledTexts, encode: Any, vectors: dict[str, Any]) -> Dataset:
+def text_dataset(
+    path: Path, source: LabelledTexts, encode: Any, vectors: dict[str, Any]
+) -> Dataset:
     """A data set of these texts."""
-    provenance = {"source": str(path), "sha256": source.sha256, "rows": len(source.texts), **vectors}
+    provenance = {
+        "source": str(path),
+        "sha256": source.sha256,
+        "rows": len(source.texts),
+        **vectors,
+    }
     notes = ["A token is a distinct word of a text; repeated words are one token."]
-    return Dataset(path.name, f"Texts of {path.name}", "text", source.labels, source.class_names, provenance, notes, encode)
+    return Dataset(
+        path.name,
+        f"Texts of {path.name}",
+        "text",
+        source.labels,
+        source.class_names,
+        provenance,
+        notes,
+        encode,
+    )
 
 
 def check_options(query: str, **sizes: int) -> None:
@@ -101,14 +143,21 @@ def encode_bags(
         source: the texts and labels.
         query: see :func:`text`.
         max_tokens: longer bags are cut.
-        spans: ``spans(text)`` lists the character ranges of each token of a text, in the order of its bag.
+        spans: ``spans(text)`` lists the character ranges of each token of a text, in the order of
+            its bag.
         notes: sentences to put in front.
     """
     cut, empty = sum(len(bag) > max_tokens for bag in bags), sum(not bag for bag in bags)
     if cut:
-        notes = [*notes, f"{cut} of {len(bags)} texts are cut to their first {max_tokens} distinct words."]
+        notes = [
+            *notes,
+            f"{cut} of {len(bags)} texts are cut to their first {max_tokens} distinct words.",
+        ]
     if empty:
-        notes = [*notes, f"{empty} of {len(bags)} texts have no known word and keep one zero token."]
+        notes = [
+            *notes,
+            f"{empty} of {len(bags)} texts have no known word and keep one zero token.",
+        ]
     longest = max(1, min(max_tokens, max(map(len, bags))))
     tokens = np.zeros((len(bags), longest, vectors.shape[1]))
     mask = np.zeros((len(bags), longest), dtype=np.bool_)
@@ -121,7 +170,11 @@ def encode_bags(
     def view(i: int) -> View:
         content = source.texts[i]
         ranges = spans(content)[:max_tokens] if bags[i] else [[]]
-        return {"kind": "text", "text": content, "spans": [[[start, end] for start, end in token] for token in ranges]}
+        return {
+            "kind": "text",
+            "text": content,
+            "spans": [[[start, end] for start, end in token] for token in ranges],
+        }
 
     tokens.setflags(write=False)  # lets AttentionData keep the array instead of a copy
     data = AttentionData(tokens, source.labels, bag_queries(tokens, mask, query), mask)

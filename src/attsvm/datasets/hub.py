@@ -25,16 +25,22 @@ def hub_file(repository: str, name: str) -> Path:
     try:
         hub: Any = importlib.import_module("huggingface_hub")
     except ImportError:
-        raise MissingExtraError(f"{repository} from the Hugging Face hub", "huggingface_hub", "hub") from None
+        raise MissingExtraError(
+            f"{repository} from the Hugging Face hub", "huggingface_hub", "hub"
+        ) from None
     try:
         return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
     except Exception as error:  # the hub client and the network raise without a common family
         why = brief(str(error) or type(error).__name__)
-        raise InputError(f"{name} of {repository} cannot be had from the hub ({why}); go online, or give a folder with its files") from None
+        raise InputError(
+            f"{name} of {repository} cannot be had from the hub ({why}); go online, or give a"
+            " folder with its files"
+        ) from None
 
 
 def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8], IntArray]:
-    """Pixels ``(n, height, width, channels)`` and classes of a ``.parquet`` of the hub, whose pictures are encoded files.
+    """Pixels ``(n, height, width, channels)`` and classes of a ``.parquet`` of the hub, whose
+    pictures are encoded files.
 
     Raises:
         InputError: a damaged file, other columns, or pictures of several sizes.
@@ -50,8 +56,13 @@ def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8
         raise MissingExtraError("reading encoded pictures", "pillow", "hub") from None
     try:
         rows = pyarrow.parquet.read_table(path, columns=[picture, label]).to_pylist()
-        pixels = np.stack([np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows])
+        pixels = np.stack(
+            [np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows]
+        )
         labels = np.array([row[label] for row in rows], dtype=np.int64)
     except Exception as error:  # pyarrow, Pillow and NumPy find damage in many ways
-        raise InputError(f"{path} is not the hub's table of pictures ({brief(str(error))}); delete it and download it again") from None
+        raise InputError(
+            f"{path} is not the hub's table of pictures ({brief(str(error))}); delete it and"
+            " download it again"
+        ) from None
     return (pixels[..., None] if pixels.ndim == 3 else pixels), labels

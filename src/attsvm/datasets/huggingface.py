@@ -28,10 +28,12 @@ def huggingface_text(
     query: Query = "mean",
     byte_limit: int = BYTE_LIMIT,
 ) -> Dataset:
-    """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit vector along its input embedding.
+    """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit
+    vector along its input embedding.
 
-    As in :func:`attsvm.datasets.text`, a text becomes its distinct sub-words; special tokens are left out. The embeddings are centred by
-    their mean over the sub-words of the training texts (raw embeddings share one large component).
+    As in :func:`attsvm.datasets.text`, a text becomes its distinct sub-words; special tokens are
+    left out. The embeddings are centred by their mean over the sub-words of the training texts (raw
+    embeddings share one large component).
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
@@ -43,7 +45,8 @@ def huggingface_text(
         byte_limit: refuse more decompressed bytes than this.
 
     Raises:
-        InputError: what the reader refuses, a model that cannot be loaded, or a tokeniser that does not tell where sub-words stand.
+        InputError: what the reader refuses, a model that cannot be loaded, or a tokeniser that does
+            not tell where sub-words stand.
         MissingExtraError: transformers is not installed.
     """
     check_options(max_tokens=max_tokens, byte_limit=byte_limit, query=query)
@@ -52,9 +55,13 @@ def huggingface_text(
 
     def spans(content: str) -> list[list[Span]]:
         found: dict[int, list[Span]] = {}
-        coded = tokenizer(content, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        coded = tokenizer(
+            content, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
         for number, (start, end) in zip(coded["input_ids"], coded["offset_mapping"], strict=True):
-            blank = len(content[start:end]) - len(content[start:end].lstrip())  # byte-pair tokens carry the blank before a word
+            blank = len(content[start:end]) - len(
+                content[start:end].lstrip()
+            )  # byte-pair tokens carry the blank before a word
             found.setdefault(number, []).append((start + blank, end))
         return list(found.values())
 
@@ -63,7 +70,10 @@ def huggingface_text(
         bags = [list(dict.fromkeys(numbers)) for numbers in coded]
         seen = np.unique(np.concatenate([np.array(bags[i], dtype=np.int64) for i in train]))
         vectors = unit_rows(table - table[seen].mean(axis=0) if len(seen) else table)
-        note = f"Vectors are the input embeddings of {model}, centred over the sub-words of the training texts."
+        note = (
+            f"Vectors are the input embeddings of {model}, centred over the sub-words of the"
+            " training texts."
+        )
         return encode_bags(bags, vectors, source, query, max_tokens, spans, [note])
 
     return text_dataset(Path(path), source, encode, {"vectors": str(model), "dim": table.shape[1]})
@@ -74,18 +84,26 @@ def _pretrained(model: str) -> tuple[Any, FloatArray]:
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError:
-        raise MissingExtraError("word vectors of a pretrained model", "transformers", "hub") from None
+        raise MissingExtraError(
+            "word vectors of a pretrained model", "transformers", "hub"
+        ) from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about weights of heads that are not used here
             tokenizer = transformers.AutoTokenizer.from_pretrained(model)
             network = transformers.AutoModel.from_pretrained(model)
-    except Exception as error:  # transformers, the hub client and the network raise without a common family
+    except (
+        Exception
+    ) as error:  # transformers, the hub client and the network raise without a common family
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"model {model} cannot be loaded ({reason:.200}); give a folder with a saved model, or a hub name while online"
+            f"model {model} cannot be loaded ({reason:.200}); give a folder with a saved model, or"
+            " a hub name while online"
         ) from None
     if not tokenizer.is_fast:
-        raise InputError(f"the tokeniser of {model} does not tell where its sub-words stand; choose a model with a fast tokeniser")
+        raise InputError(
+            f"the tokeniser of {model} does not tell where its sub-words stand; choose a model with"
+            " a fast tokeniser"
+        )
     table = network.get_input_embeddings().weight.detach().double().cpu().numpy()
     return tokenizer, np.asarray(table, dtype=np.float64)

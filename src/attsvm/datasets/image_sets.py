@@ -1,7 +1,9 @@
-"""Labelled images of many classes, from files that the user has: MNIST as idx files, CIFAR-10 as batches or as one archive.
+"""Labelled images of many classes, from files that the user has: MNIST as idx files, CIFAR-10 as
+batches or as one archive.
 
-Nothing is downloaded. A folder of data sets is named by the environment variable ``ATTSVM_DATA``: MNIST lies in ``mnist/`` of it and
-CIFAR-10 in ``cifar10/`` or ``cifar-10-batches-py/``, or either directly in the folder itself.
+Nothing is downloaded. A folder of data sets is named by the environment variable ``ATTSVM_DATA``:
+MNIST lies in ``mnist/`` of it and CIFAR-10 in ``cifar10/`` or ``cifar-10-batches-py/``, or either
+directly in the folder itself.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _LARGEST = 1 << 30  # bytes of one unpacked file; CIFAR-10 has 180 MB
 
 PUBLISHED = {
     "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16": "MNIST, all 70 000 images",
-    "b0f5afa023c12186ae188dea412f230aac53f4d7af77809a5260074c36254d0a": "CIFAR-10, a balanced part of 10 000 and 2 000 images",
+    "b0f5afa023c12186ae188dea412f230aac53f4d7af77809a5260074c36254d0a": (
+        "CIFAR-10, a balanced part of 10 000 and 2 000 images"
+    ),
 }
 """SHA-256 of image sets whose content was compared with the published files."""
 
@@ -55,7 +59,9 @@ class ImageSet:
     test_labels: IntArray
 
     def sha256(self) -> str:
-        """Of pixels and classes, whatever the files looked like: images and 8-bit classes, training part first."""
+        """Of pixels and classes, whatever the files looked like: images and 8-bit classes, training
+        part first.
+        """
         digest = hashlib.sha256()
         for pixels, labels in ((self.train, self.train_labels), (self.test, self.test_labels)):
             digest.update(np.ascontiguousarray(pixels).data)
@@ -63,22 +69,26 @@ class ImageSet:
         return digest.hexdigest()
 
     def published(self) -> str | None:
-        """What this is known to be, by its :meth:`sha256`; None for images that are not known, such as a part of your own."""
+        """What this is known to be, by its :meth:`sha256`; None for images that are not known, such
+        as a part of your own.
+        """
         return PUBLISHED.get(self.sha256())
 
 
 def image_set(name: str, folder: str | Path | None = None) -> ImageSet:
     """The images of this name.
 
-    ``digits`` are scikit-learn's 1797 digits of 8 x 8 pixels, always there; every fifth is a test image. ``mnist`` and ``cifar10`` are read
-    from the user's files, see :func:`image_files`.
+    ``digits`` are scikit-learn's 1797 digits of 8 x 8 pixels, always there; every fifth is a test
+    image. ``mnist`` and ``cifar10`` are read from the user's files, see :func:`image_files`.
 
     Args:
         name: ``digits``, ``mnist`` or ``cifar10``.
-        folder: where the files are; the environment variable ``ATTSVM_DATA`` when left out; ``hub`` for the Hugging Face hub.
+        folder: where the files are; the environment variable ``ATTSVM_DATA`` when left out; ``hub``
+            for the Hugging Face hub.
 
     Raises:
-        InputError: an unknown name, no files, files that are damaged or of another kind, or a hub that does not answer.
+        InputError: an unknown name, no files, files that are damaged or of another kind, or a hub
+            that does not answer.
         MissingExtraError: the hub without the packages that it needs.
     """
     if name == "digits":
@@ -99,25 +109,35 @@ def image_set(name: str, folder: str | Path | None = None) -> ImageSet:
     if not files:
         place = folder or os.environ.get(VARIABLE)
         where = f"{place} holds no files of {name}" if place else f"{VARIABLE} is not set"
-        raise InputError(f"{where}; set {VARIABLE} to a folder with one of: {'; '.join(' '.join(g) for g, _ in _LAYOUTS[name])}")
-    read = next(reader for names, reader in _LAYOUTS[name] if {path.name for path in files} == set(names))
+        raise InputError(
+            f"{where}; set {VARIABLE} to a folder with one of:"
+            f" {'; '.join(' '.join(g) for g, _ in _LAYOUTS[name])}"
+        )
+    read = next(
+        reader for names, reader in _LAYOUTS[name] if {path.name for path in files} == set(names)
+    )
     return ImageSet(name, *read(files))
 
 
 def image_files(name: str, folder: str | Path | None = None) -> list[Path]:
-    """The files from which :func:`image_set` reads ``mnist`` or ``cifar10``; none when a file is missing or no folder is named.
+    """The files from which :func:`image_set` reads ``mnist`` or ``cifar10``; none when a file is
+    missing or no folder is named.
 
     Raises:
         InputError: an unknown name, or a folder that does not exist.
     """
     if name not in _LAYOUTS:
-        raise InputError(f"there is no image set {name!r}; the names are digits, {', '.join(_LAYOUTS)}")
+        raise InputError(
+            f"there is no image set {name!r}; the names are digits, {', '.join(_LAYOUTS)}"
+        )
     place = folder or os.environ.get(VARIABLE)
     if not place:
         return []
     root = Path(place)
     if not root.is_dir():
-        raise InputError(f"{root} is not a folder; set {VARIABLE} to the folder that holds the data sets")
+        raise InputError(
+            f"{root} is not a folder; set {VARIABLE} to the folder that holds the data sets"
+        )
     for home in (root / name, root / "cifar-10-batches-py", root):
         for names, _ in _LAYOUTS[name]:
             paths = [home / each for each in names]
@@ -153,9 +173,21 @@ def _unpacked(path: Path, opener: Callable[..., Any]) -> bytes:
     return content
 
 
-def _checked(path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.uint8], IntArray]:
-    if pixels.dtype != np.uint8 or pixels.ndim != 4 or not len(pixels) or labels.shape != (len(pixels),) or labels.dtype.kind not in "iu":
-        raise _damaged(path, f"{pixels.dtype} images of shape {pixels.shape}, {labels.dtype} labels of shape {labels.shape}")
+def _checked(
+    path: Path, pixels: NDArray[Any], labels: NDArray[Any]
+) -> tuple[NDArray[np.uint8], IntArray]:
+    if (
+        pixels.dtype != np.uint8
+        or pixels.ndim != 4
+        or not len(pixels)
+        or labels.shape != (len(pixels),)
+        or labels.dtype.kind not in "iu"
+    ):
+        raise _damaged(
+            path,
+            f"{pixels.dtype} images of shape {pixels.shape}, {labels.dtype} labels of shape"
+            f" {labels.shape}",
+        )
     if labels.min() < 0 or labels.max() > 9:
         raise _damaged(path, f"labels from {labels.min()} to {labels.max()}, where 0 to 9 are due")
     return pixels, labels.astype(np.int64)
@@ -166,7 +198,11 @@ def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
     content = _unpacked(path, gzip.open if path.suffix == ".gz" else open)
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
-        raise _damaged(path, f"its first bytes are {content[:4].hex(' ')}, those of an idx file of {axes} axes are 00 00 08 {axes:02x}")
+        raise _damaged(
+            path,
+            f"its first bytes are {content[:4].hex(' ')}, those of an idx file of {axes} axes are"
+            f" 00 00 08 {axes:02x}",
+        )
     shape = struct.unpack(f">{axes}I", content[4:start])
     if int(np.prod(shape, dtype=object)) != len(content) - start:
         raise _damaged(path, f"it announces shape {shape} and holds {len(content) - start} bytes")
@@ -174,8 +210,12 @@ def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
 
 
 def _read_idx(files: Sequence[Path]) -> Parts:
-    images, labels, test, test_labels = (_idx(path, axes) for path, axes in zip(files, (3, 1, 3, 1), strict=True))
-    return *_checked(files[0], images[..., None], labels), *_checked(files[2], test[..., None], test_labels)
+    images, labels, test, test_labels = (
+        _idx(path, axes) for path, axes in zip(files, (3, 1, 3, 1), strict=True)
+    )
+    return *_checked(files[0], images[..., None], labels), *_checked(
+        files[2], test[..., None], test_labels
+    )
 
 
 def _read_archive(files: Sequence[Path]) -> Parts:
@@ -190,7 +230,9 @@ def _read_archive(files: Sequence[Path]) -> Parts:
 
 
 class _Stand:
-    """What stands for NumPy's classes in a batch: it keeps the state of an array and builds nothing."""
+    """What stands for NumPy's classes in a batch: it keeps the state of an array and builds
+    nothing.
+    """
 
     state: tuple[Any, ...] = ()
 
@@ -202,7 +244,9 @@ class _Stand:
 
 
 class _Batch(pickle.Unpickler):
-    """Reads the dictionary of a CIFAR-10 batch; a name that such a batch does not need is an error, so no code of a file ever runs."""
+    """Reads the dictionary of a CIFAR-10 batch; a name that such a batch does not need is an error,
+    so no code of a file ever runs.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype"):
@@ -228,7 +272,12 @@ def _read_batches(files: Sequence[Path]) -> Parts:
     return pixels, labels, *parts[-1]
 
 
-_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _LAYOUTS: dict[str, tuple[tuple[tuple[str, ...], Callable[[Sequence[Path]], Parts]], ...]] = {
     "mnist": ((tuple(f"{name}.gz" for name in _IDX), _read_idx), (_IDX, _read_idx)),
     "cifar10": (

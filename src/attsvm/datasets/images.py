@@ -14,21 +14,26 @@ _SIDE = 8  # scikit-learn's digits are 8 x 8 pixels of 0 to 16
 _INK = 16.0
 
 
-def digits(negative: int = 3, positive: int = 8, *, patch: int = 2, stride: int | None = None) -> Dataset:
-    r"""Two of scikit-learn's bundled handwritten digits; a token is the image with everything but one patch blanked.
+def digits(
+    negative: int = 3, positive: int = 8, *, patch: int = 2, stride: int | None = None
+) -> Dataset:
+    r"""Two of scikit-learn's bundled handwritten digits; a token is the image with everything but
+    one patch blanked.
 
-    Pixels go to :math:`[-1, 1]`, so that blank paper is -1 and a patch of blank paper still says where it is:
-    token :math:`x_{it} \in \mathbb R^{64}` equals the image inside patch t and zero outside. With ``stride == patch``
-    the tokens add up to the image; their mean is the image divided by T. Mean pooling is therefore logistic regression on
-    pixels, and the head is an image.
+    Pixels go to :math:`[-1, 1]`, so that blank paper is -1 and a patch of blank paper still says
+    where it is: token :math:`x_{it} \in \mathbb R^{64}` equals the image inside patch t and zero
+    outside. With ``stride == patch`` the tokens add up to the image; their mean is the image
+    divided by T. Mean pooling is therefore logistic regression on pixels, and the head is an image.
 
-    The query is the whole image, centred by the mean of the training images and of unit length, with a constant 1
-    appended: :math:`z_i \in \mathbb R^{65}`. Hence :math:`W z_i` is an image too: where to look.
+    The query is the whole image, centred by the mean of the training images and of unit length,
+    with a constant 1 appended: :math:`z_i \in \mathbb R^{65}`. Hence :math:`W z_i` is an image too:
+    where to look.
 
     Args:
         negative: digit of label -1.
         positive: digit of label +1.
-        patch: side of a patch in pixels: 1, 2 or 4, or any up to 8 that tiles the image with the stride.
+        patch: side of a patch in pixels: 1, 2 or 4, or any up to 8 that tiles the image with the
+            stride.
         stride: pixels from one patch to the next; default ``patch`` (no overlap).
 
     Raises:
@@ -41,19 +46,28 @@ def digits(negative: int = 3, positive: int = 8, *, patch: int = 2, stride: int 
     if negative == positive:
         raise InputError(f"negative and positive are both {negative}; choose two different digits")
     if not 1 <= patch <= _SIDE or not 1 <= stride <= patch or (_SIDE - patch) % stride:
-        raise InputError(f"patches of {patch} pixels every {stride} do not tile {_SIDE} pixels; use patch 1, 2 or 4 and no stride")
+        raise InputError(
+            f"patches of {patch} pixels every {stride} do not tile {_SIDE} pixels; use patch 1, 2"
+            " or 4 and no stride"
+        )
 
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     rows = np.flatnonzero((bunch.target == negative) | (bunch.target == positive))
     pixels = np.asarray(bunch.images[rows], dtype=np.float64)
-    corners = [(row, column) for row in range(0, _SIDE - patch + 1, stride) for column in range(0, _SIDE - patch + 1, stride)]
+    corners = [
+        (row, column)
+        for row in range(0, _SIDE - patch + 1, stride)
+        for column in range(0, _SIDE - patch + 1, stride)
+    ]
     labels = np.where(bunch.target[rows] == positive, 1.0, -1.0)
 
     def encode(train: IntArray) -> Encoded:
         images = pixels / (_INK / 2) - 1.0
-        data = AttentionData(patch_tokens(images, corners, patch), labels, image_queries(images, train))
+        data = AttentionData(
+            patch_tokens(images, corners, patch), labels, image_queries(images, train)
+        )
         return Encoded(data, Views(len(rows), view))
 
     def view(i: int) -> View:
@@ -68,20 +82,33 @@ def digits(negative: int = 3, positive: int = 8, *, patch: int = 2, stride: int 
         class_names=(str(negative), str(positive)),
         provenance={
             "source": "sklearn.datasets.load_digits",
-            "sha256": hashlib.sha256(np.ascontiguousarray(bunch.images).tobytes() + bunch.target.astype("<i8").tobytes()).hexdigest(),
+            "sha256": (
+                hashlib.sha256(
+                    np.ascontiguousarray(bunch.images).tobytes()
+                    + bunch.target.astype("<i8").tobytes()
+                ).hexdigest()
+            ),
             "rows": len(rows),
             "patch": patch,
             "stride": stride,
             "licence": "CC BY 4.0",
-            "citation": "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998",
+            "citation": (
+                "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine"
+                " Learning Repository, 1998"
+            ),
         },
-        notes=[f"A token is a patch of {patch} x {patch} pixels in its place, the rest of the image blanked to zero."],
+        notes=[
+            f"A token is a patch of {patch} x {patch} pixels in its place, the rest of the image"
+            " blanked to zero."
+        ],
         encoder=encode,
     )
 
 
 def patch_tokens(images: FloatArray, corners: list[tuple[int, int]], patch: int) -> FloatArray:
-    """``(n, T, side*side)``: each image ``(n, side, side)`` once per corner, zero outside the patch there."""
+    """``(n, T, side*side)``: each image ``(n, side, side)`` once per corner, zero outside the patch
+    there.
+    """
     n, side, _ = images.shape
     tokens = np.zeros((n, len(corners), side, side))
     for t, (row, column) in enumerate(corners):
@@ -91,7 +118,9 @@ def patch_tokens(images: FloatArray, corners: list[tuple[int, int]], patch: int)
 
 
 def image_queries(images: FloatArray, train: IntArray) -> FloatArray:
-    """``(n, side*side + 1)``: images minus the mean training image, of unit length, and a constant 1."""
+    """``(n, side*side + 1)``: images minus the mean training image, of unit length, and a constant
+    1.
+    """
     flat = images.reshape(len(images), -1)
     centred = flat - flat[train].mean(axis=0)
     length = np.linalg.norm(centred, axis=1, keepdims=True)

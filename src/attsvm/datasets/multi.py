@@ -12,12 +12,16 @@ from attsvm.datasets.sphere import Draws
 from attsvm.errors import InputError
 
 
-def mlp_instance(n: int, T: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionData, FloatArray]:
-    r"""Tokens and queries on the unit sphere, random labels, and the first layer V of a two-layer head.
+def mlp_instance(
+    n: int, T: int, d: int, seed: int | Sequence[int]
+) -> tuple[AttentionData, FloatArray]:
+    r"""Tokens and queries on the unit sphere, random labels, and the first layer V of a two-layer
+    head.
 
-    One PyTorch generator per seed, float32, in the order V (Frobenius norm one), tokens, labels, queries: the multi-token experiment of
-    *Transformers as Support Vector Machines*, with n=3, T=4 and d=4 to 10, head :math:`\mathbf 1^\top\mathrm{ReLU}(V^\top o)`, and only
-    seeds of which some label is -1.
+    One PyTorch generator per seed, float32, in the order V (Frobenius norm one), tokens, labels,
+    queries: the multi-token experiment of *Transformers as Support Vector Machines*, with n=3, T=4
+    and d=4 to 10, head :math:`\mathbf 1^\top\mathrm{ReLU}(V^\top o)`, and only seeds of which some
+    label is -1.
 
     Args:
         n: sequences.
@@ -26,7 +30,8 @@ def mlp_instance(n: int, T: int, d: int, seed: int | Sequence[int]) -> tuple[Att
         seed: one integer, or several for as many instances along a leading axis.
 
     Returns:
-        data of tokens ``([seeds,] n, T, d)`` and V ``([seeds,] d, d)``, see :class:`attsvm.models.MLPHead`.
+        data of tokens ``([seeds,] n, T, d)`` and V ``([seeds,] d, d)``, see
+        :class:`attsvm.models.MLPHead`.
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
@@ -45,9 +50,11 @@ def mlp_instance(n: int, T: int, d: int, seed: int | Sequence[int]) -> tuple[Att
 def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionData, FloatArray]:
     r"""Sequences of ``d`` orthonormal tokens with label +1, unit queries and a unit head.
 
-    The instances of the head :math:`v^\top o-\lambda\|o\|^2` (:class:`attsvm.models.LambdaHead`), for which
-    :func:`attsvm.selection.sparsemax_selection` predicts the selected sets. Tokens are the left singular vectors of a Gaussian matrix,
-    as in the code of *Transformers as Support Vector Machines*; the order of the draws (head, tokens, queries) is ours.
+    The instances of the head :math:`v^\top o-\lambda\|o\|^2` (:class:`attsvm.models.LambdaHead`),
+    for which
+    :func:`attsvm.selection.sparsemax_selection` predicts the selected sets. Tokens are the left
+    singular vectors of a Gaussian matrix, as in the code of *Transformers as Support Vector
+    Machines*; the order of the draws (head, tokens, queries) is ours.
 
     Args:
         n: sequences.
@@ -70,7 +77,11 @@ def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionDat
     return AttentionData(tokens, labels, queries), head
 
 
-def _instances(sizes: tuple[int, ...], seed: int | Sequence[int], draw: Callable[[Draws], tuple[FloatArray, ...]]) -> list[Any]:
+def _instances(
+    sizes: tuple[int, ...],
+    seed: int | Sequence[int],
+    draw: Callable[[Draws], tuple[FloatArray, ...]],
+) -> list[Any]:
     if min(sizes) < 1:
         raise InputError(f"an instance of sizes {sizes} is empty; every size must be at least 1")
     if isinstance(seed, (int, np.integer)):

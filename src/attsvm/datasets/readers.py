@@ -1,4 +1,6 @@
-"""Labelled texts out of files: ``.csv``, ``.tsv``, ``.jsonl`` (also ``.gz`` and ``.xz``), ``.parquet``, and folders ``pos``/``neg``."""
+"""Labelled texts out of files: ``.csv``, ``.tsv``, ``.jsonl`` (also ``.gz`` and ``.xz``),
+``.parquet``, and folders ``pos``/``neg``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 BYTE_LIMIT = 4 << 30
 
 _LINE_LIMIT = 1 << 26  # one record of more than 64 MiB is not a text
-_COLUMN_NAMES = {"text": ("text", "sentence", "review", "content"), "label": ("label", "y", "class", "target", "sentiment")}
+_COLUMN_NAMES = {
+    "text": ("text", "sentence", "review", "content"),
+    "label": ("label", "y", "class", "target", "sentiment"),
+}
 
 Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
 
@@ -47,7 +52,13 @@ class LabelledTexts:
     sha256: str
 
 
-def read_texts(path: str | Path, *, text: str | None = None, label: str | None = None, byte_limit: int = BYTE_LIMIT) -> LabelledTexts:
+def read_texts(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    byte_limit: int = BYTE_LIMIT,
+) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
 
     Args:
@@ -57,7 +68,8 @@ def read_texts(path: str | Path, *, text: str | None = None, label: str | None =
         byte_limit: refuse more decompressed bytes than this.
 
     Raises:
-        InputError: what cannot be read, with its row, line or byte; not exactly two classes; an empty text.
+        InputError: what cannot be read, with its row, line or byte; not exactly two classes; an
+            empty text.
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
@@ -79,19 +91,27 @@ def told_in_a_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"{path} cannot be decompressed ({error}); copy or download it again") from None
+        raise InputError(
+            f"{path} cannot be decompressed ({error}); copy or download it again"
+        ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the file and its permissions") from None
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}); check the file and its permissions"
+        ) from None
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """Format suffix and compression suffix: ``("jsonl", ".xz")``; the latter is empty for plain files."""
+    """Format suffix and compression suffix: ``("jsonl", ".xz")``; the latter is empty for plain
+    files.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in (".gz", ".xz") else ""
     return (suffixes[-1] if suffixes else ""), compression
 
 
-def _rows(path: Path, byte_limit: int, text: str | None, label: str | None) -> Iterator[tuple[str, str, str]]:
+def _rows(
+    path: Path, byte_limit: int, text: str | None, label: str | None
+) -> Iterator[tuple[str, str, str]]:
     """``(where, text, label)`` of each row, checked."""
     suffix, compression = kind_of(path)
     columns: tuple[str, str] | None = None
@@ -100,14 +120,21 @@ def _rows(path: Path, byte_limit: int, text: str | None, label: str | None) -> I
             columns = _column("text", text, fields, path), _column("label", label, fields, path)
         for column in columns:
             if fields.get(column) is None:
-                raise InputError(f"{path}, {where} has no {column}; every row needs a text and a label")
+                raise InputError(
+                    f"{path}, {where} has no {column}; every row needs a text and a label"
+                )
         content, value = fields[columns[0]], fields[columns[1]]
         if not isinstance(content, str):
-            raise InputError(f"{path}, {where}: {columns[0]} is {content!r:.40}; choose the column of the texts with text=")
+            raise InputError(
+                f"{path}, {where}: {columns[0]} is {content!r:.40}; choose the column of the texts"
+                " with text="
+            )
         if not content.strip():
             raise InputError(f"{path}, {where}: {columns[0]} is empty; remove the row")
         if isinstance(value, (dict, list)) or str(value).strip() == "":
-            raise InputError(f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels")
+            raise InputError(
+                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
+            )
         yield where, content, str(value).strip()
 
 
@@ -116,10 +143,15 @@ def _records(path: Path, suffix: str, compression: str, byte_limit: int) -> Iter
         return _parquet_records(path, byte_limit)
     if suffix not in (".csv", ".tsv", ".jsonl"):
         raise InputError(
-            f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
+            f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files"
+            " (.parquet aside also as .gz or .xz)"
         )
     lines = text_lines(path, compression, byte_limit)
-    return _json_records(lines, path) if suffix == ".jsonl" else _csv_records(lines, path, "," if suffix == ".csv" else "\t")
+    return (
+        _json_records(lines, path)
+        if suffix == ".jsonl"
+        else _csv_records(lines, path, "," if suffix == ".csv" else "\t")
+    )
 
 
 def text_lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
@@ -141,14 +173,23 @@ def text_lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
             if not raw:
                 return
             if position + len(raw) > byte_limit:
-                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer rows")
+                raise InputError(
+                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
+                    " fewer rows"
+                )
             if len(raw) > _LINE_LIMIT:
-                raise InputError(f"{path}, line {number} is longer than {_LINE_LIMIT} bytes; give one text per row")
+                raise InputError(
+                    f"{path}, line {number} is longer than {_LINE_LIMIT} bytes; give one text"
+                    " per row"
+                )
             try:
                 yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 at = position + error.start
-                raise InputError(f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file to UTF-8") from None
+                raise InputError(
+                    f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file"
+                    " to UTF-8"
+                ) from None
             position += len(raw)
 
 
@@ -159,9 +200,14 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is not JSON ({error}); write one object per line") from None
+            raise InputError(
+                f"{path}, line {number} is not JSON ({error}); write one object per line"
+            ) from None
         if not isinstance(fields, dict):
-            raise InputError(f"{path}, line {number} is a {type(fields).__name__}; write one object with text and label per line")
+            raise InputError(
+                f"{path}, line {number} is a {type(fields).__name__}; write one object with text"
+                " and label per line"
+            )
         yield f"line {number}", fields
 
 
@@ -169,22 +215,33 @@ def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[R
     limit = csv.field_size_limit(_LINE_LIMIT)
     try:
         # In .tsv files quotes are ordinary characters; a quoted field may span lines in .csv files.
-        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE)
+        reader = csv.reader(
+            lines,
+            delimiter=delimiter,
+            strict=True,
+            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
+        )
         header = next(reader, None)
         if header is None:
             return
         if len(set(header)) < len(header):
-            raise InputError(f"{path} names a column twice ({', '.join(header):.200}); give every column its own name")
+            raise InputError(
+                f"{path} names a column twice ({', '.join(header):.200}); give every column its own"
+                " name"
+            )
         for row, values in enumerate(reader, start=1):
             if not values:
                 continue
             if len(values) != len(header):
                 raise InputError(
-                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)}; quote texts that hold separators"
+                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)};"
+                    " quote texts that hold separators"
                 )
             yield f"row {row}", dict(zip(header, values, strict=True))
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes") from None
+        raise InputError(
+            f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes"
+        ) from None
     finally:
         csv.field_size_limit(limit)
 
@@ -199,7 +256,10 @@ def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
         with pyarrow.parquet.ParquetFile(path) as file:
             groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
             if sum(group.total_byte_size for group in groups) > byte_limit:
-                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer rows")
+                raise InputError(
+                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
+                    " fewer rows"
+                )
             row = 0
             for batch in file.iter_batches(batch_size=4096):
                 for fields in batch.to_pylist():
@@ -207,8 +267,14 @@ def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
                     yield f"row {row}", fields
     except PermissionError:
         raise
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # pyarrow finds damage in several ways
-        raise InputError(f"{path} is truncated or corrupt ({str(error).splitlines()[0]}); copy or write it again") from None
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # pyarrow finds damage in several ways
+        raise InputError(
+            f"{path} is truncated or corrupt ({str(error).splitlines()[0]}); copy or write it again"
+        ) from None
 
 
 def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -> str:
@@ -221,7 +287,10 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
     for name in _COLUMN_NAMES[role]:
         if name in usual:
             return usual[name]
-    raise InputError(f"{path} has no column called {role}; say which one holds it with {role}=, its columns are {held}")
+    raise InputError(
+        f"{path} has no column called {role}; say which one holds it with {role}=, its columns are"
+        f" {held}"
+    )
 
 
 def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
@@ -230,7 +299,9 @@ def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
         raise InputError(f"{path} has only the label {found[0]}; two classes are needed")
     if len(found) > 2:
         shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-        raise InputError(f"{path} has {len(found)} different labels ({shown}); keep the rows of two classes")
+        raise InputError(
+            f"{path} has {len(found)} different labels ({shown}); keep the rows of two classes"
+        )
     negative, positive = sorted(found, key=_numbers_first)
     return np.where(np.array(values) == positive, 1.0, -1.0), (negative, positive)
 
@@ -248,18 +319,29 @@ def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
     root = path / "train" if (path / "train" / "pos").is_dir() else path
     texts, signs, digest, total = [], [], hashlib.sha256(), 0
     for name, sign in (("neg", -1.0), ("pos", 1.0)):
-        files = sorted((root / name).glob("*.txt"), key=lambda file: (*_numbers_first(file.stem.split("_")[0]), file.name))
+        files = sorted(
+            (root / name).glob("*.txt"),
+            key=lambda file: (*_numbers_first(file.stem.split("_")[0]), file.name),
+        )
         if not files:
-            raise InputError(f"{root / name} holds no .txt files; a folder of texts needs them in {root / 'neg'} and {root / 'pos'}")
+            raise InputError(
+                f"{root / name} holds no .txt files; a folder of texts needs them in {root / 'neg'}"
+                f" and {root / 'pos'}"
+            )
         for file in files:
             raw = file.read_bytes()
             total += len(raw)
             if total > byte_limit:
-                raise InputError(f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give fewer files")
+                raise InputError(
+                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
+                    " fewer files"
+                )
             try:
                 content = raw.decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert the file to UTF-8") from None
+                raise InputError(
+                    f"{file} is not UTF-8 at byte {error.start}; convert the file to UTF-8"
+                ) from None
             if not content.strip():
                 raise InputError(f"{file} is empty; remove the file")
             digest.update(f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n".encode())

@@ -1,4 +1,6 @@
-"""The Large Movie Review data set (IMDb): its folder, files of JSON lines, or the Hugging Face hub."""
+"""The Large Movie Review data set (IMDb): its folder, files of JSON lines, or the Hugging Face
+hub.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ from attsvm.errors import InputError
 _FILES = tuple(f"{{}}.jsonl{suffix}" for suffix in (".xz", ".gz", ""))
 _HUB = ("stanfordnlp/imdb", "plain_text/{}-00000-of-00001.parquet")
 PUBLISHED = {
-    "83a97eb9415d75a307c41a6fe7563ceebee2c1edce88b3b919f7dee8695b0120": "the 25 000 training reviews as JSON lines",
-    "6f5dace13c61bc3e61c47ba3a14b8cff0d15ce94987407d600cd0c05cfe3e88c": "the 25 000 test reviews as JSON lines",
+    "83a97eb9415d75a307c41a6fe7563ceebee2c1edce88b3b919f7dee8695b0120": (
+        "the 25 000 training reviews as JSON lines"
+    ),
+    "6f5dace13c61bc3e61c47ba3a14b8cff0d15ce94987407d600cd0c05cfe3e88c": (
+        "the 25 000 test reviews as JSON lines"
+    ),
 }
 """SHA-256 of files whose content was compared with the published data set."""
 
@@ -28,7 +34,8 @@ class Reviews:
     """Texts of two classes, cut into training and test part by who published them.
 
     Attributes:
-        train: training texts; negative and positive ones may lie apart, so shuffle before taking a part.
+        train: training texts; negative and positive ones may lie apart, so shuffle before taking a
+            part.
         train_labels: ``(n,)``, 1 for positive, 0 for negative.
         test: test texts.
         test_labels: their classes.
@@ -52,9 +59,11 @@ def imdb(source: str | Path | None = None) -> Reviews:
     """The movie reviews.
 
     Args:
-        source: a folder with ``train`` and ``test``, each a folder with ``pos`` and ``neg`` of ``.txt`` files (``aclImdb`` as it is
-            unpacked) or a file ``.jsonl`` (``.gz``, ``.xz``) with columns text and label; or ``hub`` for ``stanfordnlp/imdb``. When left
-            out, ``imdb`` or ``aclImdb`` inside the folder that the environment variable ``ATTSVM_DATA`` names, or that folder.
+        source: a folder with ``train`` and ``test``, each a folder with ``pos`` and ``neg`` of
+            ``.txt`` files (``aclImdb`` as it is unpacked) or a file ``.jsonl`` (``.gz``, ``.xz``)
+            with columns text and label; or ``hub`` for ``stanfordnlp/imdb``. When left out,
+            ``imdb`` or ``aclImdb`` inside the folder that the environment variable ``ATTSVM_DATA``
+            names, or that folder.
 
     Raises:
         InputError: no files, files that are damaged, or a hub that does not answer.
@@ -62,26 +71,45 @@ def imdb(source: str | Path | None = None) -> Reviews:
     """
     if source == "hub":
         name, pattern = _HUB
-        return _read([hub_file(name, pattern.format(part)) for part in ("train", "test")], f"{name} on the Hugging Face hub")
+        return _read(
+            [hub_file(name, pattern.format(part)) for part in ("train", "test")],
+            f"{name} on the Hugging Face hub",
+        )
     if source is not None:
         homes = [Path(source)]
     elif os.environ.get(VARIABLE):
         root = Path(os.environ[VARIABLE])
         homes = [root / "imdb", root / "aclImdb", root]
     else:
-        raise InputError(f"{VARIABLE} is not set; set it to the folder that holds aclImdb, or name the folder of the reviews")
+        raise InputError(
+            f"{VARIABLE} is not set; set it to the folder that holds aclImdb, or name the folder of"
+            " the reviews"
+        )
     for home in homes:
         for name in ("{}", *_FILES):
             paths = [home / name.format(part) for part in ("train", "test")]
             if all(path.is_dir() if name == "{}" else path.is_file() for path in paths):
                 return _read(paths, str(home))
-    raise InputError(f"{homes[0]} holds no reviews; a folder needs train and test, each with pos and neg, or train.jsonl and test.jsonl")
+    raise InputError(
+        f"{homes[0]} holds no reviews; a folder needs train and test, each with pos and neg, or"
+        " train.jsonl and test.jsonl"
+    )
 
 
 def _read(paths: list[Path], source: str) -> Reviews:
     train, test = (read_texts(path) for path in paths)
-    whole = all(part.sha256 in PUBLISHED for part in (train, test)) or all(_balanced(part) for part in (train, test))
-    return Reviews(train.texts, _classes(train), test.texts, _classes(test), source, (train.sha256, test.sha256), whole)
+    whole = all(part.sha256 in PUBLISHED for part in (train, test)) or all(
+        _balanced(part) for part in (train, test)
+    )
+    return Reviews(
+        train.texts,
+        _classes(train),
+        test.texts,
+        _classes(test),
+        source,
+        (train.sha256, test.sha256),
+        whole,
+    )
 
 
 def _classes(part: LabelledTexts) -> IntArray:

@@ -12,25 +12,30 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
 
 
-def unit_sphere(n: int, T: int, d: int, seed: int | Sequence[int], *, self_attention: bool = False) -> tuple[AttentionData, FloatArray]:
+def unit_sphere(
+    n: int, T: int, d: int, seed: int | Sequence[int], *, self_attention: bool = False
+) -> tuple[AttentionData, FloatArray]:
     r"""Tokens, queries and a head drawn uniformly from the unit sphere of :math:`\mathbb R^d`.
 
-    The generator of *Transformers as Support Vector Machines*, to the bit: one PyTorch generator per seed, drawn in
-    float32 in the order head v, labels (the sign of n Gaussians, zero counts as -1), tokens, queries, each vector divided
-    by its length in float32, then cast to float64. PyTorch's global generator is left as it is.
+    The generator of *Transformers as Support Vector Machines*, to the bit: one PyTorch generator
+    per seed, drawn in float32 in the order head v, labels (the sign of n Gaussians, zero counts as
+    -1), tokens, queries, each vector divided by its length in float32, then cast to float64.
+    PyTorch's global generator is left as it is.
 
-    Tokens count from 0 here: the optimal tokens :math:`\arg\max_t Y_i v^\top x_{it}` of ``unit_sphere(6, 8, 10, seed=0)``
-    are 7 4 6 1 3 2.
+    Tokens count from 0 here: the optimal tokens :math:`\arg\max_t Y_i v^\top x_{it}` of
+    ``unit_sphere(6, 8, 10, seed=0)`` are 7 4 6 1 3 2.
 
     Args:
         n: sequences.
         T: tokens per sequence.
         d: dimension.
         seed: one integer, or several for as many instances along a leading axis.
-        self_attention: query each sequence by its first token instead of a fresh vector (drawn all the same).
+        self_attention: query each sequence by its first token instead of a fresh vector (drawn all
+            the same).
 
     Returns:
-        data of tokens ``(n, T, d)`` and head ``(d,)``; with several seeds ``(runs, n, T, d)`` and ``(runs, d)``.
+        data of tokens ``(n, T, d)`` and head ``(d,)``; with several seeds ``(runs, n, T, d)`` and
+        ``(runs, d)``.
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
@@ -42,13 +47,17 @@ def unit_sphere(n: int, T: int, d: int, seed: int | Sequence[int], *, self_atten
         seeds = list(seed)
         if not seeds:
             raise InputError("seed is an empty list; give at least one integer")
-        heads, labels, tokens, queries = (np.stack(parts) for parts in zip(*(_draw(n, T, d, one) for one in seeds), strict=True))
+        heads, labels, tokens, queries = (
+            np.stack(parts) for parts in zip(*(_draw(n, T, d, one) for one in seeds), strict=True)
+        )
     else:
         heads, labels, tokens, queries = _draw(n, T, d, seed)
     return AttentionData(tokens, labels, tokens[..., 0, :] if self_attention else queries), heads
 
 
-def _draw(n: int, T: int, d: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _draw(
+    n: int, T: int, d: int, seed: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     draws = Draws(seed)
     head = draws.unit(d)
     labels = draws.signs(n)
@@ -56,19 +65,23 @@ def _draw(n: int, T: int, d: int, seed: int) -> tuple[FloatArray, FloatArray, Fl
 
 
 class Draws:
-    """The papers' random numbers: a PyTorch generator of one seed, drawn in float32 and cast to float64.
+    """The papers' random numbers: a PyTorch generator of one seed, drawn in float32 and cast to
+    float64.
 
     Raises:
         InputError: a seed that PyTorch does not take.
     """
 
     def __init__(self, seed: int) -> None:
-        # Not an import statement: this room does without torch except for this one recipe, whose bits are torch's.
+        # Not an import statement: this room does without torch except for this one recipe, whose
+        # bits are torch's.
         self._torch: Any = importlib.import_module("torch")
         try:
             self._generator = self._torch.Generator().manual_seed(int(seed))
         except (RuntimeError, ValueError, TypeError, OverflowError):
-            raise InputError(f"seed {seed!r} is not one that PyTorch takes; give an integer of at most 64 bits") from None
+            raise InputError(
+                f"seed {seed!r} is not one that PyTorch takes; give an integer of at most 64 bits"
+            ) from None
 
     def _gaussian(self, *shape: int) -> Any:
         return self._torch.randn(*shape, generator=self._generator, dtype=self._torch.float32)
@@ -81,7 +94,9 @@ class Draws:
     def unit(self, *shape: int) -> FloatArray:
         """Gaussian vectors along the last axis, divided by their length in float32."""
         vectors = self._gaussian(*shape)
-        double: FloatArray = (vectors / self._torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
+        double: FloatArray = (
+            (vectors / self._torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
+        )
         return double
 
     def matrix(self, rows: int, columns: int) -> FloatArray:

@@ -1,12 +1,15 @@
 r"""The literal toy points of two papers.
 
-*Max-Margin Token Selection in Attention Mechanism* (``mmts``) trains a prompt p: the logits of a sequence are its keys
-times p, which is attention with one-dimensional queries equal to one, :math:`W = p \in \mathbb R^{2\times 1}`. Its tokens
-have a third coordinate that attention does not see and that the head reads: :attr:`Toy.data` holds the 2-D keys, of which the
-support vector machines are made, :attr:`Toy.lifted` the tokens, :attr:`Toy.scores` that coordinate times the label.
-*Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens, 2-D queries and a fixed linear head.
+*Max-Margin Token Selection in Attention Mechanism* (``mmts``) trains a prompt p: the logits of a
+sequence are its keys times p, which is attention with one-dimensional queries equal to one,
+:math:`W = p \in \mathbb R^{2\times 1}`. Its tokens have a third coordinate that attention does not
+see and that the head reads: :attr:`Toy.data` holds the 2-D keys, of which the support vector
+machines are made, :attr:`Toy.lifted` the tokens, :attr:`Toy.scores` that coordinate times the
+label. *Transformers as Support Vector Machines* (``tfsvm``) has 2-D tokens, 2-D queries and a fixed
+linear head.
 
-The points that the papers draw at random are those of PyTorch's float32 generator, printed so that they round-trip.
+The points that the papers draw at random are those of PyTorch's float32 generator, printed so that
+they round-trip.
 """
 
 from __future__ import annotations
@@ -32,12 +35,14 @@ class Toy:
         data: the sequences; for ``mmts`` toys 2-D keys with queries equal to one.
         scores: ``(n, T)`` token scores :math:`\gamma_{it}`; None when the head is trained too.
         head: ``(d_x,)``, the fixed head v; None when it is trained or lies outside of the keys.
-        starts: starting points of the paper's runs by parameter, ``(runs, ...)`` each: ``p``, ``v`` or ``W``.
+        starts: starting points of the paper's runs by parameter, ``(runs, ...)`` each: ``p``, ``v``
+            or ``W``.
         lifted: the 3-D tokens of the ``mmts`` toys with a fixed head; train
             ``Attention.prompt(toy.lifted, toy.value_head, keys=toy.keys)``. None elsewhere.
         reference: published or computed solutions by name, good to the digits shown:
-            ``p`` the max-margin prompt of the optimal tokens (``p_local`` of the rival token, ``p_relaxed`` of the
-            relaxed programme), ``v`` the max-margin head, ``W`` the Frobenius and ``W_nuclear`` the nuclear solution.
+            ``p`` the max-margin prompt of the optimal tokens (``p_local`` of the rival token,
+            ``p_relaxed`` of the relaxed programme), ``v`` the max-margin head, ``W`` the Frobenius
+            and ``W_nuclear`` the nuclear solution.
     """
 
     name: str
@@ -59,27 +64,41 @@ class Toy:
         if self.scores is None or self.head is not None:
             return None
         third = self.data.labels[:, None] * self.scores
-        return AttentionData(np.concatenate([self.data.tokens, third[..., None]], axis=-1), self.data.labels, self.data.queries)
+        return AttentionData(
+            np.concatenate([self.data.tokens, third[..., None]], axis=-1),
+            self.data.labels,
+            self.data.queries,
+        )
 
 
 TITLES = {
     "single_global": "One sequence, every start reaches the optimal token (mmts, E1.1)",
-    "single_local": "One sequence, two limits: the optimal token or a locally optimal one (mmts, E1.2)",
+    "single_local": (
+        "One sequence, two limits: the optimal token or a locally optimal one (mmts, E1.2)"
+    ),
     "multiple_global": "Three sequences, normalised against plain gradient descent (mmts, E1.3)",
     "joint": "Prompt and head trained together, every sequence a support vector (mmts, E1.4)",
-    "joint_nonsupport": "Prompt and head trained together, one sequence not a support vector (mmts, E1.5)",
-    "losses": "Two sequences with optimal scores C and 1: the loss moves offsets, not the direction (mmts, E1.6)",
+    "joint_nonsupport": (
+        "Prompt and head trained together, one sequence not a support vector (mmts, E1.5)"
+    ),
+    "losses": (
+        "Two sequences with optimal scores C and 1: the loss moves offsets, not the direction"
+        " (mmts, E1.6)"
+    ),
     "plane": "Two sequences in the plane: weights against factors (tfsvm, E2.1)",
     "plane_margins": "Two sequences in the plane with their decision lines (tfsvm, E2.2)",
 }
 
 
-PUBLISHED = dict(zip((*(f"mmts-{k}" for k in range(1, 7)), "tfsvm-1", "tfsvm-2"), TITLES, strict=True))
+PUBLISHED = dict(
+    zip((*(f"mmts-{k}" for k in range(1, 7)), "tfsvm-1", "tfsvm-2"), TITLES, strict=True)
+)
 """The experiments whose data a toy is."""
 
 
 def toy(name: str, *, C: float = 1.0) -> Toy:
-    """The toy problem of this name, or of the experiment of this name; ``C`` is the optimal score of the first sequence of ``losses``.
+    """The toy problem of this name, or of the experiment of this name; ``C`` is the optimal score
+    of the first sequence of ``losses``.
 
     Raises:
         InputError: unknown name.
@@ -148,20 +167,48 @@ def _multiple() -> Toy:
     scores[:, 0] = 1.0
     starts = _arrays(p=[[x, 0.0] for x in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)])
     name = "multiple_global"
-    return Toy(name, TITLES[name], _prompt_data(keys, [1.0, 1.0, 1.0]), scores, None, starts, _arrays(p=[0.8446, 0.1711]))
+    return Toy(
+        name,
+        TITLES[name],
+        _prompt_data(keys, [1.0, 1.0, 1.0]),
+        scores,
+        None,
+        starts,
+        _arrays(p=[0.8446, 0.1711]),
+    )
 
 
 def _joint(name: str) -> Toy:
-    third, relaxed, p = (1.0, [4 / 3, 1 / 3], [4 / 3, 1 / 3]) if name == "joint" else (1.5, [1.0, 0.0], [1.25, 0.25])
+    third, relaxed, p = (
+        (1.0, [4 / 3, 1 / 3], [4 / 3, 1 / 3])
+        if name == "joint"
+        else (1.5, [1.0, 0.0], [1.25, 0.25])
+    )
     keys = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, third]]]
     starts = _arrays(p=[[0.0, -1.0]], v=[[-1.0, 0.0]])
-    return Toy(name, TITLES[name], _prompt_data(keys, [1.0, -1.0, 1.0]), None, None, starts, _arrays(p=p, p_relaxed=relaxed, v=[0.0, 1.0]))
+    return Toy(
+        name,
+        TITLES[name],
+        _prompt_data(keys, [1.0, -1.0, 1.0]),
+        None,
+        None,
+        starts,
+        _arrays(p=p, p_relaxed=relaxed, v=[0.0, 1.0]),
+    )
 
 
 def _losses(C: float) -> Toy:
     data = _prompt_data([[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]]], [1.0, 1.0])
     scores = np.array([[0.0, C], [0.0, 1.0]])
-    return Toy("losses", TITLES["losses"], data, scores, None, _arrays(p=[[0.0, 0.0]]), _arrays(p=[1.0, 0.0]))
+    return Toy(
+        "losses",
+        TITLES["losses"],
+        data,
+        scores,
+        None,
+        _arrays(p=[[0.0, 0.0]]),
+        _arrays(p=[1.0, 0.0]),
+    )
 
 
 def _plane(name: str) -> Toy:
@@ -172,14 +219,40 @@ def _plane(name: str) -> Toy:
         ]
         queries = [[0.84501135, 0.5347484], [-0.63626397, -0.7714714]]
         head = np.array([0.92731994, 0.37426966])
-        reference = _arrays(W=[[2.85369, -2.70294], [5.37124, 5.58053]], W_nuclear=[[0.48671, 0.46926], [7.00554, 6.75438]])
+        reference = _arrays(
+            W=[[2.85369, -2.70294], [5.37124, 5.58053]],
+            W_nuclear=[[0.48671, 0.46926], [7.00554, 6.75438]],
+        )
     else:
         tokens = [
-            [[1.0, 0.5], [-0.18972462, -0.798354], [-0.7976964, 0.30564982], [-0.6198048, -0.01682163], [-1.1724226, 0.24682678]],
-            [[1.0, -0.5], [-0.757443, 0.10261719], [-0.8307859, 0.676377], [-0.8131823, 0.00670824], [-0.6131634, -0.05462176]],
+            [
+                [1.0, 0.5],
+                [-0.18972462, -0.798354],
+                [-0.7976964, 0.30564982],
+                [-0.6198048, -0.01682163],
+                [-1.1724226, 0.24682678],
+            ],
+            [
+                [1.0, -0.5],
+                [-0.757443, 0.10261719],
+                [-0.8307859, 0.676377],
+                [-0.8131823, 0.00670824],
+                [-0.6131634, -0.05462176],
+            ],
         ]
         queries = [[-0.53912896, -0.8422232], [0.9525519, 0.30437642]]
         head = np.array([0.9771238, 0.21267143])
-        reference = _arrays(W=[[0.79255, -1.08647], [-0.63303, -0.34711]], W_nuclear=[[0.99375, -1.25966], [-0.13324, -0.25784]])
+        reference = _arrays(
+            W=[[0.79255, -1.08647], [-0.63303, -0.34711]],
+            W_nuclear=[[0.99375, -1.25966], [-0.13324, -0.25784]],
+        )
     data = AttentionData(tokens, [1.0, 1.0], queries)  # type: ignore[arg-type]
-    return Toy(name, TITLES[name], data, data.tokens @ head, head, _arrays(W=np.zeros((1, 2, 2))), reference)
+    return Toy(
+        name,
+        TITLES[name],
+        data,
+        data.tokens @ head,
+        head,
+        _arrays(W=np.zeros((1, 2, 2))),
+        reference,
+    )

@@ -1,11 +1,13 @@
 r"""Word vectors learned from the training texts themselves.
 
-Count which words stand within a window of each other, take the positive pointwise mutual information
+Count which words stand within a window of each other, take the positive pointwise mutual
+information
 
 .. math:: M_{wc} = \max\Big(0, \log\frac{N_{wc}}{N_w\, p_c}\Big), \qquad p_c \propto N_c^{3/4},
 
-(Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015), factor :math:`M \approx U \Sigma V^\top` by a randomised
-singular value decomposition with a fixed seed, and give word w the unit vector along row w of :math:`U\Sigma`.
+(Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015), factor :math:`M \approx U \Sigma V^\top` by
+a randomised singular value decomposition with a fixed seed, and give word w the unit vector along
+row w of :math:`U\Sigma`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Vocabulary = dict[str, int]
 
 
 def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
-    """The words that occur at least ``min_count`` times, numbered by falling count (equal counts in order of the alphabet)."""
+    """The words that occur at least ``min_count`` times, numbered by falling count (equal counts in
+    order of the alphabet).
+    """
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
@@ -35,11 +39,17 @@ def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
 
 
 def cooccurrence(texts: Sequence[Sequence[str]], numbers: Vocabulary, window: int) -> Any:
-    """Sparse symmetric ``(V, V)`` counts of pairs of known words at most ``window`` places apart in the same text."""
+    """Sparse symmetric ``(V, V)`` counts of pairs of known words at most ``window`` places apart in
+    the same text.
+    """
     from scipy.sparse import coo_array, csr_array
 
     lengths = np.array([len(text) for text in texts])
-    ids = np.fromiter((numbers.get(word, -1) for text in texts for word in text), dtype=np.int32, count=int(lengths.sum()))
+    ids = np.fromiter(
+        (numbers.get(word, -1) for text in texts for word in text),
+        dtype=np.int32,
+        count=int(lengths.sum()),
+    )
     text_of = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
     size, window = len(numbers), min(window, int(lengths.max(initial=1)) - 1)
     total = csr_array((size, size), dtype=np.float64)
@@ -48,7 +58,10 @@ def cooccurrence(texts: Sequence[Sequence[str]], numbers: Vocabulary, window: in
         stop = min(len(ids), start + step)
         left, right = [], []
         for distance in range(1, window + 1):
-            here, there = slice(start, min(stop, len(ids) - distance)), slice(start + distance, min(stop + distance, len(ids)))
+            here, there = (
+                slice(start, min(stop, len(ids) - distance)),
+                slice(start + distance, min(stop + distance, len(ids))),
+            )
             a, b = ids[here], ids[there]
             pair = (text_of[here] == text_of[there]) & (a >= 0) & (b >= 0)
             left.append(a[pair])
@@ -72,9 +85,15 @@ def positive_information(counts: Any) -> Any:
 
 
 def word_vectors(
-    texts: Sequence[Sequence[str]], *, dim: int = 64, min_count: int = 2, window: int = 10, seed: int = 0
+    texts: Sequence[Sequence[str]],
+    *,
+    dim: int = 64,
+    min_count: int = 2,
+    window: int = 10,
+    seed: int = 0,
 ) -> tuple[Vocabulary, FloatArray]:
-    """Unit vectors for the words of these tokenised texts; the same texts and seed give the same bits.
+    """Unit vectors for the words of these tokenised texts; the same texts and seed give the same
+    bits.
 
     Args:
         texts: words of each training text, in order.
@@ -84,7 +103,8 @@ def word_vectors(
         seed: of the randomised decomposition.
 
     Returns:
-        the vocabulary and ``(V, dim)`` vectors of unit length; words that never stand beside a known word are left out.
+        the vocabulary and ``(V, dim)`` vectors of unit length; words that never stand beside a
+        known word are left out.
 
     Raises:
         InputError: fewer words than dimensions.
@@ -92,17 +112,21 @@ def word_vectors(
     numbers = vocabulary(texts, min_count)
     if len(numbers) <= dim:
         raise InputError(
-            f"the training texts have {len(numbers)} words that occur {min_count} times or more, too few for vectors of length {dim}; "
-            "lower dim or min_count, or give more texts"
+            f"the training texts have {len(numbers)} words that occur {min_count} times or more,"
+            f" too few for vectors of length {dim}; lower dim or min_count, or give more texts"
         )
     from sklearn.decomposition import TruncatedSVD
 
     information = positive_information(cooccurrence(texts, numbers, window))
     vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=seed).fit_transform(information)
-    informed = np.flatnonzero(information.sum(axis=1) > 0)  # a word that no other word tells anything about has no direction
+    informed = np.flatnonzero(
+        information.sum(axis=1) > 0
+    )  # a word that no other word tells anything about has no direction
     kept = set(informed.tolist())
     words = [word for word, number in numbers.items() if number in kept]
-    return {word: number for number, word in enumerate(words)}, unit_rows(_fixed_signs(vectors[informed]))
+    return {word: number for number, word in enumerate(words)}, unit_rows(
+        _fixed_signs(vectors[informed])
+    )
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:

@@ -36,7 +36,8 @@ class TokenIds:
 
 
 class WordPiece:
-    """Texts to token ids as a BERT tokeniser gives them: [CLS], word pieces in lower case, [SEP]; [PAD] is 0.
+    """Texts to token ids as a BERT tokeniser gives them: [CLS], word pieces in lower case, [SEP];
+    [PAD] is 0.
 
     ``WordPiece.load`` takes what the user has, ``WordPiece.train`` learns a vocabulary.
 
@@ -57,12 +58,19 @@ class WordPiece:
             tokenizer = library.Tokenizer.from_str(definition)
         except Exception as error:  # the library raises bare Exception
             raise InputError(
-                f"{source} is not a tokeniser ({brief(str(error))}); give a tokenizer.json of the tokenizers library"
+                f"{source} is not a tokeniser ({brief(str(error))}); give a tokenizer.json of the"
+                " tokenizers library"
             ) from None
         special = {name: tokenizer.token_to_id(name) for name in ("[PAD]", "[CLS]", "[SEP]")}
         if special["[PAD]"] != 0 or None in special.values():
-            numbers = ", ".join(f"{name} is {'missing' if number is None else number}" for name, number in special.items())
-            raise InputError(f"in {source} {numbers}; a vocabulary with [PAD] at 0, [CLS] and [SEP] is needed, as BERT's is")
+            numbers = ", ".join(
+                f"{name} is {'missing' if number is None else number}"
+                for name, number in special.items()
+            )
+            raise InputError(
+                f"in {source} {numbers}; a vocabulary with [PAD] at 0, [CLS] and [SEP] is needed,"
+                " as BERT's is"
+            )
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.post_processor = _frame(special["[CLS]"], special["[SEP]"])
@@ -72,9 +80,11 @@ class WordPiece:
 
     @classmethod
     def load(cls, source: str | Path) -> WordPiece:
-        """A tokeniser from a ``tokenizer.json``, a ``vocab.txt``, a folder with either, or by its name on the Hugging Face hub.
+        """A tokeniser from a ``tokenizer.json``, a ``vocab.txt``, a folder with either, or by its
+        name on the Hugging Face hub.
 
-        ``distilbert/distilbert-base-uncased`` is the published sentiment model's; the hub is asked through transformers.
+        ``distilbert/distilbert-base-uncased`` is the published sentiment model's; the hub is asked
+        through transformers.
 
         Raises:
             InputError: nothing of the kind is there, or the hub does not answer.
@@ -82,22 +92,39 @@ class WordPiece:
         """
         path = Path(source)
         if path.is_dir():
-            path = next((path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()), path / "tokenizer.json")
+            path = next(
+                (
+                    path / name
+                    for name in ("tokenizer.json", "vocab.txt")
+                    if (path / name).is_file()
+                ),
+                path / "tokenizer.json",
+            )
             if not path.is_file():
-                raise InputError(f"{source} holds neither tokenizer.json nor vocab.txt; give a folder or file with a tokeniser")
+                raise InputError(
+                    f"{source} holds neither tokenizer.json nor vocab.txt; give a folder or file"
+                    " with a tokeniser"
+                )
         if path.is_file():
             try:
                 content = path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"{path} cannot be read as text ({brief(str(error))}); give a tokenizer.json or a vocab.txt") from None
-            return cls(_of_words(content.splitlines(), str(path)) if path.suffix == ".txt" else content, str(path))
+                raise InputError(
+                    f"{path} cannot be read as text ({brief(str(error))}); give a tokenizer.json or"
+                    " a vocab.txt"
+                ) from None
+            return cls(
+                _of_words(content.splitlines(), str(path)) if path.suffix == ".txt" else content,
+                str(path),
+            )
         if path.suffix in (".json", ".txt"):
             raise InputError(f"{path} does not exist; check the spelling and the folder")
         return cls(_from_hub(str(source)), str(source))
 
     @classmethod
     def train(cls, texts: Sequence[str], vocabulary: int = 30522) -> WordPiece:
-        """A vocabulary of at most this many pieces, learned from texts; kept in the cache under their SHA-256.
+        """A vocabulary of at most this many pieces, learned from texts; kept in the cache under
+        their SHA-256.
 
         Raises:
             InputError: no texts, or fewer pieces than special ones.
@@ -105,20 +132,30 @@ class WordPiece:
         """
         if not len(texts) or vocabulary <= len(SPECIAL):
             raise InputError(
-                f"a vocabulary of {vocabulary} pieces from {len(texts)} texts is none; give texts and more than {len(SPECIAL)}"
+                f"a vocabulary of {vocabulary} pieces from {len(texts)} texts is none; give texts"
+                f" and more than {len(SPECIAL)}"
             )
         library = _library()
 
         def make() -> str:
-            # The trainer numbers the letters inside words as a hash table of its process gives them, and breaks ties between merges by
-            # those numbers. A first pass without merges finds the letters; told them in order, the second one is the same everywhere.
+            # The trainer numbers the letters inside words as a hash table of its process gives
+            # them, and breaks ties between merges by those numbers. A first pass without merges
+            # finds the letters; told them in order, the second one is the same everywhere.
             letters = sorted(set(_trained(library, texts, 1, SPECIAL)) - set(SPECIAL))
             pieces = _trained(library, texts, vocabulary, (*SPECIAL, *letters))
             definition: str = _plain(library, pieces).to_str()
             return definition
 
-        key = {"kind": "wordpiece/2", "library": library.__version__, "texts": texts_digest(texts), "vocabulary": vocabulary}
-        return cls(cached_text(key, make), f"the vocabulary of {vocabulary} pieces trained on {len(texts)} texts")
+        key = {
+            "kind": "wordpiece/2",
+            "library": library.__version__,
+            "texts": texts_digest(texts),
+            "vocabulary": vocabulary,
+        }
+        return cls(
+            cached_text(key, make),
+            f"the vocabulary of {vocabulary} pieces trained on {len(texts)} texts",
+        )
 
     @property
     def size(self) -> int:
@@ -136,24 +173,37 @@ class WordPiece:
             partial.write_text(self.definition, encoding="utf-8")
 
     def encode(self, texts: Sequence[str], length: int = 512, *, cache: bool = True) -> TokenIds:
-        """Ids of texts, padded to the longest and cut at ``length`` by slicing, so that a cut text ends without [SEP].
+        """Ids of texts, padded to the longest and cut at ``length`` by slicing, so that a cut text
+        ends without [SEP].
 
         Args:
             texts: one string per row.
             length: most tokens of a text, [CLS] among them.
-            cache: keep the ids under the SHA-256 of texts and tokeniser (see :func:`attsvm.datasets.cache.cache_folder`).
+            cache: keep the ids under the SHA-256 of texts and tokeniser (see
+                :func:`attsvm.datasets.cache.cache_folder`).
 
         Raises:
             InputError: no texts, or a length below 1.
         """
         if not len(texts) or length < 1:
-            raise InputError(f"{len(texts)} texts of at most {length} tokens are none; give texts and a length of at least 1")
+            raise InputError(
+                f"{len(texts)} texts of at most {length} tokens are none; give texts and a length"
+                " of at least 1"
+            )
 
         def make() -> dict[str, NDArray[Any]]:
-            coded = [np.array(found.ids[:length], dtype=np.int32) for found in self._tokenizer.encode_batch(list(texts))]
+            coded = [
+                np.array(found.ids[:length], dtype=np.int32)
+                for found in self._tokenizer.encode_batch(list(texts))
+            ]
             return {"ids": np.concatenate(coded), "lengths": np.array([len(row) for row in coded])}
 
-        key = {"kind": "token-ids/1", "tokenizer": self.sha256, "texts": texts_digest(texts), "length": length}
+        key = {
+            "kind": "token-ids/1",
+            "tokenizer": self.sha256,
+            "texts": texts_digest(texts),
+            "length": length,
+        }
         kept = cached_arrays(key, make) if cache else make()
         mask = np.arange(kept["lengths"].max()) < kept["lengths"][:, None]
         ids = np.zeros(mask.shape, dtype=np.int32)
@@ -174,7 +224,9 @@ def _library() -> Any:
 
 
 def _frame(cls: int, sep: int) -> Any:
-    return _library().processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+    return _library().processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+    )
 
 
 def _plain(library: Any, vocabulary: dict[str, int]) -> Any:
@@ -187,9 +239,13 @@ def _plain(library: Any, vocabulary: dict[str, int]) -> Any:
 
 
 def _trained(library: Any, texts: Sequence[str], size: int, given: Sequence[str]) -> dict[str, int]:
-    """Pieces and their numbers, learned from texts: the given ones first, then letters, then merges up to ``size`` pieces."""
+    """Pieces and their numbers, learned from texts: the given ones first, then letters, then merges
+    up to ``size`` pieces.
+    """
     tokenizer = _plain(library, {})
-    trainer = library.trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(given), show_progress=False)
+    trainer = library.trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=list(given), show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer, length=len(texts))
     found: dict[str, int] = tokenizer.get_vocab()
     return found
@@ -199,7 +255,10 @@ def _of_words(words: list[str], source: str) -> str:
     """The definition of a ``vocab.txt``: one piece per line, its number the line's."""
     pieces = [word.rstrip("\r") for word in words]
     if len(set(pieces)) < len(pieces) or "[UNK]" not in pieces:
-        raise InputError(f"{source} is not a WordPiece vocabulary; give a vocab.txt with one piece per line, [UNK] among them")
+        raise InputError(
+            f"{source} is not a WordPiece vocabulary; give a vocab.txt with one piece per line,"
+            " [UNK] among them"
+        )
     definition: str = _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
     return definition
 
@@ -211,12 +270,17 @@ def _from_hub(name: str) -> str:
         raise MissingExtraError("a tokeniser by its name", "transformers", "hub") from None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # transformers, the hub client and the network raise without a common family
+    except (
+        Exception
+    ) as error:  # transformers, the hub client and the network raise without a common family
         raise InputError(
-            f"tokeniser {name} is neither a file nor reachable on the hub ({brief(str(error) or type(error).__name__)}); give a "
-            "tokenizer.json or vocab.txt, or train one with WordPiece.train"
+            f"tokeniser {name} is neither a file nor reachable on the hub"
+            f" ({brief(str(error) or type(error).__name__)}); give a tokenizer.json or vocab.txt,"
+            " or train one with WordPiece.train"
         ) from None
     if not tokenizer.is_fast:
-        raise InputError(f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json")
+        raise InputError(
+            f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json"
+        )
     definition: str = tokenizer.backend_tokenizer.to_str()
     return definition

@@ -6,8 +6,8 @@ import re
 
 Span = tuple[int, int]
 
-# Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A line-break tag, common
-# in reviews from the web, matches first and captures nothing.
+# Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
+# line-break tag, common in reviews from the web, matches first and captures nothing.
 _WORD = re.compile(r"<br\s*/?>|([^\W_]+(?:['’\-][^\W_]+)*)", re.IGNORECASE)
 
 
@@ -17,7 +17,9 @@ def words(text: str) -> list[str]:
 
 
 def places(text: str) -> dict[str, list[Span]]:
-    """Each distinct word of :func:`words` in the order of first occurrence, with the characters ``[start, end)`` of every occurrence."""
+    """Each distinct word of :func:`words` in the order of first occurrence, with the characters
+    ``[start, end)`` of every occurrence.
+    """
     found: dict[str, list[Span]] = {}
     for match in _WORD.finditer(text):
         if match[1]:

@@ -26,8 +26,9 @@ Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRSch
 class AutogradEngine:
     """Trains the model's own parameters in place.
 
-    Where every step is a normalised one of its gradient alone, the gradients are rescaled per run, so they never underflow; other
-    optimisers, and steepest or mirror descent with momentum or Polyak's step, get the true gradients.
+    Where every step is a normalised one of its gradient alone, the gradients are rescaled per run,
+    so they never underflow; other optimisers, and steepest or mirror descent with momentum or
+    Polyak's step, get the true gradients.
     """
 
     name = "autograd"
@@ -41,14 +42,27 @@ class AutogradEngine:
         schedule: Schedule | None = None,
     ) -> None:
         self._model, self._optimizer, self._schedule = model, optimizer, schedule
-        self._functions = None if schedule is None or isinstance(schedule, LRScheduler) else _by_group(model, optimizer, schedule)
+        self._functions = (
+            None
+            if schedule is None or isinstance(schedule, LRScheduler)
+            else _by_group(model, optimizer, schedule)
+        )
         self._sequences = model.sequences(data)
         groups = optimizer.param_groups
-        steepest, mirror = isinstance(optimizer, SteepestDescent), isinstance(optimizer, MirrorDescent)
+        steepest, mirror = (
+            isinstance(optimizer, SteepestDescent),
+            isinstance(optimizer, MirrorDescent),
+        )
         self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
         # with momentum or weight decay a zero gradient is no place to stay
-        self._stops = (steepest or mirror) and not any(group["momentum"] or group["weight_decay"] for group in groups)
-        scale_free = steepest and not self._polyak and all(group["normalize"] and not group["momentum"] for group in groups)
+        self._stops = (steepest or mirror) and not any(
+            group["momentum"] or group["weight_decay"] for group in groups
+        )
+        scale_free = (
+            steepest
+            and not self._polyak
+            and all(group["normalize"] and not group["momentum"] for group in groups)
+        )
         if mirror:
             scale_free = all(_sees_no_scale(group, model.runs) for group in groups)
         self._scale = LogScale() if scale_free else None
@@ -69,7 +83,9 @@ class AutogradEngine:
     def _backward(self, scale: LogScale | None) -> Tensor:
         self._forget()
         loss = self._model.loss(self._sequences, scale)
-        torch.autograd.backward(loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype))
+        torch.autograd.backward(
+            loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype)
+        )
         return loss.detach()
 
     def _forget(self) -> None:
@@ -89,7 +105,12 @@ class AutogradEngine:
 
     def _move(self, number: int, loss: Tensor) -> None:
         if self._functions is not None:
-            self._set_rates([1.0 if function is None else float(function(number)) for function in self._functions])
+            self._set_rates(
+                [
+                    1.0 if function is None else float(function(number))
+                    for function in self._functions
+                ]
+            )
         if self._shares is not None:
             self._shares.remember()
         if self._polyak and isinstance(self._optimizer, SteepestDescent):
@@ -102,16 +123,23 @@ class AutogradEngine:
             self._schedule.step()
 
     def _set_rates(self, factors: list[float]) -> None:
-        for group, rate, factor in zip(self._optimizer.param_groups, self._rates, factors, strict=True):
+        for group, rate, factor in zip(
+            self._optimizer.param_groups, self._rates, factors, strict=True
+        ):
             group["lr"] = rate * factor
 
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
         runs, first = len(self._stopped), self._trained[0].grad
-        # One entry of each run most often tells, and looking at it costs nothing where the host need not wait for it.
+        # One entry of each run most often tells, and looking at it costs nothing where the host
+        # need not wait for it.
         if first is not None and self._on_cpu and first.numpy().reshape(runs, -1)[:, 0].all():
             return
-        gradients = [parameter.grad.reshape(runs, -1) for parameter in self._trained if parameter.grad is not None]
+        gradients = [
+            parameter.grad.reshape(runs, -1)
+            for parameter in self._trained
+            if parameter.grad is not None
+        ]
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
         for gradient in gradients:
             moving |= gradient.count_nonzero(dim=1) > 0
@@ -122,14 +150,25 @@ class AutogradEngine:
         model, scale = self._model, LogScale()
         runs = model.runs or 1
         loss = self._backward(scale)
-        logs = [torch.log(torch.linalg.matrix_norm(weight.grad)) for weight in model.weights.values() if weight.grad is not None]
+        logs = [
+            torch.log(torch.linalg.matrix_norm(weight.grad))
+            for weight in model.weights.values()
+            if weight.grad is not None
+        ]
         if not logs:
-            raise InputError("the attention weights receive no gradient from the loss; train a model whose weights require gradients")
-        log_norm = 0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0) + scale.weights
+            raise InputError(
+                "the attention weights receive no gradient from the loss; train a model whose"
+                " weights require gradients"
+            )
+        log_norm = (
+            0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0) + scale.weights
+        )
         self._forget()
         with torch.no_grad():
             selection, combined = model.selection(self._sequences), model.combined()
-        probability = torch.exp(selection.log_probability.gather(-1, selection.winner[..., None])[..., 0])
+        probability = torch.exp(
+            selection.log_probability.gather(-1, selection.winner[..., None])[..., 0]
+        )
         rows = selection.winner.shape[0 if model.runs is None else 1 :]
         head = linear_head(model)
         direct = combined.data_ptr() == next(iter(model.weights.values())).data_ptr()
@@ -139,31 +178,54 @@ class AutogradEngine:
             softmax_probability=_numpy(probability).reshape(runs, *rows),
             log_gradient_norm=_numpy(log_norm).reshape(runs),
             W=_numpy(combined).reshape(runs, *combined.shape[-2:]),
-            head=np.zeros((runs, 0)) if head is None else np.broadcast_to(_numpy(head.weight), (runs, head.weight.shape[-1])),
-            intercept=np.zeros(runs) if head is None else np.broadcast_to(_numpy(head.intercept), (runs,)),
-            parameters={} if direct else {name: _numpy(value).reshape(runs, *value.shape[-2:]) for name, value in model.weights.items()},
+            head=(
+                np.zeros((runs, 0))
+                if head is None
+                else np.broadcast_to(_numpy(head.weight), (runs, head.weight.shape[-1]))
+            ),
+            intercept=(
+                np.zeros(runs) if head is None else np.broadcast_to(_numpy(head.intercept), (runs,))
+            ),
+            parameters=(
+                {}
+                if direct
+                else {
+                    name: _numpy(value).reshape(runs, *value.shape[-2:])
+                    for name, value in model.weights.items()
+                }
+            ),
         )
 
     def state(self) -> dict[str, Any]:
         """Parameters, the optimiser's own tensors and the schedule, copied.
 
         Raises:
-            InputError: the optimiser or the schedule keeps something that is not a tensor or a number.
+            InputError: the optimiser or the schedule keeps something that is not a tensor or a
+                number.
         """
         arrays: dict[str, Any] = {"stopped_at": self.stopped_at}
-        arrays |= {f"model.{name}": value.detach().cpu().numpy().copy() for name, value in self._model.state_dict().items()}
+        arrays |= {
+            f"model.{name}": value.detach().cpu().numpy().copy()
+            for name, value in self._model.state_dict().items()
+        }
         for index, entries in self._optimizer.state_dict()["state"].items():
             for key, value in entries.items():
                 if not isinstance(value, (Tensor, int, float)):
                     name = type(self._optimizer).__name__
-                    raise InputError(f"{name} keeps {key!r} as {type(value).__name__}; train it without a checkpoint")
-                arrays[f"optimizer.{index}.{key}"] = np.array(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
+                    raise InputError(
+                        f"{name} keeps {key!r} as {type(value).__name__}; train it without a"
+                        " checkpoint"
+                    )
+                arrays[f"optimizer.{index}.{key}"] = np.array(
+                    value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+                )
         if isinstance(self._schedule, LRScheduler):
             try:
                 text = json.dumps(self._schedule.state_dict())
             except TypeError:
                 raise InputError(
-                    f"{type(self._schedule).__name__} keeps state that is not a number; train it without a checkpoint"
+                    f"{type(self._schedule).__name__} keeps state that is not a number; train it"
+                    " without a checkpoint"
                 ) from None
             arrays["schedule"] = np.frombuffer(text.encode(), dtype=np.uint8).copy()
         return arrays
@@ -172,22 +234,34 @@ class AutogradEngine:
         """Continue from a :meth:`state`."""
         self._stopped = torch.as_tensor(np.array(arrays["stopped_at"]), device=self._stopped.device)
         prefix = "model."
-        values = {name.removeprefix(prefix): torch.tensor(value) for name, value in arrays.items() if name.startswith(prefix)}
+        values = {
+            name.removeprefix(prefix): torch.tensor(value)
+            for name, value in arrays.items()
+            if name.startswith(prefix)
+        }
         self._model.load_state_dict(values)
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in arrays.items():
             if name.startswith("optimizer."):
                 _, index, key = name.split(".", 2)
                 state.setdefault(int(index), {})[key] = torch.tensor(value)
-        self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+        self._optimizer.load_state_dict(
+            {"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]}
+        )
         if isinstance(self._schedule, LRScheduler):
-            self._schedule.load_state_dict(json.loads(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode()))
-            for group, rate in zip(self._optimizer.param_groups, self._schedule.get_last_lr(), strict=True):
+            self._schedule.load_state_dict(
+                json.loads(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode())
+            )
+            for group, rate in zip(
+                self._optimizer.param_groups, self._schedule.get_last_lr(), strict=True
+            ):
                 group["lr"] = rate
 
 
 def _by_group(
-    model: Attention, optimizer: Optimizer, schedule: Callable[[int], float] | Mapping[str, Callable[[int], float]]
+    model: Attention,
+    optimizer: Optimizer,
+    schedule: Callable[[int], float] | Mapping[str, Callable[[int], float]],
 ) -> list[Callable[[int], float] | None]:
     """The schedule of every group of the optimiser.
 
@@ -202,15 +276,24 @@ def _by_group(
         own = [schedule.get(names[id(parameter)]) for parameter in group["params"]]
         if any(function is not own[0] for function in own):
             members = " and ".join(names[id(parameter)] for parameter in group["params"])
-            raise InputError(f"{members} have different schedules and share a group of the optimizer; give each a group of its own")
+            raise InputError(
+                f"{members} have different schedules and share a group of the optimizer; give each"
+                " a group of its own"
+            )
         found.append(own[0])
     return found
 
 
 def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:
-    """Whether mirror descent takes the same step when the gradient of every run has a positive factor of its own."""
-    per_run = group["normalize"] == "run" or (runs is None and group["normalize"] in (True, "tensor"))
-    return per_run and not (group["momentum"] or group["eps"] or (group["weight_decay"] and group["decay_mode"] == "l2"))
+    """Whether mirror descent takes the same step when the gradient of every run has a positive
+    factor of its own.
+    """
+    per_run = group["normalize"] == "run" or (
+        runs is None and group["normalize"] in (True, "tensor")
+    )
+    return per_run and not (
+        group["momentum"] or group["eps"] or (group["weight_decay"] and group["decay_mode"] == "l2")
+    )
 
 
 def _numpy(tensor: Tensor) -> FloatArray:

@@ -1,9 +1,11 @@
-r"""Regularisation paths of the log loss, :math:`\bar W(R)=\arg\min_{\|W\|_F\le R}L(W)`, many instances at once, with a proof each.
+r"""Regularisation paths of the log loss, :math:`\bar W(R)=\arg\min_{\|W\|_F\le R}L(W)`, many
+instances at once, with a proof each.
 
-The loss is convex, so there is one such point, and :math:`\nabla L(\bar W)=-\mu\bar W` with one multiplier :math:`\mu\ge0`. Along
-:math:`\theta=\log\mu` the minimiser of :math:`L+\tfrac\mu2\|W\|^2` moves at about the norm of the max-margin weights per unit;
-Newton's method on :math:`\theta` meets every radius. Regularisation path of Li et al., *Mechanics of Next Token Prediction with
-Self-Attention* (2024).
+The loss is convex, so there is one such point, and :math:`\nabla L(\bar W)=-\mu\bar W` with one
+multiplier :math:`\mu\ge0`. Along
+:math:`\theta=\log\mu` the minimiser of :math:`L+\tfrac\mu2\|W\|^2` moves at about the norm of the
+max-margin weights per unit; Newton's method on :math:`\theta` meets every radius. Regularisation
+path of Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.selection.likelihood import Likelihood, solve_scaled
 
-_STRIDE = 2.0  # largest change of log mu at once: the predicted point then stays where Newton's method needs few steps
+# largest change of log mu at once: the predicted point then stays where Newton's method needs few
+# steps
+_STRIDE = 2.0
 _ROUNDS = 400
 _CLOSE = 1e-13  # relative distance to the radius
 
@@ -31,7 +35,8 @@ class BallPath:
         points: ``(k, ..., p)``, coordinates of the weights.
         multiplier: ``(k, ...)``, :math:`\mu`; 0 where the loss has a minimiser inside the ball.
         loss: ``(k, ...)``.
-        gap: ``(k, ...)``, the Frank-Wolfe gap :math:`\langle\nabla L,\bar W\rangle+R\|\nabla L\|`, an upper bound on
+        gap: ``(k, ...)``, the Frank-Wolfe gap :math:`\langle\nabla L,\bar W\rangle+R\|\nabla L\|`,
+            an upper bound on
             :math:`L(\bar W)-\min_{\|W\|\le R}L`.
     """
 
@@ -57,19 +62,27 @@ def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
         raise InputError(f"radii is {radii!r}; give positive finite numbers")
     shape = likelihood.features.shape[:-3]
     c = np.zeros((*shape, likelihood.dimension))
-    theta = np.log(np.maximum(np.linalg.norm(likelihood.curvature(c).gradient, axis=-1), 1e-300) / sizes[0])
+    theta = np.log(
+        np.maximum(np.linalg.norm(likelihood.curvature(c).gradient, axis=-1), 1e-300) / sizes[0]
+    )
     found = []
     for R in sizes:
         c, theta, inside = _to_radius(likelihood, c, theta, float(R))
         here = likelihood.curvature(c)
-        gap = np.einsum("...p,...p->...", here.gradient, c) + R * np.linalg.norm(here.gradient, axis=-1)
+        gap = np.einsum("...p,...p->...", here.gradient, c) + R * np.linalg.norm(
+            here.gradient, axis=-1
+        )
         found.append((c, np.where(inside, 0.0, np.exp(theta)), here.value, np.maximum(gap, 0.0)))
     points, multiplier, loss, gaps = (np.stack(column) for column in zip(*found, strict=True))
     return BallPath(sizes, points, multiplier, loss, gaps)
 
 
-def _to_radius(likelihood: Likelihood, c: FloatArray, theta: FloatArray, R: float) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Point and logarithm of the multiplier at which the point has norm R, and where even without one it stays shorter."""
+def _to_radius(
+    likelihood: Likelihood, c: FloatArray, theta: FloatArray, R: float
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Point and logarithm of the multiplier at which the point has norm R, and where even without
+    one it stays shorter.
+    """
     done = np.zeros(theta.shape, dtype=np.bool_)
     inside = np.zeros(theta.shape, dtype=np.bool_)
     for _ in range(_ROUNDS):
@@ -77,7 +90,9 @@ def _to_radius(likelihood: Likelihood, c: FloatArray, theta: FloatArray, R: floa
         best = likelihood.minimise(mu, c)
         c = best.point
         norm = np.linalg.norm(c, axis=-1)
-        turn = -solve_scaled(best.curvature.hessian, mu[..., None], mu[..., None] * c)  # dc / dtheta
+        turn = -solve_scaled(
+            best.curvature.hessian, mu[..., None], mu[..., None] * c
+        )  # dc / dtheta
         rate = np.einsum("...p,...p->...", turn, c) / np.where(norm > 0, norm, 1.0)
         inside |= (norm < R) & (rate > -_CLOSE * norm)
         done |= (np.abs(norm - R) <= _CLOSE * R) | inside

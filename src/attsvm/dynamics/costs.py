@@ -1,4 +1,6 @@
-"""What a step costs, estimated from shapes: microseconds per step and run on one core, fitted to measurements on one machine."""
+"""What a step costs, estimated from shapes: microseconds per step and run on one core, fitted to
+measurements on one machine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ _GRAM_BYTES = 1 << 30  # no more than this for Gram matrices
 
 
 def gram_cost(data: AttentionData) -> float | None:
-    """A step of :class:`~attsvm.dynamics.gram.GramEngine`; None when its matrices would need more than a gigabyte."""
+    """A step of :class:`~attsvm.dynamics.gram.GramEngine`; None when its matrices would need more
+    than a gigabyte.
+    """
     tokens = int(data.lengths.sum(axis=-1).max())
     instances = data.batch_shape[0] if data.batch_shape else 1
     if 8 * instances * tokens**2 > _GRAM_BYTES:

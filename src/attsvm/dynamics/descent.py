@@ -1,7 +1,9 @@
-r"""Descent along directions that do not see the size of a gradient: steepest descent in a norm, and Adam without its constant.
+r"""Descent along directions that do not see the size of a gradient: steepest descent in a norm, and
+Adam without its constant.
 
-A gradient comes as ``(G, log_scale)`` per run and means :math:`e^{\text{log\_scale}}G`. Averages of past gradients carry such a logarithm
-too, so that steps keep their direction when gradients are far below the smallest float.
+A gradient comes as ``(G, log_scale)`` per run and means :math:`e^{\text{log\_scale}}G`. Averages of
+past gradients carry such a logarithm too, so that steps keep their direction when gradients are far
+below the smallest float.
 """
 
 from __future__ import annotations
@@ -19,14 +21,20 @@ Gradient = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
 class Direction(Protocol):
-    """What is subtracted from the weights, times the step. It remembers past gradients, so it serves one training."""
+    """What is subtracted from the weights, times the step. It remembers past gradients, so it
+    serves one training.
+    """
 
     def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
-        """The direction ``(runs, m, n)`` for gradients ``G`` ``(runs, m, n)`` with logarithms ``(runs,)`` of their factors."""
+        """The direction ``(runs, m, n)`` for gradients ``G`` ``(runs, m, n)`` with logarithms
+        ``(runs,)`` of their factors.
+        """
 
 
 class Average:
-    r""":math:`M_t=\beta M_{t-1}+(1-\beta)G_t`, :math:`M_{-1}=0`, as ``value`` ``(runs, m, n)`` times :math:`e^{\text{log}}`."""
+    r""":math:`M_t=\beta M_{t-1}+(1-\beta)G_t`, :math:`M_{-1}=0`, as ``value`` ``(runs, m, n)``
+    times :math:`e^{\text{log}}`.
+    """
 
     def __init__(self, beta: float) -> None:
         if not 0.0 <= beta < 1.0:
@@ -35,15 +43,21 @@ class Average:
         self._shares = (np.log(beta) if beta else -np.inf, np.log1p(-beta))
 
     def add(self, G: FloatArray, log_scale: FloatArray) -> None:
-        """Take in the next gradients. Zero gradients have a logarithm of minus infinity, or none that matters."""
+        """Take in the next gradients. Zero gradients have a logarithm of minus infinity, or none
+        that matters.
+        """
         past, now = self.log + self._shares[0], log_scale + self._shares[1]
         self.log = np.maximum(past, now)
         base = np.where(np.isfinite(self.log), self.log, 0.0)
-        self.value = np.exp(past - base)[..., None, None] * self.value + np.exp(now - base)[..., None, None] * G
+        self.value = (
+            np.exp(past - base)[..., None, None] * self.value
+            + np.exp(now - base)[..., None, None] * G
+        )
 
 
 class Steepest:
-    r"""NSD and, with momentum, NMD of Fan, Schmidt and Thrampoulidis (2025): :math:`\arg\max_{\|D\|\le1}\langle M_t,D\rangle`.
+    r"""NSD and, with momentum, NMD of Fan, Schmidt and Thrampoulidis (2025):
+    :math:`\arg\max_{\|D\|\le1}\langle M_t,D\rangle`.
 
     Args:
         norm: the geometry.
@@ -61,9 +75,11 @@ class Steepest:
 
 
 class Adam:
-    r"""Adam without a stability constant: :math:`\hat m_t/\sqrt{\hat v_t}`, entry by entry, 0 where all gradients were.
+    r"""Adam without a stability constant: :math:`\hat m_t/\sqrt{\hat v_t}`, entry by entry, 0 where
+    all gradients were.
 
-    Its steps see no factor of the loss, and their entries are of order one: a geometry close to the maximum norm.
+    Its steps see no factor of the loss, and their entries are of order one: a geometry close to the
+    maximum norm.
 
     Args:
         betas: weights of the past of both averages.
@@ -83,24 +99,32 @@ class Adam:
             ratio = np.exp(self._first.log - 0.5 * self._second.log) * np.sqrt(second) / first
         size = np.sqrt(self._second.value)
         safe = np.where(size > 0.0, size, 1.0)
-        found: FloatArray = np.where(size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0)
+        found: FloatArray = np.where(
+            size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0
+        )
         return found
 
 
 def descend(
-    gradient: Gradient, start: FloatArray, direction: Direction, rate: Callable[[int], FloatArray | float], marks: IntArray
+    gradient: Gradient,
+    start: FloatArray,
+    direction: Direction,
+    rate: Callable[[int], FloatArray | float],
+    marks: IntArray,
 ) -> tuple[FloatArray, IntArray]:
     """``W -= rate(t) * direction(gradient(W))`` from step 0 to the last mark.
 
     Args:
-        gradient: from weights ``(runs, m, n)`` to gradients and the logarithms ``(runs,)`` of their factors.
+        gradient: from weights ``(runs, m, n)`` to gradients and the logarithms ``(runs,)`` of their
+            factors.
         start: ``(runs, m, n)``.
         direction: a fresh one.
         rate: step length at step t, one number or ``(runs,)``.
         marks: increasing steps from 0 on, at which the weights are kept.
 
     Returns:
-        weights at the marks ``(R, runs, m, n)``, and the step ``(runs,)`` at which the direction was exactly zero, -1 if it never was.
+        weights at the marks ``(R, runs, m, n)``, and the step ``(runs,)`` at which the direction
+        was exactly zero, -1 if it never was.
     """
     W = np.array(start, dtype=np.float64)
     looks = np.zeros((len(marks), *W.shape))

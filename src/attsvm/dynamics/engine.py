@@ -13,12 +13,15 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What a compiled kernel starts from. Every array has a leading run axis, of length one for a model without runs.
+    """What a compiled kernel starts from. Every array has a leading run axis, of length one for a
+    model without runs.
 
-    ``lr`` and ``head_lr`` hold the step length of every run, before the factors of ``schedule`` and ``head_schedule``; ``head_lr`` is
-    None when the head is not trained. ``has_intercept`` says whether the intercept is trained with it. ``loss`` holds the code of every
-    run's loss. With ``keys`` the weights see the mapped tokens, and with ``prompt`` every query counts as a one. ``floor`` is the infimum
-    of every run's loss where steps are Polyak's, over ``polyak_factor``, and None where they are not.
+    ``lr`` and ``head_lr`` hold the step length of every run, before the factors of ``schedule`` and
+    ``head_schedule``; ``head_lr`` is None when the head is not trained. ``has_intercept`` says
+    whether the intercept is trained with it. ``loss`` holds the code of every run's loss. With
+    ``keys`` the weights see the mapped tokens, and with ``prompt`` every query counts as a one.
+    ``floor`` is the infimum of every run's loss where steps are Polyak's, over ``polyak_factor``,
+    and None where they are not.
     """
 
     W: FloatArray
@@ -54,7 +57,9 @@ def _values(schedule: Callable[[int], float] | None, step: int, count: int) -> F
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Everything that is recorded of one step, with a leading run axis; see :class:`~attsvm.dynamics.Trajectory`."""
+    """Everything that is recorded of one step, with a leading run axis; see
+    :class:`~attsvm.dynamics.Trajectory`.
+    """
 
     loss: FloatArray
     selected: IntArray
@@ -67,7 +72,9 @@ class Look:
 
 
 class Engine(Protocol):
-    """A training kernel. Splitting ``advance`` into several calls never changes a bit of the result."""
+    """A training kernel. Splitting ``advance`` into several calls never changes a bit of the
+    result.
+    """
 
     name: str
 
@@ -76,7 +83,9 @@ class Engine(Protocol):
         """The step at which the gradient of each run was exactly zero, -1 where it never was."""
 
     def advance(self, step: int, count: int) -> None:
-        """Take ``count`` steps, the first of which is number ``step``; a run with a zero gradient stays where it is from then on."""
+        """Take ``count`` steps, the first of which is number ``step``; a run with a zero gradient
+        stays where it is from then on.
+        """
 
     def look(self) -> Look:
         """Read the present state."""

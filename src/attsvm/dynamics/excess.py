@@ -1,9 +1,11 @@
 r"""Loss above its infimum, in log space, and the charts of the spheres on which it is minimised.
 
 With :math:`G_i=\sum_ts_{it}(\gamma_{i\,\mathrm{opt}}-\gamma_{it})` from
-:math:`\log G_i=\mathrm{LSE}_t(\log s_{it}+\log(\gamma_{i\,\mathrm{opt}}-\gamma_{it}))` the excess of a sequence is
-:math:`e_i=\ell(\gamma_{i\,\mathrm{opt}}-G_i)-\ell(\gamma_{i\,\mathrm{opt}})`, to first order :math:`|\ell'(\gamma_{i\,\mathrm{opt}})|G_i`.
-Its logarithm, and the gradient of that, are ordinary numbers when :math:`e_i` itself is far below the smallest float.
+:math:`\log G_i=\mathrm{LSE}_t(\log s_{it}+\log(\gamma_{i\,\mathrm{opt}}-\gamma_{it}))` the excess
+of a sequence is
+:math:`e_i=\ell(\gamma_{i\,\mathrm{opt}}-G_i)-\ell(\gamma_{i\,\mathrm{opt}})`, to first order
+:math:`|\ell'(\gamma_{i\,\mathrm{opt}})|G_i`. Its logarithm, and the gradient of that, are ordinary
+numbers when :math:`e_i` itself is far below the smallest float.
 """
 
 from __future__ import annotations
@@ -29,17 +31,27 @@ _FIRST_ORDER = -14.0  # log G below which the excess is |l'| G to within a relat
 
 
 class Excess:
-    """``log|L - L_star|`` of weights ``(d_k, d_z)`` under a fixed linear head, with its sign and its gradient.
+    """``log|L - L_star|`` of weights ``(d_k, d_z)`` under a fixed linear head, with its sign and
+    its gradient.
 
-    ``L_star`` is the loss of selecting ``tokens``: the infimum for the optimal ones; near another direction, for its own tokens, the loss
-    may fall below it, and the sign says so.
+    ``L_star`` is the loss of selecting ``tokens``: the infimum for the optimal ones; near another
+    direction, for its own tokens, the loss may fall below it, and the sign says so.
     """
 
     def __init__(
-        self, data: AttentionData, head: FloatArray, loss: Loss, keys: ArrayLike | None, prompt: bool, tokens: IntArray | None = None
+        self,
+        data: AttentionData,
+        head: FloatArray,
+        loss: Loss,
+        keys: ArrayLike | None,
+        prompt: bool,
+        tokens: IntArray | None = None,
     ) -> None:
         if not isinstance(loss, (Logistic, Exponential, Linear)):
-            raise InputError(f"the loss of a regularisation path is Logistic, Exponential or Linear, not {loss!r}")
+            raise InputError(
+                "the loss of a regularisation path is Logistic, Exponential or Linear, not"
+                f" {loss!r}"
+            )
         self._keys = mapped_keys(data, keys)
         self._queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
         self.shape = (self._keys.shape[-1], self._queries.shape[-1])
@@ -61,7 +73,11 @@ class Excess:
         (total,), (above,) = _log_sum(value[None], sign[None])
         share = above * sign * np.exp(value - total) * slope
         with np.errstate(invalid="ignore"):
-            pull = np.where(np.isfinite(log_G)[:, None], self._sign * sign[:, None] * np.exp(terms - log_G[:, None]) - np.exp(log_s), 0.0)
+            pull = np.where(
+                np.isfinite(log_G)[:, None],
+                self._sign * sign[:, None] * np.exp(terms - log_G[:, None]) - np.exp(log_s),
+                0.0,
+            )
         pulled = ((share[:, None] * pull)[:, None, :] @ self._keys)[:, 0]
         gradient: FloatArray = pulled.T @ self._queries
         return float(total) - math.log(len(value)), float(above), gradient
@@ -74,13 +90,20 @@ class Excess:
         small = log_G < _FIRST_ORDER
         if isinstance(self._loss, Exponential):
             grown = np.expm1(G)
-            return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(small, 1.0, G * (1.0 + grown) / grown)
-        # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp overflows, so what counts is log|t|
-        log_t = log_expit(-self._best) + np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
+            return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(
+                small, 1.0, G * (1.0 + grown) / grown
+            )
+        # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp
+        # overflows, so what counts is log|t|
+        log_t = log_expit(-self._best) + np.where(
+            G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0))))
+        )
         t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
         e = np.where(log_t > 700.0, log_t, np.log1p(t))
         tiny = small | (log_t < -30.0)
-        value = np.where(tiny, np.where(small, log_expit(-self._best) + log_G, log_t), np.log(np.abs(e)))
+        value = np.where(
+            tiny, np.where(small, log_expit(-self._best) + log_G, log_t), np.log(np.abs(e))
+        )
         slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
         return value, np.where(small, 1.0, slope)
 
@@ -98,7 +121,9 @@ class Chart(Protocol):
     """Free coordinates of the weights of one size."""
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """The weights at coordinates ``x``, and what turns a gradient for them into one for ``x``."""
+        """The weights at coordinates ``x``, and what turns a gradient for them into one for
+        ``x``.
+        """
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """Random coordinates."""
@@ -111,11 +136,15 @@ class Chart(Protocol):
 
     @property
     def slack(self) -> Objective | None:
-        """What must not be negative at the coordinates of an allowed point, with its gradient; None where all points are allowed."""
+        """What must not be negative at the coordinates of an allowed point, with its gradient; None
+        where all points are allowed.
+        """
 
 
 class Sphere:
-    """Weights ``R x / ||x||`` in a norm; inside a cone those of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``."""
+    """Weights ``R x / ||x||`` in a norm; inside a cone those of
+    ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``.
+    """
 
     slack = None
 
@@ -165,17 +194,24 @@ class Sphere:
 
 
 class Factors:
-    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``; for a cone in coordinates that are of order one across it, with a :attr:`slack`."""
+    """Weights ``K Q^T`` with ``|K|^2 + |Q|^2 = 2 R``; for a cone in coordinates that are of order
+    one across it, with a :attr:`slack`.
+    """
 
     def __init__(self, shape: tuple[int, int], inner: int, cone: Any = None) -> None:
         self._shape, self._inner, self._cone = shape, inner, cone
         self._base, self._unit = np.zeros(sum(shape) * inner), 1.0
         if cone is not None:
-            self._base, self._unit = self._balanced(_axis(cone).reshape(shape)).reshape(-1), math.tan(math.radians(cone.degrees))
+            self._base, self._unit = (
+                self._balanced(_axis(cone).reshape(shape)).reshape(-1),
+                math.tan(math.radians(cone.degrees)),
+            )
 
     @property
     def slack(self) -> Objective | None:
-        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis."""
+        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the
+        axis.
+        """
         if self._cone is None:
             return None
         u, edge = _axis(self._cone), math.cos(math.radians(self._cone.degrees))
@@ -200,7 +236,9 @@ class Factors:
 
         def pull(gradient: FloatArray) -> FloatArray:
             raw = factor * np.concatenate([gradient @ Q, gradient.T @ K]).reshape(-1)
-            pulled: FloatArray = self._unit * (raw - (2.0 * float(np.sum(gradient * W)) / square) * point)
+            pulled: FloatArray = self._unit * (
+                raw - (2.0 * float(np.sum(gradient * W)) / square) * point
+            )
             return pulled
 
         return W, pull
@@ -213,7 +251,9 @@ class Factors:
         return self.at(inside.weights(inside.random(rng), 1.0)[0])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`: balanced factors, of all with this product those closest to the axis."""
+        """See :class:`Chart`: balanced factors, of all with this product those closest to the
+        axis.
+        """
         both = self._balanced(W)
         if self._cone is not None:
             left, _, right = np.linalg.svd(both.T @ self._base.reshape(both.shape))
@@ -228,30 +268,50 @@ class Factors:
         return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root])
 
     def centre(self) -> FloatArray:
-        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its factors."""
+        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its
+        factors.
+        """
         inside = Sphere(self._shape, Frobenius(), self._cone)
         return self.at(inside.weights(0.02 * inside.random(np.random.default_rng(0)), 1.0)[0])
 
 
 def _axis(cone: Any) -> FloatArray:
     """The direction in the middle of a cone, as a unit vector."""
-    axis: FloatArray = np.asarray(getattr(cone.direction, "W", cone.direction), dtype=np.float64).reshape(-1)
+    axis: FloatArray = np.asarray(
+        getattr(cone.direction, "W", cone.direction), dtype=np.float64
+    ).reshape(-1)
     return axis / float(np.linalg.norm(axis))
 
 
 class Pair:
-    """Head and weights (a prompt is one column), each of its own size in one norm, in one vector of coordinates."""
+    """Head and weights (a prompt is one column), each of its own size in one norm, in one vector of
+    coordinates.
+    """
 
-    def __init__(self, data: AttentionData, keys: ArrayLike | None, norm: Norm | None = None, *, prompt: bool = True) -> None:
+    def __init__(
+        self,
+        data: AttentionData,
+        keys: ArrayLike | None,
+        norm: Norm | None = None,
+        *,
+        prompt: bool = True,
+    ) -> None:
         self._problem = data, keys, prompt
-        self.keys, self.tokens, self.labels, self.mask = mapped_keys(data, keys), data.tokens, data.labels, data.mask
+        self.keys, self.tokens, self.labels, self.mask = (
+            mapped_keys(data, keys),
+            data.tokens,
+            data.labels,
+            data.mask,
+        )
         self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
         self.shape = (self.keys.shape[-1], self.queries.shape[-1])
         self.norm = Frobenius() if norm is None else norm
         self.size = data.d_x + self.shape[0] * self.shape[1]
 
     def matrices(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The two parts of the coordinates as matrices: the head as one column ``(d_x, 1)``, and the weights."""
+        """The two parts of the coordinates as matrices: the head as one column ``(d_x, 1)``, and
+        the weights.
+        """
         d = self.tokens.shape[-1]
         return x[:d, None], x[d:].reshape(self.shape)
 
@@ -267,11 +327,15 @@ class Pair:
 
 
 def joint_objective(pair: Pair, r: float, R: float) -> Objective:
-    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term being :math:`-u` once it is small."""
+    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term
+    being :math:`-u` once it is small.
+    """
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         v, W = pair.split(x, r, R)
-        logits = np.where(pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf)
+        logits = np.where(
+            pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf
+        )
         s = np.exp(logits - logits.max(axis=1, keepdims=True))
         s /= s.sum(axis=1, keepdims=True)
         outputs = (s[:, None, :] @ pair.tokens)[:, 0]
@@ -288,10 +352,16 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
         grad_v = (share * pair.labels) @ outputs
         pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
         parts = []
-        for gradient, size, raw in zip((grad_v[:, None], pulled.T @ pair.queries), (r, R), pair.matrices(x), strict=True):
+        for gradient, size, raw in zip(
+            (grad_v[:, None], pulled.T @ pair.queries), (r, R), pair.matrices(x), strict=True
+        ):
             length = float(pair.norm.value(raw))
             along = float(np.sum(gradient * raw)) / length
-            parts.append(((size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))).reshape(-1))
+            parts.append(
+                (
+                    (size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))
+                ).reshape(-1)
+            )
         return float(top) + math.log(total / len(terms)), np.concatenate(parts)
 
     return value

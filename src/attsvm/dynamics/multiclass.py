@@ -1,8 +1,11 @@
-r"""Multinomial logistic regression on fixed inputs, many data sets at once, with a gradient that keeps its direction at any margin.
+r"""Multinomial logistic regression on fixed inputs, many data sets at once, with a gradient that
+keeps its direction at any margin.
 
-.. math:: L(W)=-\frac1n\sum_i\log\mathrm{softmax}(Wh_i)_{y_i}=\frac1n\sum_i\log\Big(1+\sum_{c\ne y_i}e^{-(e_{y_i}-e_c)^\top Wh_i}\Big)
+.. math:: L(W)=-\frac1n\sum_i\log\mathrm{softmax}(Wh_i)_{y_i}=\frac1n\sum_i\log\Big(1+\sum_{c\ne
+y_i}e^{-(e_{y_i}-e_c)^\top Wh_i}\Big)
 
-The convex problem of Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data* (2025).
+The convex problem of Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on
+Multiclass Separable Data* (2025).
 """
 
 from __future__ import annotations
@@ -38,15 +41,21 @@ class Multiclass:
     def __post_init__(self) -> None:
         if self.inputs.ndim != 3 or self.labels.shape != self.inputs.shape[:2]:
             raise InputError(
-                f"inputs has shape {self.inputs.shape} and labels {self.labels.shape}; they must be (runs, n, d) and (runs, n)"
+                f"inputs has shape {self.inputs.shape} and labels {self.labels.shape}; they must be"
+                " (runs, n, d) and (runs, n)"
             )
         if not np.isfinite(self.inputs).all():
             raise InputError("inputs holds a number that is not finite; clean it")
         if self.labels.min() < 0 or self.labels.max() >= self.classes:
-            raise InputError(f"labels go from {self.labels.min()} to {self.labels.max()}; there are {self.classes} classes, from 0 on")
+            raise InputError(
+                f"labels go from {self.labels.min()} to {self.labels.max()}; there are"
+                f" {self.classes} classes, from 0 on"
+            )
 
     def lags(self, W: FloatArray) -> FloatArray:
-        r"""Minus the margins, :math:`(e_c-e_{y_i})^\top Wh_i`: ``(runs, n, classes)`` for ``(runs, classes, d)``; -inf at the own class."""
+        r"""Minus the margins, :math:`(e_c-e_{y_i})^\top Wh_i`: ``(runs, n, classes)`` for
+        ``(runs, classes, d)``; -inf at the own class.
+        """
         scores = self.inputs @ W.mT
         own = self.labels[..., None]
         lags = scores - np.take_along_axis(scores, own, axis=-1)
@@ -54,9 +63,11 @@ class Multiclass:
         return lags
 
     def gradient(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(runs, classes, d)`` and the logarithm ``(runs,)`` of the factor that makes it the gradient of the loss.
+        """``(runs, classes, d)`` and the logarithm ``(runs,)`` of the factor that makes it the
+        gradient of the loss.
 
-        The residual of the own class is minus the sum of the others, and the largest residual is of order one before the factor.
+        The residual of the own class is minus the sum of the others, and the largest residual is of
+        order one before the factor.
         """
         lags = self.lags(W)
         top = lags.max(axis=-1)
@@ -66,12 +77,18 @@ class Multiclass:
         factor = (top - log_sum).max(axis=-1)
         share = log_sum + factor[:, None]
         ordinary = (factor > _SMALL).all()  # else what matters may have underflowed
-        residual = rest * np.exp(peak - share)[..., None] if ordinary else np.exp(lags - share[..., None])
-        np.put_along_axis(residual, self.labels[..., None], -residual.sum(axis=-1, keepdims=True), axis=-1)
+        residual = (
+            rest * np.exp(peak - share)[..., None] if ordinary else np.exp(lags - share[..., None])
+        )
+        np.put_along_axis(
+            residual, self.labels[..., None], -residual.sum(axis=-1, keepdims=True), axis=-1
+        )
         return residual.mT @ self.inputs / self.inputs.shape[1], factor
 
     def margin(self, W: FloatArray) -> FloatArray:
-        r"""Smallest margin :math:`\min_{i,c\ne y_i}(e_{y_i}-e_c)^\top Wh_i` of every run, ``(runs,)``."""
+        r"""Smallest margin :math:`\min_{i,c\ne y_i}(e_{y_i}-e_c)^\top Wh_i` of every run,
+        ``(runs,)``.
+        """
         smallest: FloatArray = -self.lags(W).max(axis=(-2, -1))
         return smallest
 
@@ -80,14 +97,18 @@ class Multiclass:
         return _log_mean(log_log1p(np.logaddexp.reduce(self.lags(W), axis=-1)))
 
     def log_proxy(self, W: FloatArray) -> FloatArray:
-        r"""Logarithm of :math:`G(W)=\frac1n\sum_i(1-\mathrm{softmax}(Wh_i)_{y_i})`, ``(runs,)``: the proxy of the proofs."""
+        r"""Logarithm of :math:`G(W)=\frac1n\sum_i(1-\mathrm{softmax}(Wh_i)_{y_i})`, ``(runs,)``:
+        the proxy of the proofs.
+        """
         odds = np.logaddexp.reduce(self.lags(W), axis=-1)
         return _log_mean(odds - np.logaddexp(0.0, odds))
 
 
 def log_log1p(log_x: FloatArray) -> FloatArray:
     r""":math:`\log\log(1+x)` from :math:`\log x`."""
-    found: FloatArray = np.where(log_x < _ROUNDED, log_x, np.log(np.logaddexp(0.0, np.maximum(log_x, _ROUNDED))))
+    found: FloatArray = np.where(
+        log_x < _ROUNDED, log_x, np.log(np.logaddexp(0.0, np.maximum(log_x, _ROUNDED)))
+    )
     return found
 
 

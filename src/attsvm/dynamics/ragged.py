@@ -1,12 +1,15 @@
-r"""Large instances: descent on W, and on the head beside it, over sequences of any lengths without padding.
+r"""Large instances: descent on W, and on the head beside it, over sequences of any lengths without
+padding.
 
-Visible tokens of all sequences lie end to end. One pass over them does everything that a sequence needs while its tokens are in
-the cache: moved query :math:`Wz_i`, logits, softmax, coefficients :math:`\beta_{it}`, pulled-back row
-:math:`p_i=\sum_t\beta_{it}x_{it}`. A second pass over the sequences sums :math:`\nabla_W\propto\sum_ip_iz_i^\top`. Each :math:`p_i`
-is kept without its factor, whose logarithm is kept beside it, so the factors meet only once the largest is known.
+Visible tokens of all sequences lie end to end. One pass over them does everything that a sequence
+needs while its tokens are in the cache: moved query :math:`Wz_i`, logits, softmax, coefficients
+:math:`\beta_{it}`, pulled-back row
+:math:`p_i=\sum_t\beta_{it}x_{it}`. A second pass over the sequences sums
+:math:`\nabla_W\propto\sum_ip_iz_i^\top`. Each :math:`p_i` is kept without its factor, whose
+logarithm is kept beside it, so the factors meet only once the largest is known.
 
-Both passes work on a fixed number of chunks of sequences and sums are taken chunk by chunk in order: the bits do not depend
-on the number of threads.
+Both passes work on a fixed number of chunks of sequences and sums are taken chunk by chunk in
+order: the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from attsvm.models import kernels
 from attsvm.parallel import parallel_part, threads_for
 
 _CHUNKS = 32
-# what is kept per sequence: margin, softmax sum, log factor of the weights' share, slope, log factor of the head's share
+# what is kept per sequence: margin, softmax sum, log factor of the weights' share, slope, log
+# factor of the head's share
 MARGIN, MASS, LOG, SLOPE, OWN = range(5)
 _WINNERS, _KEPT = 9, 10  # their places among the arguments of the passes
 
@@ -39,7 +43,11 @@ class RaggedEngine:
         count = setup.W.shape[0]
         self._setup = setup
         self._cost = costs.ragged_cost(data)
-        self._parts = [_Packed(data.instance(r), setup) for r in range(count)] if data.batch_shape else [_Packed(data, setup)]
+        self._parts = (
+            [_Packed(data.instance(r), setup) for r in range(count)]
+            if data.batch_shape
+            else [_Packed(data, setup)]
+        )
         self._Wt = np.array(np.swapaxes(setup.W, -1, -2), order="C")
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self.stopped_at = np.full(count, -1, dtype=np.int64)
@@ -60,7 +68,13 @@ class RaggedEngine:
         setup = self._setup
         for r in np.flatnonzero(self.stopped_at < 0).tolist():
             head_lr = 0.0 if setup.head_lr is None else setup.head_lr[r]
-            rates = (setup.lr[r], setup.normalize, head_lr, setup.head_normalize, setup.has_intercept)
+            rates = (
+                setup.lr[r],
+                setup.normalize,
+                head_lr,
+                setup.head_normalize,
+                setup.has_intercept,
+            )
             factors = setup.factors(step, count), setup.head_factors(step, count)
             arguments: tuple[Any, ...] = (*self._arguments(r)[1], step, *factors, *rates)
             with threads_for(self._cost):
@@ -81,12 +95,26 @@ class RaggedEngine:
             loss[r] = mean_loss(kept[:, MARGIN], setup.loss[r])
             selected[r] = part.positions[winners]
             probability[r] = 1.0 / kept[:, MASS]
-        W = np.array(np.swapaxes(self._Wt, -1, -2), order="C")  # a copy even of a single column, whose transpose is a view
-        return Look(loss, selected, probability, log_norm, W, self._head[:, :-1].copy(), self._head[:, -1].copy())
+        W = np.array(
+            np.swapaxes(self._Wt, -1, -2), order="C"
+        )  # a copy even of a single column, whose transpose is a view
+        return Look(
+            loss,
+            selected,
+            probability,
+            log_norm,
+            W,
+            self._head[:, :-1].copy(),
+            self._head[:, -1].copy(),
+        )
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """What :meth:`restore` needs, copied."""
-        return {"Wt": self._Wt.copy(), "head": self._head.copy(), "stopped_at": self.stopped_at.copy()}
+        return {
+            "Wt": self._Wt.copy(),
+            "head": self._head.copy(),
+            "stopped_at": self.stopped_at.copy(),
+        }
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
@@ -104,7 +132,9 @@ class _Packed:
         means = data.tokens.sum(axis=-2) / data.lengths[:, None]
         offsets = kernels.offsets_of(data.lengths)
         chunks = min(_CHUNKS, data.n)
-        goals = np.linspace(0, offsets[-1] + data.n, chunks + 1)  # a sequence costs about one token beside its tokens
+        goals = np.linspace(
+            0, offsets[-1] + data.n, chunks + 1
+        )  # a sequence costs about one token beside its tokens
         bounds = np.searchsorted(offsets + np.arange(data.n + 1), goals).astype(np.int64)
         queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
         self.arrays: tuple[Any, ...] = (tokens, means, queries, self.labels, offsets, bounds)
@@ -117,21 +147,45 @@ class _Packed:
         width = d_x + has_intercept
         outputs = np.zeros((n if joint else 0, width))
         return (
-            np.zeros(n, dtype=np.int64), np.zeros((n, 5)), np.zeros((n, d_x)), outputs,
-            np.zeros((chunks, 7, longest)), np.zeros((chunks, d_z, d_x)), np.zeros((chunks, width)),
-        )  # fmt: skip
+            np.zeros(n, dtype=np.int64),
+            np.zeros((n, 5)),
+            np.zeros((n, d_x)),
+            outputs,
+            np.zeros((chunks, 7, longest)),
+            np.zeros((chunks, d_z, d_x)),
+            np.zeros((chunks, width)),
+        )
 
 
 @kernel
 def one_sequence(
-    tokens: FloatArray, mean: FloatArray, label: float, lo: int, hi: int, moved: FloatArray, head: FloatArray,
-    loss: int, kept: FloatArray, pulled: FloatArray, output: FloatArray, scratch: FloatArray,
-) -> int:  # fmt: skip
+    tokens: FloatArray,
+    mean: FloatArray,
+    label: float,
+    lo: int,
+    hi: int,
+    moved: FloatArray,
+    head: FloatArray,
+    loss: int,
+    kept: FloatArray,
+    pulled: FloatArray,
+    output: FloatArray,
+    scratch: FloatArray,
+) -> int:
     """Everything one sequence needs; returns its winner, counted over all tokens.
 
-    ``output`` is empty when the head is fixed, has ``d_x`` entries without an intercept and one more with it.
+    ``output`` is empty when the head is fixed, has ``d_x`` entries without an intercept and one
+    more with it.
     """
-    a, score, e, shifted, g, S, Q = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5], scratch[6]
+    a, score, e, shifted, g, S, Q = (
+        scratch[0],
+        scratch[1],
+        scratch[2],
+        scratch[3],
+        scratch[4],
+        scratch[5],
+        scratch[6],
+    )
     length = hi - lo
     v = head[:-1]
     for t in range(length):
@@ -165,10 +219,21 @@ def one_sequence(
 
 @parallel_part
 def _read(
-    tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    tokens: FloatArray,
+    means: FloatArray,
+    queries: FloatArray,
+    labels: FloatArray,
+    offsets: IntArray,
+    bounds: IntArray,
+    Wt: FloatArray,
+    head: FloatArray,
+    loss: int,
+    winners: IntArray,
+    kept: FloatArray,
+    pulled: FloatArray,
+    outputs: FloatArray,
     scratch: FloatArray,
-) -> None:  # fmt: skip
+) -> None:
     nothing = np.zeros(0)
     for chunk in numba.prange(bounds.shape[0] - 1):
         moved = np.zeros(means.shape[1])
@@ -176,16 +241,34 @@ def _read(
             moved[:] = 0.0
             kernels.add_rows(moved, queries[i], Wt, 0, Wt.shape[0])
             winners[i] = one_sequence(
-                tokens, means[i], labels[i], offsets[i], offsets[i + 1], moved, head, loss,
-                kept[i], pulled[i], outputs[i] if outputs.shape[0] > 0 else nothing, scratch[chunk],
-            )  # fmt: skip
+                tokens,
+                means[i],
+                labels[i],
+                offsets[i],
+                offsets[i + 1],
+                moved,
+                head,
+                loss,
+                kept[i],
+                pulled[i],
+                outputs[i] if outputs.shape[0] > 0 else nothing,
+                scratch[chunk],
+            )
 
 
 @parallel_part
 def _sum(
-    queries: FloatArray, labels: FloatArray, bounds: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
-    log_W: float, log_head: float, parts: FloatArray, head_parts: FloatArray,
-) -> None:  # fmt: skip
+    queries: FloatArray,
+    labels: FloatArray,
+    bounds: IntArray,
+    kept: FloatArray,
+    pulled: FloatArray,
+    outputs: FloatArray,
+    log_W: float,
+    log_head: float,
+    parts: FloatArray,
+    head_parts: FloatArray,
+) -> None:
     for chunk in numba.prange(bounds.shape[0] - 1):
         start, stop = bounds[chunk], bounds[chunk + 1]
         parts[chunk] = 0.0
@@ -193,20 +276,55 @@ def _sum(
         for i in range(start, stop):
             pulled[i] *= math.exp(kept[i, LOG] - log_W)
             if outputs.shape[0] > 0:
-                kernels.add_one(head_parts[chunk], labels[i] * kept[i, SLOPE] * math.exp(kept[i, OWN] - log_head), outputs[i])
+                kernels.add_one(
+                    head_parts[chunk],
+                    labels[i] * kept[i, SLOPE] * math.exp(kept[i, OWN] - log_head),
+                    outputs[i],
+                )
         for m in range(queries.shape[1]):
-            kernels.add_rows(parts[chunk, m], queries[start:stop, m], pulled[start:stop], 0, stop - start)
+            kernels.add_rows(
+                parts[chunk, m], queries[start:stop, m], pulled[start:stop], 0, stop - start
+            )
 
 
 @kernel
 def _gradient(
-    tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    tokens: FloatArray,
+    means: FloatArray,
+    queries: FloatArray,
+    labels: FloatArray,
+    offsets: IntArray,
+    bounds: IntArray,
+    Wt: FloatArray,
+    head: FloatArray,
+    loss: int,
+    winners: IntArray,
+    kept: FloatArray,
+    pulled: FloatArray,
+    outputs: FloatArray,
     scratch: FloatArray,
-    parts: FloatArray, head_parts: FloatArray,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Leaves ascent directions in ``parts[0]`` and ``head_parts[0]``; returns the first one's norm and the logarithms of both factors."""
-    _read(tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch)
+    parts: FloatArray,
+    head_parts: FloatArray,
+) -> tuple[float, float, float]:
+    """Leaves ascent directions in ``parts[0]`` and ``head_parts[0]``; returns the first one's norm
+    and the logarithms of both factors.
+    """
+    _read(
+        tokens,
+        means,
+        queries,
+        labels,
+        offsets,
+        bounds,
+        Wt,
+        head,
+        loss,
+        winners,
+        kept,
+        pulled,
+        outputs,
+        scratch,
+    )
     log_W, log_head = -np.inf, -np.inf
     for i in range(labels.shape[0]):
         log_W = max(log_W, kept[i, LOG])
@@ -237,18 +355,52 @@ def euclidean(x: FloatArray) -> float:
 
 @kernel
 def _advance(
-    tokens: FloatArray, means: FloatArray, queries: FloatArray, labels: FloatArray, offsets: IntArray, bounds: IntArray,
-    Wt: FloatArray, head: FloatArray, loss: int, winners: IntArray, kept: FloatArray, pulled: FloatArray, outputs: FloatArray,
+    tokens: FloatArray,
+    means: FloatArray,
+    queries: FloatArray,
+    labels: FloatArray,
+    offsets: IntArray,
+    bounds: IntArray,
+    Wt: FloatArray,
+    head: FloatArray,
+    loss: int,
+    winners: IntArray,
+    kept: FloatArray,
+    pulled: FloatArray,
+    outputs: FloatArray,
     scratch: FloatArray,
-    parts: FloatArray, head_parts: FloatArray, first: int, factors: FloatArray, head_factors: FloatArray,
-    lr: float, normalize: bool, head_lr: float, head_normalize: bool, has_intercept: bool,
-) -> int:  # fmt: skip
+    parts: FloatArray,
+    head_parts: FloatArray,
+    first: int,
+    factors: FloatArray,
+    head_factors: FloatArray,
+    lr: float,
+    normalize: bool,
+    head_lr: float,
+    head_normalize: bool,
+    has_intercept: bool,
+) -> int:
     n = labels.shape[0]
     flat = Wt.reshape(Wt.size)
     joint = outputs.shape[0] > 0
     for k in range(factors.shape[0]):
         norm, log_W, log_head = _gradient(
-            tokens, means, queries, labels, offsets, bounds, Wt, head, loss, winners, kept, pulled, outputs, scratch, parts, head_parts
+            tokens,
+            means,
+            queries,
+            labels,
+            offsets,
+            bounds,
+            Wt,
+            head,
+            loss,
+            winners,
+            kept,
+            pulled,
+            outputs,
+            scratch,
+            parts,
+            head_parts,
         )
         own = 0.0
         ascent = head_parts[0]
@@ -260,7 +412,11 @@ def _advance(
             length = lr * factors[k] * (1.0 / norm if normalize else math.exp(log_W) / n)
             kernels.add_one(flat, length, parts[0].reshape(flat.size))
         if own > 0.0:
-            length = head_lr * head_factors[k] * (1.0 / own if head_normalize else math.exp(log_head) / n)
+            length = (
+                head_lr
+                * head_factors[k]
+                * (1.0 / own if head_normalize else math.exp(log_head) / n)
+            )
             kernels.add_one(head if has_intercept else head[:-1], length, ascent)
     return -1
 

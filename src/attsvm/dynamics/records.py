@@ -14,7 +14,9 @@ from attsvm.errors import InputError
 
 @dataclass(frozen=True)
 class LogSpaced:
-    """Records at step 0, at ``count`` steps spaced evenly on a log scale from 1 to the last, rounded; repeated ones are dropped."""
+    """Records at step 0, at ``count`` steps spaced evenly on a log scale from 1 to the last,
+    rounded; repeated ones are dropped.
+    """
 
     count: int = 50
 
@@ -32,14 +34,18 @@ class LogSpaced:
 
 @dataclass(frozen=True)
 class AtSteps:
-    """Records at steps 0, at the last step and at ``marks`` in between; marks beyond the last step are dropped."""
+    """Records at steps 0, at the last step and at ``marks`` in between; marks beyond the last step
+    are dropped.
+    """
 
     marks: tuple[int, ...]
 
     def __init__(self, marks: Iterable[int]) -> None:
         object.__setattr__(self, "marks", tuple(int(mark) for mark in marks))
         if any(mark < 0 for mark in self.marks):
-            raise InputError(f"AtSteps has a mark at step {min(self.marks)}; give steps of 0 or more")
+            raise InputError(
+                f"AtSteps has a mark at step {min(self.marks)}; give steps of 0 or more"
+            )
 
     def steps(self, last: int) -> IntArray:
         """Sorted distinct steps from 0 to ``last``, both included."""
@@ -49,7 +55,9 @@ class AtSteps:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One look at all runs, before the step of that number is taken. Shapes as in :class:`~attsvm.dynamics.Trajectory`, without ``R``."""
+    """One look at all runs, before the step of that number is taken. Shapes as in
+    :class:`~attsvm.dynamics.Trajectory`, without ``R``.
+    """
 
     step: int
     seconds: float
@@ -65,7 +73,9 @@ class Record:
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Every field as an array, the named ones under ``parameters.<name>`` and ``observed.<name>``."""
+        """Every field as an array, the named ones under ``parameters.<name>`` and
+        ``observed.<name>``.
+        """
         fields = {name: np.asarray(getattr(self, name)) for name in RECORD_FIELDS}
         return fields | flatten("parameters", self.parameters) | flatten("observed", self.observed)
 
@@ -74,7 +84,9 @@ class Record:
         """The inverse of :meth:`to_arrays`."""
         fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in RECORD_FIELDS}
         named: dict[str, Any] = {name: gather(name, arrays) for name in ("parameters", "observed")}
-        return cls(**{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named)
+        return cls(
+            **{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named
+        )
 
 
 def flatten(prefix: str, values: Mapping[str, FloatArray]) -> dict[str, Any]:
@@ -84,7 +96,22 @@ def flatten(prefix: str, values: Mapping[str, FloatArray]) -> dict[str, Any]:
 
 def gather(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of :func:`flatten`: what ``arrays`` holds under this prefix."""
-    return {key.removeprefix(f"{prefix}."): np.asarray(value) for key, value in arrays.items() if key.startswith(f"{prefix}.")}
+    return {
+        key.removeprefix(f"{prefix}."): np.asarray(value)
+        for key, value in arrays.items()
+        if key.startswith(f"{prefix}.")
+    }
 
 
-RECORD_FIELDS = ("step", "seconds", "loss", "selected", "softmax_probability", "norm", "log_gradient_norm", "W", "head", "intercept")
+RECORD_FIELDS = (
+    "step",
+    "seconds",
+    "loss",
+    "selected",
+    "softmax_probability",
+    "norm",
+    "log_gradient_norm",
+    "W",
+    "head",
+    "intercept",
+)

@@ -19,7 +19,8 @@ class TrainState:
     Attributes:
         step: steps taken so far.
         seconds: training time spent so far.
-        fingerprint: identifies data, hyper-parameters and kernel; a state resumes only the run it came from.
+        fingerprint: identifies data, hyper-parameters and kernel; a state resumes only the run it
+            came from.
         arrays: the state of the kernel (weights, and what else it carries from step to step).
         records: what was recorded so far.
     """
@@ -40,7 +41,10 @@ class TrainState:
         flat |= {f"state.{name}": np.asarray(value) for name, value in self.arrays.items()}
         if self.records:
             columns = [record.to_arrays() for record in self.records]
-            flat |= {f"record.{name}": np.stack([column[name] for column in columns]) for name in columns[0]}
+            flat |= {
+                f"record.{name}": np.stack([column[name] for column in columns])
+                for name in columns[0]
+            }
         return flat
 
     @classmethod
@@ -52,13 +56,27 @@ class TrainState:
         """
         missing = {"step", "seconds", "fingerprint"} - set(arrays)
         if missing:
-            raise InputError(f"the checkpoint has no {', '.join(sorted(missing))}; it was not written by TrainState.to_arrays")
-        columns = {key.removeprefix("record."): np.asarray(value) for key, value in arrays.items() if key.startswith("record.")}
+            raise InputError(
+                f"the checkpoint has no {', '.join(sorted(missing))}; it was not written by"
+                " TrainState.to_arrays"
+            )
+        columns = {
+            key.removeprefix("record."): np.asarray(value)
+            for key, value in arrays.items()
+            if key.startswith("record.")
+        }
         count = len(columns["step"]) if columns else 0
         return cls(
             step=int(arrays["step"]),
             seconds=float(arrays["seconds"]),
             fingerprint=np.asarray(arrays["fingerprint"], dtype=np.uint8).tobytes().hex(),
-            arrays={key.removeprefix("state."): np.asarray(value) for key, value in arrays.items() if key.startswith("state.")},
-            records=tuple(Record.from_arrays({name: column[k] for name, column in columns.items()}) for k in range(count)),
+            arrays={
+                key.removeprefix("state."): np.asarray(value)
+                for key, value in arrays.items()
+                if key.startswith("state.")
+            },
+            records=tuple(
+                Record.from_arrays({name: column[k] for name, column in columns.items()})
+                for k in range(count)
+            ),
         )

@@ -1,4 +1,6 @@
-"""The training loop: many runs at once, by compiled kernels where they apply and by torch autograd everywhere else."""
+"""The training loop: many runs at once, by compiled kernels where they apply and by torch autograd
+everywhere else.
+"""
 
 from __future__ import annotations
 
@@ -52,38 +54,49 @@ def train(
     progress: Progress | None = None,
     snapshots: bool = True,
 ) -> Trajectory:
-    """Train ``model`` on ``data`` for ``steps`` steps of ``optimizer``, all runs together, and leave the final weights in ``model``.
+    """Train ``model`` on ``data`` for ``steps`` steps of ``optimizer``, all runs together, and
+    leave the final weights in ``model``.
 
-    The same call gives the same bits, on any number of cores, interrupted and resumed or not. A run whose gradient is exactly
-    zero (all scores tied) stops; the others go on.
+    The same call gives the same bits, on any number of cores, interrupted and resumed or not. A run
+    whose gradient is exactly zero (all scores tied) stops; the others go on.
 
     Args:
         model: an :class:`~attsvm.models.Attention`.
         data: one instance for all runs, or one per run.
-        optimizer: any torch optimiser of the model's parameters. :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm
-            and :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see :func:`~attsvm.dynamics.plan`.
+        optimizer: any torch optimiser of the model's parameters.
+            :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm and
+            :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see
+            :func:`~attsvm.dynamics.plan`.
         steps: number of steps, 0 for a look at the start only.
-        record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``; ``LogSpaced(50)`` when left out.
-        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the optimiser (of mirror descent, its
-            own step in the dual); or such factors by name of the parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``).
-            Per-run step sizes of the head are a sweep over kappa, the ratio of the two step sizes.
-        schedule: a function of the step number (from 0) whose value multiplies every step size; such functions by name of the
-            parameter, as in ``step_scale`` (a parameter without one keeps its steps); or a torch scheduler of ``optimizer``, stepped after
-            every step.
+        record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``;
+            ``LogSpaced(50)`` when left out.
+        step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the
+            optimiser (of mirror descent, its own step in the dual); or such factors by name of the
+            parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of
+            the head are a sweep over kappa, the ratio of the two step sizes.
+        schedule: a function of the step number (from 0) whose value multiplies every step size;
+            such functions by name of the parameter, as in ``step_scale`` (a parameter without one
+            keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step.
         until: ends training at the first record at which every run is that close to its solution.
-        backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it; ``autograd`` never does.
-        checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every ``checkpoint_seconds`` (0: after every step).
+        backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it;
+            ``autograd`` never does.
+        checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every
+            ``checkpoint_seconds`` (0: after every step).
         checkpoint_seconds: shortest time between two checkpoints.
-        resume: a state of the very same call, to go on from. Earlier records are shown to ``stop`` again, in order, so that a
-            rule that remembers is rebuilt; ``observe`` is not called for them again.
-        observe: called at every record with step, ``W``, ``head`` and ``intercept`` (NumPy, run axis as in the trajectory);
-            the numbers it returns are stored in ``trajectory.observed``.
+        resume: a state of the very same call, to go on from. Earlier records are shown to ``stop``
+            again, in order, so that a rule that remembers is rebuilt; ``observe`` is not called for
+            them again.
+        observe: called at every record with step, ``W``, ``head`` and ``intercept`` (NumPy, run
+            axis as in the trajectory); the numbers it returns are stored in
+            ``trajectory.observed``.
         stop: called with every record; training ends when it returns True.
-        progress: called with steps done, ``steps`` and a dict with ``loss`` (mean over runs at the last record) and ``seconds``.
+        progress: called with steps done, ``steps`` and a dict with ``loss`` (mean over runs at the
+            last record) and ``seconds``.
         snapshots: whether ``W`` is kept at every record or only at the last.
 
     Raises:
-        InputError: arguments out of range, data that does not fit the model, a state of another run, and what
+        InputError: arguments out of range, data that does not fit the model, a state of another
+            run, and what
             :func:`~attsvm.dynamics.plan` refuses.
     """
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
@@ -96,7 +109,11 @@ def train(
     scales = _step_scales(model, step_scale)
     engine = make_engine(chosen, model, data, optimizer, scales, schedule)
     due = (LogSpaced() if record is None else record).steps(int(steps))
-    fingerprint = "" if checkpoint is None and resume is None else _fingerprint(model, data, optimizer, chosen, due, scales, schedule)
+    fingerprint = (
+        ""
+        if checkpoint is None and resume is None
+        else _fingerprint(model, data, optimizer, chosen, due, scales, schedule)
+    )
 
     def ends(last: Record) -> bool:
         return (stop is not None and stop(last)) or (until is not None and until(last))
@@ -105,7 +122,10 @@ def train(
     ended = False
     if resume is not None:
         if resume.fingerprint != fingerprint:
-            raise InputError("the checkpoint belongs to another run (other data, steps, records or optimiser); delete it to start afresh")
+            raise InputError(
+                "the checkpoint belongs to another run (other data, steps, records or optimiser);"
+                " delete it to start afresh"
+            )
         engine.restore(dict(resume.arrays))
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
         verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
@@ -119,7 +139,10 @@ def train(
             if progress is not None and (ended or clock.progress_due()):
                 progress(step, int(steps), _info(records, seconds))
             continue
-        count = min(int(due[len(records)]) - step, clock.block if checkpoint is None or checkpoint_seconds > 0 else 1)
+        count = min(
+            int(due[len(records)]) - step,
+            clock.block if checkpoint is None or checkpoint_seconds > 0 else 1,
+        )
         started = time.perf_counter()
         engine.advance(step, count)
         spent = time.perf_counter() - started
@@ -134,7 +157,9 @@ def train(
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
-    return Trajectory.from_records(records, np.asarray(stopped_at), engine.name, snapshots, trained_head)
+    return Trajectory.from_records(
+        records, np.asarray(stopped_at), engine.name, snapshots, trained_head
+    )
 
 
 class _Clock:
@@ -162,7 +187,9 @@ class _Clock:
         return due
 
 
-def _record(engine: Engine, model: Attention, step: int, seconds: float, observe: Observe | None) -> Record:
+def _record(
+    engine: Engine, model: Attention, step: int, seconds: float, observe: Observe | None
+) -> Record:
     look = engine.look()
     fields = {
         "loss": look.loss,
@@ -178,9 +205,15 @@ def _record(engine: Engine, model: Attention, step: int, seconds: float, observe
     if model.runs is None:
         fields = {name: value[0] for name, value in fields.items()}
         parameters = {name: value[0] for name, value in parameters.items()}
-    seen: Mapping[str, Any] = {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
+    seen: Mapping[str, Any] = (
+        {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
+    )
     return Record(
-        step=step, seconds=seconds, **fields, parameters=parameters, observed={name: np.asarray(value) for name, value in seen.items()}
+        step=step,
+        seconds=seconds,
+        **fields,
+        parameters=parameters,
+        observed={name: np.asarray(value) for name, value in seen.items()},
     )
 
 
@@ -193,15 +226,22 @@ def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
     for name, weight in model.weights.items():
         weight.copy_(torch.as_tensor(last.parameters.get(name, last.W)))
     if trained_head:
-        parts = [last.head, np.asarray(last.intercept)[..., None]] if model.head.has_intercept else [last.head]
+        parts = (
+            [last.head, np.asarray(last.intercept)[..., None]]
+            if model.head.has_intercept
+            else [last.head]
+        )
         model.head.readout.copy_(torch.as_tensor(np.concatenate(parts, axis=-1)[..., None]))
 
 
-def _step_scales(model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | None) -> dict[str, FloatArray]:
+def _step_scales(
+    model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | None
+) -> dict[str, FloatArray]:
     """Factors ``(runs,)`` by name of the parameter.
 
     Raises:
-        InputError: a name that is no parameter, a parameter without run axis, factors of another shape, negative or not finite.
+        InputError: a name that is no parameter, a parameter without run axis, factors of another
+            shape, negative or not finite.
     """
     if given is None:
         return {}
@@ -211,10 +251,16 @@ def _step_scales(model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | 
     scales = {}
     for name, value in by_name.items():
         if name not in names:
-            raise InputError(f"step_scale names {name!r}, which is no parameter of the model; it has {', '.join(names)}")
+            raise InputError(
+                f"step_scale names {name!r}, which is no parameter of the model; it has"
+                f" {', '.join(names)}"
+            )
         array = np.asarray(value, dtype=np.float64)
         if array.shape not in ((), (runs,)) or not (np.isfinite(array) & (array >= 0)).all():
-            raise InputError(f"step_scale of {name} has shape {array.shape}; give ({runs},) finite factors, 0 or more, one per run")
+            raise InputError(
+                f"step_scale of {name} has shape {array.shape}; give ({runs},) finite factors, 0 or"
+                " more, one per run"
+            )
         scales[name] = np.array(np.broadcast_to(array, (runs,)))
     return scales
 
@@ -224,7 +270,10 @@ def _check_schedule(model: Attention, schedule: Schedule | None) -> None:
     names = [name for name, _ in model.named_parameters()]
     for name in schedule if isinstance(schedule, Mapping) else ():
         if name not in names:
-            raise InputError(f"schedule names {name!r}, which is no parameter of the model; it has {', '.join(names)}")
+            raise InputError(
+                f"schedule names {name!r}, which is no parameter of the model; it has"
+                f" {', '.join(names)}"
+            )
 
 
 def _fingerprint(
@@ -236,23 +285,74 @@ def _fingerprint(
     scales: Mapping[str, FloatArray],
     schedule: Schedule | None,
 ) -> str:
-    """Identifies everything that decides the bits of a run, save where it starts: that is in the state."""
+    """Identifies everything that decides the bits of a run, save where it starts: that is in the
+    state.
+    """
     digest = hashlib.blake2b(digest_size=16)
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    fixed = [value.detach().cpu().numpy() for value in model.state_dict(keep_vars=True).values() if id(value) not in trained]
+    fixed = [
+        value.detach().cpu().numpy()
+        for value in model.state_dict(keep_vars=True).values()
+        if id(value) not in trained
+    ]
     reading = [part for part in (model.reading.keys, model.reading.labels) if part is not None]
-    functions = list(schedule.values()) if isinstance(schedule, Mapping) else [schedule] if callable(schedule) else []
-    rates = [np.array([float(function(step)) for step in range(int(due[-1]))]) for function in functions]
-    for array in [data.tokens, data.labels, data.queries, data.mask, due, *fixed, *reading, *scales.values(), *rates]:
+    functions = (
+        list(schedule.values())
+        if isinstance(schedule, Mapping)
+        else [schedule]
+        if callable(schedule)
+        else []
+    )
+    rates = [
+        np.array([float(function(step)) for step in range(int(due[-1]))]) for function in functions
+    ]
+    for array in [
+        data.tokens,
+        data.labels,
+        data.queries,
+        data.mask,
+        due,
+        *fixed,
+        *reading,
+        *scales.values(),
+        *rates,
+    ]:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
-    groups = [{key: _written(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    groups = [
+        {key: _written(value) for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    members = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
-    shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()]
-    kind = (type(model).__name__, model.runs, repr(model.objective), model.penalty.tolist(), model.reading.causal, model.reading.prompt)
-    order = (sorted(scales), list(schedule) if isinstance(schedule, Mapping) else None if schedule is None else type(schedule).__name__)
-    digest.update(repr((chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)).encode())
+    members = [
+        [names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups
+    ]
+    shapes = [
+        (name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()
+    ]
+    kind = (
+        type(model).__name__,
+        model.runs,
+        repr(model.objective),
+        model.penalty.tolist(),
+        model.reading.causal,
+        model.reading.prompt,
+    )
+    order = (
+        sorted(scales),
+        (
+            list(schedule)
+            if isinstance(schedule, Mapping)
+            else None
+            if schedule is None
+            else type(schedule).__name__
+        ),
+    )
+    digest.update(
+        repr(
+            (chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)
+        ).encode()
+    )
     return digest.hexdigest()
 
 

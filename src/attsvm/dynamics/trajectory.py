@@ -20,26 +20,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    r"""What :func:`~attsvm.dynamics.train` recorded. ``R`` records; the ``runs`` axis is there when the model has one.
+    r"""What :func:`~attsvm.dynamics.train` recorded. ``R`` records; the ``runs`` axis is there when
+    the model has one.
 
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
         seconds: ``(R,)``, training time until the record.
         loss: ``(R[, runs])``, the model's objective.
-        selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on ties);
-            ``(R[, runs], n, T)`` when every position is a query.
+        selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on
+            ties); ``(R[, runs], n, T)`` when every position is a query.
         softmax_probability: shaped like ``selected``, its attention probability.
         norm: ``(R[, runs])``, Frobenius norm of ``W``.
-        log_gradient_norm: ``(R[, runs])``, natural logarithm of the Frobenius norm of the true, unscaled gradient with
-            respect to the attention parameters (all of them together); -inf where the gradient is exactly zero.
-        W: ``(R[, runs], d_x, d_z)`` with snapshots, else ``(1[, runs], d_x, d_z)``: ``W[-1]`` is always the final one. Whatever
-            the parameters are, this is the combined matrix: :math:`KQ^\top`, or a prompt as one column.
-        head: ``(R[, runs], d_x)`` when a linear head is trained, else ``(1[, runs], d_x)``; no entries for other heads.
+        log_gradient_norm: ``(R[, runs])``, natural logarithm of the Frobenius norm of the true,
+            unscaled gradient with respect to the attention parameters (all of them together); -inf
+            where the gradient is exactly zero.
+        W: ``(R[, runs], d_x, d_z)`` with snapshots, else ``(1[, runs], d_x, d_z)``: ``W[-1]`` is
+            always the final one. Whatever the parameters are, this is the combined matrix:
+            :math:`KQ^\top`, or a prompt as one column.
+        head: ``(R[, runs], d_x)`` when a linear head is trained, else ``(1[, runs], d_x)``; no
+            entries for other heads.
         intercept: ``(R[, runs])`` when a linear head is trained, else ``(1[, runs])``.
-        stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the run stopped; -1 if it never was.
-        backend: ``gram``, ``ragged``, ``factored``, ``mirror`` or ``autograd``, whichever did the work.
-        parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked ``KQ``, or the trained key map;
-            ``(R[, runs], ...)`` with snapshots, else ``(1[, runs], ...)``.
+        stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the
+            run stopped; -1 if it never was.
+        backend: ``gram``, ``ragged``, ``factored``, ``mirror`` or ``autograd``, whichever did the
+            work.
+        parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked
+            ``KQ``, or the trained key map; ``(R[, runs], ...)`` with snapshots, else
+            ``(1[, runs], ...)``.
         observed: ``(R, ...)`` arrays of what ``observe`` returned.
     """
 
@@ -60,35 +67,70 @@ class Trajectory:
 
     @classmethod
     def from_records(
-        cls, records: Sequence[Record], stopped_at: IntArray, backend: str, snapshots: bool, head_snapshots: bool
+        cls,
+        records: Sequence[Record],
+        stopped_at: IntArray,
+        backend: str,
+        snapshots: bool,
+        head_snapshots: bool,
     ) -> Trajectory:
         """Stack records along a first axis."""
         kept: dict[str, Any] = {}
         for name in RECORD_FIELDS:
-            every = snapshots if name == "W" else head_snapshots if name in ("head", "intercept") else True
-            kept[name] = np.stack([np.asarray(getattr(record, name)) for record in (records if every else records[-1:])])
+            every = (
+                snapshots
+                if name == "W"
+                else head_snapshots
+                if name in ("head", "intercept")
+                else True
+            )
+            kept[name] = np.stack(
+                [
+                    np.asarray(getattr(record, name))
+                    for record in (records if every else records[-1:])
+                ]
+            )
         names = records[0].observed
-        observed = {name: np.stack([np.asarray(record.observed[name]) for record in records]) for name in names}
+        observed = {
+            name: np.stack([np.asarray(record.observed[name]) for record in records])
+            for name in names
+        }
         looks = records if snapshots else records[-1:]
-        parameters = {name: np.stack([np.asarray(look.parameters[name]) for look in looks]) for name in records[0].parameters}
-        return cls(steps=kept.pop("step"), **kept, stopped_at=stopped_at, backend=backend, parameters=parameters, observed=observed)
+        parameters = {
+            name: np.stack([np.asarray(look.parameters[name]) for look in looks])
+            for name in records[0].parameters
+        }
+        return cls(
+            steps=kept.pop("step"),
+            **kept,
+            stopped_at=stopped_at,
+            backend=backend,
+            parameters=parameters,
+            observed=observed,
+        )
 
     @property
     def runs(self) -> int | None:
         """Number of runs, ``None`` without a run axis."""
         return int(self.loss.shape[1]) if self.loss.ndim == 2 else None
 
-    def direction_gap(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
-        r""":math:`1-\cos\angle(W_k, W^\star)` at every snapshot, shape ``(R[, runs])``; see :func:`direction_gap`.
+    def direction_gap(
+        self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]
+    ) -> FloatArray:
+        r""":math:`1-\cos\angle(W_k, W^\star)` at every snapshot, shape ``(R[, runs])``; see
+        :func:`direction_gap`.
 
         Args:
-            target: one solution or ``(d_x, d_z)`` array for all runs, or one per run. A solution without weights
-                (infeasible, all zeros) gives gap 1.
+            target: one solution or ``(d_x, d_z)`` array for all runs, or one per run. A solution
+                without weights (infeasible, all zeros) gives gap 1.
         """
         return direction_gap(self.W, target)
 
-    def direction_divergence(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution], p: float) -> FloatArray:
-        r""":math:`D_\psi` between the directions of the target and of every snapshot, ``(R[, runs])``.
+    def direction_divergence(
+        self, target: ArrayLike | MarginSolution | Sequence[MarginSolution], p: float
+    ) -> FloatArray:
+        r""":math:`D_\psi` between the directions of the target and of every snapshot,
+        ``(R[, runs])``.
 
         Args:
             target: see :meth:`direction_gap`. Solutions of any norm may be compared with.
@@ -99,12 +141,19 @@ class Trajectory:
             InputError: the shapes do not match, or there is no potential of that exponent.
         """
         goal = _target_of(self.W, target)
-        divergence: FloatArray = PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
+        divergence: FloatArray = PowerPotential(p).direction_divergence(
+            np.broadcast_to(goal, self.W.shape), self.W
+        )
         return divergence
 
     def saturated(self, threshold: float = 0.99) -> FloatArray:
-        """``(R[, runs])``: share of queries whose selected token has at least this softmax probability."""
-        share: FloatArray = np.mean(self.softmax_probability >= threshold, axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)))
+        """``(R[, runs])``: share of queries whose selected token has at least this softmax
+        probability.
+        """
+        share: FloatArray = np.mean(
+            self.softmax_probability >= threshold,
+            axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)),
+        )
         return share
 
     def to_arrays(self) -> dict[str, Any]:
@@ -122,7 +171,10 @@ class Trajectory:
         """
         missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
         if missing:
-            raise InputError(f"the trajectory has no {', '.join(missing)}; it was not written by Trajectory.to_arrays")
+            raise InputError(
+                f"the trajectory has no {', '.join(missing)}; it was not written by"
+                " Trajectory.to_arrays"
+            )
         named: dict[str, Any] = {name: gather(name, arrays) for name in ("parameters", "observed")}
         backend = np.asarray(arrays["backend"], dtype=np.uint8).tobytes().decode()
         fields: dict[str, Any] = {name: np.asarray(arrays[name]) for name in _ARRAYS}
@@ -134,15 +186,19 @@ _ARRAYS = ("steps", *RECORD_FIELDS[1:], "stopped_at")
 
 @dataclass(frozen=True)
 class DirectionWithin:
-    r"""True of a record whose weights provably lie within a direction gap of the exact solution, in every run: ends a training.
+    r"""True of a record whose weights provably lie within a direction gap of the exact solution, in
+    every run: ends a training.
 
-    The computed solution :math:`\hat W` differs from the exact one :math:`W^\star`. Where its relative duality gap is g in the Frobenius
-    norm, :math:`1-\cos\angle(\hat W, W^\star)\le g`, because :math:`\langle\hat W-W^\star, W^\star\rangle\ge0` and
-    :math:`(1-g)\|\hat W\|\le\|W^\star\|`. Chords on the sphere add up, so the certified gap of weights at gap h from :math:`\hat W` is
+    The computed solution :math:`\hat W` differs from the exact one :math:`W^\star`. Where its
+    relative duality gap is g in the Frobenius norm, :math:`1-\cos\angle(\hat W, W^\star)\le g`,
+    because :math:`\langle\hat W-W^\star, W^\star\rangle\ge0` and
+    :math:`(1-g)\|\hat W\|\le\|W^\star\|`. Chords on the sphere add up, so the certified gap of
+    weights at gap h from :math:`\hat W` is
     :math:`(\sqrt h+\sqrt g)^2`.
 
     Attributes:
-        target: one solution of the Frobenius norm for all runs or one per run, or matrices that are taken as exact.
+        target: one solution of the Frobenius norm for all runs or one per run, or matrices that are
+            taken as exact.
         gap: the certified gap to reach.
     """
 
@@ -154,13 +210,21 @@ class DirectionWithin:
         return bool((self.certified(record.W) <= self.gap).all())
 
     def certified(self, W: ArrayLike) -> FloatArray:
-        """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact solutions."""
-        several = isinstance(self.target, Sequence) and all(hasattr(item, "gap") for item in self.target)
+        """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact
+        solutions.
+        """
+        several = isinstance(self.target, Sequence) and all(
+            hasattr(item, "gap") for item in self.target
+        )
         single = not several and hasattr(self.target, "W") and hasattr(self.target, "gap")
         solutions = [self.target] if single else list(self.target) if several else []
-        if any(each.slack is not None or each.geometry != Frobenius() or each.status == "infeasible" for each in solutions):
+        if any(
+            each.slack is not None or each.geometry != Frobenius() or each.status == "infeasible"
+            for each in solutions
+        ):
             raise InputError(
-                "a certified direction gap needs hard-margin solutions of the Frobenius norm that exist; pass other weights as arrays"
+                "a certified direction gap needs hard-margin solutions of the Frobenius norm that"
+                " exist; pass other weights as arrays"
             )
         own = np.array([solution.gap for solution in solutions])
         own = own[0] if single else own if several else np.zeros(())
@@ -168,15 +232,19 @@ class DirectionWithin:
         return bound
 
 
-def direction_gap(W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
-    r""":math:`1-\cos\angle(W, W^\star)=\tfrac12\|W/\|W\|-W^\star/\|W^\star\|\|^2` over the last two axes.
+def direction_gap(
+    W: ArrayLike, target: ArrayLike | MarginSolution | Sequence[MarginSolution]
+) -> FloatArray:
+    r""":math:`1-\cos\angle(W, W^\star)=\tfrac12\|W/\|W\|-W^\star/\|W^\star\|\|^2` over the last two
+    axes.
 
     Written with the difference of unit vectors, so a gap of 1e-20 is as exact as one of 0.1.
     Where either matrix is zero it has no direction, and the gap is 1, that of orthogonal matrices.
 
     Args:
         W: ``(..., d_x, d_z)``.
-        target: a solution, an array ``(d_x, d_z)`` or ``(runs, d_x, d_z)``, or a sequence of ``runs`` solutions.
+        target: a solution, an array ``(d_x, d_z)`` or ``(runs, d_x, d_z)``, or a sequence of
+            ``runs`` solutions.
 
     Raises:
         InputError: the shapes do not match.
@@ -192,16 +260,25 @@ def _target_of(weights: FloatArray, target: Any) -> FloatArray:
     """The weights of a target, or of one target per run."""
     goal = _target_weights(target)
     if weights.shape[-goal.ndim :] != goal.shape:
-        raise InputError(f"the target has shape {goal.shape} and the weights {weights.shape}; give one target, or one per run")
+        raise InputError(
+            f"the target has shape {goal.shape} and the weights {weights.shape}; give one target,"
+            " or one per run"
+        )
     return goal
 
 
 def _target_weights(target: Any) -> FloatArray:
     if hasattr(target, "W"):
         return np.asarray(target.W, dtype=np.float64)
-    if isinstance(target, Sequence) and len(target) > 0 and all(hasattr(item, "W") for item in target):
+    if (
+        isinstance(target, Sequence)
+        and len(target) > 0
+        and all(hasattr(item, "W") for item in target)
+    ):
         return np.stack([np.asarray(item.W, dtype=np.float64) for item in target])
     goal = np.asarray(target, dtype=np.float64)
     if goal.ndim < 2:
-        raise InputError(f"the target has shape {goal.shape}; give a solution or an array (d_x, d_z)")
+        raise InputError(
+            f"the target has shape {goal.shape}; give a solution or an array (d_x, d_z)"
+        )
     return goal

@@ -1,6 +1,7 @@
 """The papers' figures and tables, one module each: parameters on top, then run, claims, plot.
 
-The registry knows every experiment by its name on the command line and imports its module when it is asked for.
+The registry knows every experiment by its name on the command line and imports its module when it
+is asked for.
 """
 
 from attsvm.experiments.experiment import Cell, Experiment, Plot, blocks

@@ -12,7 +12,9 @@ from attsvm.experiments.intervals import Interval, paired_interval
 from attsvm.experiments.trained_networks import DATA, METHODS
 
 PROTOCOLS = ("selected", "last", "published")
-"""The epoch that is best on validation examples; the last epoch; the epoch that is best on the test examples themselves."""
+"""The epoch that is best on validation examples; the last epoch; the epoch that is best on the test
+examples themselves.
+"""
 
 
 def compared(evidence: Evidence) -> Evidence:
@@ -25,7 +27,9 @@ def compared(evidence: Evidence) -> Evidence:
 
 
 def deepest(evidence: Evidence) -> Evidence:
-    """The compared trainings of the networks with the most blocks: the published figures of weights and attention show six."""
+    """The compared trainings of the networks with the most blocks: the published figures of weights
+    and attention show six.
+    """
     rows = compared(evidence)
     return rows.where(depth=max(rows.levels("depth")))
 
@@ -33,15 +37,20 @@ def deepest(evidence: Evidence) -> Evidence:
 def accuracies(evidence: Evidence) -> dict[str, NDArray[Any]]:
     """Test accuracy in percent of every row, by protocol.
 
-    ``selected`` and ``last`` are on the test examples that are not for validation. ``published`` is what the paper reports: the best
-    epoch on all of the published test set, validation examples included, so it was selected on the examples that it is measured on.
+    ``selected`` and ``last`` are on the test examples that are not for validation. ``published`` is
+    what the paper reports: the best epoch on all of the published test set, validation examples
+    included, so it was selected on the examples that it is measured on.
     """
     validation, test = evidence["validation_accuracy"], evidence["test_accuracy"]
     rows, last = np.arange(len(test)), evidence["epochs"].astype(int) - 1
     sizes = evidence["held"]
     joint = (validation * sizes[:, :1] + test * sizes[:, 1:]) / sizes.sum(axis=1, keepdims=True)
     chosen = np.nanargmax(validation, axis=1)
-    return {"selected": 100 * test[rows, chosen], "last": 100 * test[rows, last], "published": 100 * np.nanmax(joint, axis=1)}
+    return {
+        "selected": 100 * test[rows, chosen],
+        "last": 100 * test[rows, last],
+        "published": 100 * np.nanmax(joint, axis=1),
+    }
 
 
 def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
@@ -53,7 +62,8 @@ def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
 
 
 def difference(evidence: Evidence, data: str, first: str, second: str) -> Interval:
-    """Test accuracy of one method minus another's at the last epoch, in percentage points, with its 95% interval.
+    """Test accuracy of one method minus another's at the last epoch, in percentage points, with its
+    95% interval.
 
     Pairs are runs of the same seed and the same test example.
 
@@ -64,7 +74,10 @@ def difference(evidence: Evidence, data: str, first: str, second: str) -> Interv
     depth = rows.levels("depth")[0]
     one, other = (rows.where(method=METHODS.index(name), depth=depth) for name in (first, second))
     seeds = np.intersect1d(one["seed"], other["seed"])
-    right = [np.stack([each.where(seed=seed)[f"right_{data}"][0] for seed in seeds]) for each in (one, other)]
+    right = [
+        np.stack([each.where(seed=seed)[f"right_{data}"][0] for seed in seeds])
+        for each in (one, other)
+    ]
     return paired_interval(100 * (right[0] - right[1]))
 
 

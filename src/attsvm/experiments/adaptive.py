@@ -1,4 +1,6 @@
-"""Steps that adapt to the gradient, after Vasudeva, Deora and Thrampoulidis: four rules on the same classification instances."""
+"""Steps that adapt to the gradient, after Vasudeva, Deora and Thrampoulidis: four rules on the same
+classification instances.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 CONSTANT, ROOT, POLYAK, PLAIN = range(4)
-"""Normalised with constant steps, normalised with steps falling like a root, Polyak's, and plain gradient descent."""
+"""Normalised with constant steps, normalised with steps falling like a root, Polyak's, and plain
+gradient descent.
+"""
 NAMES = ("normalised, constant step", "normalised, step 1/√t", "Polyak", "gradient descent")
 RATES = (0.05, 0.5, 1.0, 1.0)
 RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
@@ -29,7 +33,9 @@ RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
 
 @dataclass(frozen=True)
 class Parameters:
-    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that of the specification."""
+    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that
+    of the specification.
+    """
 
     steps: int = 10_000
     seeds: int = 20
@@ -43,7 +49,9 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
 
 
 class Trained(NamedTuple):
-    """One block of seeds under one rule: instances, their optimal tokens and solutions, and the runs."""
+    """One block of seeds under one rule: instances, their optimal tokens and solutions, and the
+    runs.
+    """
 
     data: AttentionData
     tokens: NDArray[np.int64]
@@ -79,16 +87,26 @@ def trained(rule: int, first: int, count: int, steps: int) -> Trained:
         import torch
 
         floor = np.logaddexp(0.0, -token_scores(data, heads).max(axis=-1)).mean(axis=-1)
-        options = {"step_size": "polyak", "loss_floor": torch.as_tensor(floor), "polyak_factor": 2.0}
-    optimizer = SteepestDescent(model.parameters(), lr=RATES[rule], normalize=rule != PLAIN, **options)
+        options = {
+            "step_size": "polyak",
+            "loss_floor": torch.as_tensor(floor),
+            "polyak_factor": 2.0,
+        }
+    optimizer = SteepestDescent(
+        model.parameters(), lr=RATES[rule], normalize=rule != PLAIN, **options
+    )
     schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
     trajectory = train(model, data, optimizer, steps, AtSteps(marks(steps)), schedule=schedule)
-    solutions = max_margin([selection_margins(data.instance(run), tokens[run]) for run in range(count)], tol=1e-12)
+    solutions = max_margin(
+        [selection_margins(data.instance(run), tokens[run]) for run in range(count)], tol=1e-12
+    )
     return Trained(data, tokens, solutions, trajectory)
 
 
 def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -> FloatArray:
-    r"""Logarithm of the largest :math:`1-\varphi_{i,\text{token}_i}` over the sequences, ``(records, runs)``, at any saturation."""
+    r"""Logarithm of the largest :math:`1-\varphi_{i,\text{token}_i}` over the sequences,
+    ``(records, runs)``, at any saturation.
+    """
     logits = np.einsum("rntd,krde,rne->krnt", data.tokens, W, data.queries, optimize=True)
     chosen = np.arange(data.T) == tokens[..., None]
     own = np.sum(np.where(chosen, logits, 0.0), axis=-1, keepdims=True)
@@ -98,10 +116,14 @@ def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -
 
 
 def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArray:
-    """Slopes of the logarithm of a column against that of the step, one per trial, over the records from ``first`` to ``last``."""
+    """Slopes of the logarithm of a column against that of the step, one per trial, over the records
+    from ``first`` to ``last``.
+    """
     step = evidence["step"].astype(np.float64)
     inside = (step >= first) & (step <= last)
-    return slopes(np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside)
+    return slopes(
+        np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside
+    )
 
 
 def at(evidence: Evidence, column: str, step: int) -> FloatArray:

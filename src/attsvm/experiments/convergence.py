@@ -1,4 +1,6 @@
-"""Where trained runs end up: at the globally optimal tokens, at locally optimal ones, or at neither."""
+"""Where trained runs end up: at the globally optimal tokens, at locally optimal ones, or at
+neither.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,27 @@ Columns = dict[str, NDArray[Any]]
 SATURATED = 0.99
 
 
-def outcomes(data: AttentionData, heads: NDArray[Any], trajectory: Trajectory, constraints: Callable[..., Margins]) -> Columns:
-    """One row per run: what the trained selection is, and how close the direction is to its max-margin solution.
+def outcomes(
+    data: AttentionData,
+    heads: NDArray[Any],
+    trajectory: Trajectory,
+    constraints: Callable[..., Margins],
+) -> Columns:
+    """One row per run: what the trained selection is, and how close the direction is to its
+    max-margin solution.
 
-    Columns: ``feasible`` (the optimal tokens can be selected), ``saturated`` (every sequence gives one token more than 0.99),
-    ``global`` (saturated at the optimal tokens), ``local`` (saturated at a feasible, locally optimal selection; includes global),
-    ``all_support`` (every token is a support token of the optimal solution), ``separable`` (the trained selection is feasible) and
+    Columns: ``feasible`` (the optimal tokens can be selected), ``saturated`` (every sequence gives
+    one token more than 0.99), ``global`` (saturated at the optimal tokens), ``local`` (saturated at
+    a feasible, locally optimal selection; includes global), ``all_support`` (every token is a
+    support token of the optimal solution), ``separable`` (the trained selection is feasible) and
     ``cosine`` to the solution of the trained selection, NaN where there is none.
 
     Args:
         data: one instance per run.
         heads: ``(runs, d_x)``.
         trajectory: the runs.
-        constraints: the programme of a selection, :func:`~attsvm.margins.selection_margins` or another of its form.
+        constraints: the programme of a selection, :func:`~attsvm.margins.selection_margins` or
+            another of its form.
     """
     from attsvm.selection import locally_optimal, optimal_tokens, token_scores
     from attsvm.solvers import max_margin
@@ -55,7 +65,9 @@ def outcomes(data: AttentionData, heads: NDArray[Any], trajectory: Trajectory, c
         "saturated": saturated,
         "global": saturated & (selected == optimal).all(axis=-1),
         "local": saturated & local,
-        "all_support": np.array([s.status == "optimal" and len(s.support) == s.margins.m for s in best]),
+        "all_support": np.array(
+            [s.status == "optimal" and len(s.support) == s.margins.m for s in best]
+        ),
         "separable": separable,
         "cosine": np.where(separable, cosine, np.nan),
     }

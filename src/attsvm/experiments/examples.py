@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.integer[Any]]
 MADE = ("sentences", "digits")
-"""Data that need no files: texts made of the sentences of :mod:`attsvm.experiments.sentences`, and scikit-learn's digits."""
+"""Data that need no files: texts made of the sentences of :mod:`attsvm.experiments.sentences`, and
+scikit-learn's digits.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Task:
     Attributes:
         data: one of :data:`attsvm.experiments.trained_networks.DATA`.
         train: number of training examples; 0 for all.
-        validation: number of held-out examples that may choose an epoch. They are taken from the published test set, which leaves the
-            published training set whole, and never counted as test examples.
+        validation: number of held-out examples that may choose an epoch. They are taken from the
+            published test set, which leaves the published training set whole, and never counted as
+            test examples.
         test: number of other held-out examples; 0 for all.
         vocabulary: word pieces, learned from the training texts.
         length: word pieces of a text that are kept.
@@ -42,10 +45,12 @@ class Task:
         dropout: share dropped in training.
         batch: examples of a step.
         epochs: most epochs.
-        stop_accuracy: stop after an epoch with this training accuracy, measured while training; 0 for never.
+        stop_accuracy: stop after an epoch with this training accuracy, measured while training; 0
+            for never.
         augment: whether images are cropped and flipped at random.
         tuning_epochs: epochs of each training that chooses a learning rate.
-        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is compiled.
+        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
+            compiled.
         parts: see :class:`attsvm.training.TrainingPlan`.
     """
 
@@ -80,8 +85,10 @@ class Known:
         validation: held-out examples that may choose an epoch.
         test: the other held-out examples.
         vocabulary: number of token ids; 0 for images.
-        sentences: for texts, the ids of every sentence of :mod:`attsvm.experiments.sentences`, in its order.
-        places: for texts, where the designated word of each is; None where it is not a single token.
+        sentences: for texts, the ids of every sentence of :mod:`attsvm.experiments.sentences`, in
+            its order.
+        places: for texts, where the designated word of each is; None where it is not a single
+            token.
     """
 
     train: Examples
@@ -110,13 +117,17 @@ def files_digest(data: str) -> str:
             raise UnavailableError(str(error)) from None
     digest = image_digest(data)
     if not digest:
-        raise UnavailableError(f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them")
+        raise UnavailableError(
+            f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them"
+        )
     return digest
 
 
 @functools.lru_cache(maxsize=2)  # the trainings that one process does share them
 def examples(task: Task) -> Known:
-    """The examples of a task: the first ones after a fixed shuffle, the same for every seed and optimiser."""
+    """The examples of a task: the first ones after a fixed shuffle, the same for every seed and
+    optimiser.
+    """
     return _texts(task) if task.data in ("sentences", "imdb") else _images(task)
 
 
@@ -142,7 +153,12 @@ def _texts(task: Task) -> Known:
 
     if task.data == "imdb":
         source = imdb()
-        texts, labels, held, held_labels = source.train, source.train_labels, source.test, source.test_labels
+        texts, labels, held, held_labels = (
+            source.train,
+            source.train_labels,
+            source.test,
+            source.test_labels,
+        )
     else:
         texts, labels = _made(task.train, 0)
         held, held_labels = _made(task.validation + task.test, 1)
@@ -152,16 +168,29 @@ def _texts(task: Task) -> Known:
 
     def coded(content: list[str], classes: NDArray[Any]) -> Examples:
         found = tokens.encode(content, task.length)
-        return Examples(torch.from_numpy(found.ids.astype(np.int64)), torch.from_numpy(classes), torch.from_numpy(found.mask))
+        return Examples(
+            torch.from_numpy(found.ids.astype(np.int64)),
+            torch.from_numpy(classes),
+            torch.from_numpy(found.mask),
+        )
 
     pieces = [tokens.pieces(sentence.text) for sentence in SENTENCES]
     places = tuple(
-        found.index(sentence.word) if found.count(sentence.word) == 1 else None for found, sentence in zip(pieces, SENTENCES, strict=True)
+        found.index(sentence.word) if found.count(sentence.word) == 1 else None
+        for found, sentence in zip(pieces, SENTENCES, strict=True)
     )
     coded_sentences = tokens.encode([sentence.text for sentence in SENTENCES], task.length)
-    held_sets = [coded([held[row].replace("<br />", " ") for row in part], held_labels[part]) for part in (validation, test)]
-    sentences = tuple(row[shown].tolist() for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True))
-    return Known(coded(chosen, labels[rows]), held_sets[0], held_sets[1], tokens.size, sentences, places)
+    held_sets = [
+        coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
+        for part in (validation, test)
+    ]
+    sentences = tuple(
+        row[shown].tolist()
+        for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True)
+    )
+    return Known(
+        coded(chosen, labels[rows]), held_sets[0], held_sets[1], tokens.size, sentences, places
+    )
 
 
 def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
@@ -170,7 +199,10 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
     rng = np.random.default_rng(seed)
     labels = rng.integers(2, size=count)
-    pools = [[sentence.text for sentence in SENTENCES if sentence.positive == side] for side in (False, True)]
+    pools = [
+        [sentence.text for sentence in SENTENCES if sentence.positive == side]
+        for side in (False, True)
+    ]
     return [" ".join(rng.choice(pools[label], 2, replace=False)) for label in labels], labels
 
 
@@ -181,10 +213,16 @@ def _images(task: Task) -> Known:
     from attsvm.training import Examples
 
     known = image_set(task.data)
-    rows, (validation, test) = _chosen(len(known.train), task.train, 0), _halves(task, len(known.test))
+    rows, (validation, test) = (
+        _chosen(len(known.train), task.train, 0),
+        _halves(task, len(known.test)),
+    )
 
     def placed(images: NDArray[np.uint8], labels: NDArray[Any]) -> Examples:
-        return Examples(torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1))), torch.from_numpy(labels))
+        return Examples(
+            torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1))),
+            torch.from_numpy(labels),
+        )
 
     held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
     return Known(placed(known.train[rows], known.train_labels[rows]), held[0], held[1])
@@ -195,7 +233,9 @@ def network(task: Task, known: Known) -> nn.Module:
     from attsvm.models import TextClassifier, VisionTransformer
     from attsvm.training import Pixels
 
-    sizes: dict[str, Any] = {name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")}
+    sizes: dict[str, Any] = {
+        name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")
+    }
     if known.vocabulary:
         return TextClassifier(known.vocabulary, task.length, **sizes)
     images = known.train.inputs.numpy() / 255

@@ -1,4 +1,6 @@
-"""What an experiment is: cells of work that can be computed anywhere in any order, and what is read off them together."""
+"""What an experiment is: cells of work that can be computed anywhere in any order, and what is read
+off them together.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
 Cell = Mapping[str, Any]
-"""The keyword arguments of ``run`` for one piece of work: JSON values only, because they name the cached result."""
+"""The keyword arguments of ``run`` for one piece of work: JSON values only, because they name the
+cached result.
+"""
 
 Plot = Callable[[Evidence], "Iterable[Picture]"]
 Then = Callable[[Any, Evidence], "Iterable[Cell]"]
 
 SCALES = ("smoke", "small", "paper")
-"""Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes, whatever they need."""
+"""Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes,
+whatever they need.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,20 +37,26 @@ class Experiment:
     Attributes:
         id: name on the command line, such as ``tfsvm-3``.
         title: what is shown, a few words.
-        reference: paper and figure, such as ``P2, Figure 3 (number recalled)``, and the specification's name.
+        reference: paper and figure, such as ``P2, Figure 3 (number recalled)``, and the
+            specification's name.
         protocol: what is done, as a caption would say it; a few sentences.
-        parameters: the frozen dataclass of everything that decides the result, at the scale that runs when none is asked for: the
-            paper's where that takes minutes on two CPU cores. A field ``seeds`` is the number of trials.
+        parameters: the frozen dataclass of everything that decides the result, at the scale that
+            runs when none is asked for: the paper's where that takes minutes on two CPU cores. A
+            field ``seeds`` is the number of trials.
         quick: the same for a run of seconds, small enough for continuous integration.
         cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
             :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
-        run: one cell's measurements: named arrays with one row per trial. A parameter ``folder``, None by default, is given a folder for
-            checkpoints that lasts until the cell is finished. Experiments that share a ``run`` share its results.
+        run: one cell's measurements: named arrays with one row per trial. A parameter ``folder``,
+            None by default, is given a folder for checkpoints that lasts until the cell is
+            finished. Experiments that share a ``run`` share its results.
         claims: what the evidence is held against.
         plot: the figures.
-        notes: what a reader should know: what was recalled, where the published figure has an artefact.
-        then: from parameters and the evidence of ``cells`` to further cells, for what can only be asked when those are known.
-        published: the paper's scale where that needs an accelerator; ``parameters`` are then the small one.
+        notes: what a reader should know: what was recalled, where the published figure has an
+            artefact.
+        then: from parameters and the evidence of ``cells`` to further cells, for what can only be
+            asked when those are known.
+        published: the paper's scale where that needs an accelerator; ``parameters`` are then the
+            small one.
     """
 
     id: str
@@ -72,7 +84,8 @@ class Experiment:
         return hasattr(self.parameters, "seeds")
 
     def scale(self, name: str | None = None) -> str:
-        """The scale that runs when ``name`` is asked for: the largest one that the experiment has up to it; its own for None.
+        """The scale that runs when ``name`` is asked for: the largest one that the experiment has
+        up to it; its own for None.
 
         Raises:
             InputError: there is no such scale.
@@ -83,26 +96,46 @@ class Experiment:
             raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
         return "paper" if name == "small" and self.published is None else name
 
-    def at(self, *, quick: bool = False, scale: str | None = None, seeds: int | None = None, sizes: tuple[int, ...] | None = None) -> Any:
-        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of trials, or networks with other numbers of
-        blocks, where they are asked for.
+    def at(
+        self,
+        *,
+        quick: bool = False,
+        scale: str | None = None,
+        seeds: int | None = None,
+        sizes: tuple[int, ...] | None = None,
+    ) -> Any:
+        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of
+        trials, or networks with other numbers of blocks, where they are asked for.
 
         Where the published sizes take minutes, ``small`` is ``paper``.
 
         Raises:
-            InputError: there is no such scale, or the experiment has no seeds, or no sizes, to choose.
+            InputError: there is no such scale, or the experiment has no seeds, or no sizes, to
+                choose.
         """
-        known = {"smoke": self.quick, "small": self.parameters, "paper": self.parameters if self.published is None else self.published}
+        known = {
+            "smoke": self.quick,
+            "small": self.parameters,
+            "paper": self.parameters if self.published is None else self.published,
+        }
         chosen = known[self.scale("smoke" if quick else scale)]
         if seeds is not None and not self.random:
-            raise InputError(f"{self.id} has no random trials, so --seeds does not apply to it; leave it out")
+            raise InputError(
+                f"{self.id} has no random trials, so --seeds does not apply to it; leave it out"
+            )
         if sizes is not None and not hasattr(chosen, "sizes"):
-            raise InputError(f"{self.id} trains no networks of several sizes, so --sizes does not apply to it; leave it out")
+            raise InputError(
+                f"{self.id} trains no networks of several sizes, so --sizes does not apply to it;"
+                " leave it out"
+            )
         asked = {"seeds": seeds, "sizes": sizes}
-        return replace(chosen, **{name: value for name, value in asked.items() if value is not None})
+        return replace(
+            chosen, **{name: value for name, value in asked.items() if value is not None}
+        )
 
     def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
-        """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and member of ``seeds`` in them.
+        """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and
+        member of ``seeds`` in them.
 
         What was settled after a look at some seeds, a threshold above all, is tested by others.
 
@@ -115,7 +148,10 @@ class Experiment:
             return cells
         found: list[Cell] = [_moved(cell, shift) for cell in cells]
         if self.then is not None or found == cells:
-            raise InputError(f"{self.id} has no seeds that could be shifted, so --shift-seeds does not apply to it; leave it out")
+            raise InputError(
+                f"{self.id} has no seeds that could be shifted, so --shift-seeds does not apply to"
+                " it; leave it out"
+            )
         return found
 
 
@@ -133,6 +169,7 @@ def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
 def blocks(count: int, size: int) -> list[tuple[int, int]]:
     """``count`` seeds from 0 on as ``(first, how many)``, at most ``size`` in each.
 
-    Every block but the last is full, so a later run with more seeds finds the full ones in the cache.
+    Every block but the last is full, so a later run with more seeds finds the full ones in the
+    cache.
     """
     return [(first, min(size, count - first)) for first in range(0, count, size)]

@@ -1,4 +1,6 @@
-"""Acyclic priority graphs: attention trained on next tokens turns to the graph programme's solution (specification P4-E1)."""
+"""Acyclic priority graphs: attention trained on next tokens turns to the graph programme's solution
+(specification P4-E1).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Both settings of the authors' code, steps and step sizes of each, normalised gradient descent on the log loss."""
+    """Both settings of the authors' code, steps and step sizes of each, normalised gradient descent
+    on the log loss.
+    """
 
     settings: tuple[tuple[int, int, int, int], ...] = SETTINGS
     lr: tuple[float, ...] = (0.01, 0.1)
@@ -36,10 +40,19 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
     each = zip(parameters.settings, parameters.lr, parameters.steps, strict=True)
     for part, (setting, lr, steps) in enumerate(each):
         for first, count in blocks(parameters.seeds, 50):
-            yield {"part": part, "setting": list(setting), "lr": lr, "steps": steps, "first": first, "count": count}
+            yield {
+                "part": part,
+                "setting": list(setting),
+                "lr": lr,
+                "steps": steps,
+                "first": first,
+                "count": count,
+            }
 
 
-def run(part: int, setting: list[int], lr: float, steps: int, first: int, count: int) -> dict[str, Any]:
+def run(
+    part: int, setting: list[int], lr: float, steps: int, first: int, count: int
+) -> dict[str, Any]:
     from attsvm.dynamics.next_token import Rule
     from attsvm.selection import graph_svm
 
@@ -57,18 +70,24 @@ def run(part: int, setting: list[int], lr: float, steps: int, first: int, count:
         "error_slope": slope(course.steps, columns["error"], steps / 10, steps),
         "chord": np.array([_above_the_chord(each, rng) for each in data]),
         "flat": np.array([_least_eigenvalue(each, rng) for each in data]),
-        "narrow_decided": np.array([one.solution.status in ("optimal", "infeasible") for one in narrow]),
+        "narrow_decided": np.array(
+            [one.solution.status in ("optimal", "infeasible") for one in narrow]
+        ),
         "narrow_infeasible": np.array([one.solution.status == "infeasible" for one in narrow]),
         **columns,
     }
 
 
 def _above_the_chord(data: Any, rng: np.random.Generator) -> float:
-    """Largest excess of the loss over its chord, from attention masses and relative to the chord, over random pairs of weights."""
+    """Largest excess of the loss over its chord, from attention masses and relative to the chord,
+    over random pairs of weights.
+    """
     from attsvm.selection import token_masses
 
     tokens, _ = data.distinct()
-    ends = rng.standard_normal((2, CHORDS, data.d, data.d)) * rng.choice([0.1, 1.0, 5.0], (2, CHORDS, 1, 1))
+    ends = rng.standard_normal((2, CHORDS, data.d, data.d)) * rng.choice(
+        [0.1, 1.0, 5.0], (2, CHORDS, 1, 1)
+    )
     share = rng.random((CHORDS, 1, 1))
 
     def loss(W: Any) -> Any:
@@ -84,7 +103,9 @@ def _least_eigenvalue(data: Any, rng: np.random.Generator) -> float:
 
     likelihood = attention_likelihood(data)
     points = rng.standard_normal((10, likelihood.dimension)) * rng.choice([0.1, 1.0, 5.0], (10, 1))
-    return float(min(np.linalg.eigvalsh(likelihood.curvature(point).hessian).min() for point in points))
+    return float(
+        min(np.linalg.eigvalsh(likelihood.curvature(point).hessian).min() for point in points)
+    )
 
 
 def _measure_mean(part: int) -> Any:
@@ -112,7 +133,10 @@ CLAIMS = (
         "With independent embeddings the graph programme is feasible for all sentences.",
         "recalled",
         lambda e: e["optimal"],
-        true("a topological order of the components gives feasible scores, and independent rows give weights for any scores"),
+        true(
+            "a topological order of the components gives feasible scores, and independent rows give"
+            " weights for any scores"
+        ),
         reference="P4, feasibility of Graph-SVM",
     ),
     Claim(
@@ -125,7 +149,8 @@ CLAIMS = (
     ),
     Claim(
         "C4.4a",
-        "Acyclic graphs (a), n = 4, T = 6, K = 8: normalised descent ends at a mean cosine of .985 to the graph programme's solution.",
+        "Acyclic graphs (a), n = 4, T = 6, K = 8: normalised descent ends at a mean cosine of .985"
+        " to the graph programme's solution.",
         "seen",
         _measure_mean(0),
         at_least(0.985, "the authors' stored figures show .991 and .995 for a few seeds"),
@@ -151,7 +176,12 @@ CLAIMS = (
         "The norm grows by nearly the whole step: |W| = lr t.",
         "recalled",
         lambda e: e["pace"],
-        between(0.9, 1.02, "no number is given; .912 to 1.002 in 200 runs. The direction turns first, and starts have a norm of 1.6 of 40"),
+        between(
+            0.9,
+            1.02,
+            "no number is given; .912 to 1.002 in 200 runs. The direction turns first, and starts"
+            " have a norm of 1.6 of 40",
+        ),
     ),
     Claim(
         "C4.3d",
@@ -159,7 +189,10 @@ CLAIMS = (
         "ours",
         lambda e: e["error_slope"],
         at_most(
-            -0.6, "slope of log error over the last decade: log(t)/t has -0.85 there, and a random start has to be forgotten", share=0.95
+            -0.6,
+            "slope of log error over the last decade: log(t)/t has -0.85 there, and a random start"
+            " has to be forgotten",
+            share=0.95,
         ),
         interval=True,
     ),
@@ -177,11 +210,29 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             for row in rows["cosine"][:25]:
                 axes[0].plot(steps[1:], row[1:], color=colour, linewidth=0.5, alpha=0.3)
             axes[0].plot(steps[1:], rows["cosine"].mean(axis=0)[1:], color=colour)
-            axes[0].text(0.4, 0.13 - 0.08 * part, names[part], color=colour, transform=axes[0].transAxes, fontsize=7.5)
+            axes[0].text(
+                0.4,
+                0.13 - 0.08 * part,
+                names[part],
+                color=colour,
+                transform=axes[0].transAxes,
+                fontsize=7.5,
+            )
             axes[1].plot(steps[1:], np.median(rows["error"], axis=0)[1:], color=colour)
-            axes[1].fill_between(steps[1:], *np.quantile(rows["error"], (0.05, 0.95), axis=0)[:, 1:], color=colour, alpha=0.18, linewidth=0)
+            axes[1].fill_between(
+                steps[1:],
+                *np.quantile(rows["error"], (0.05, 0.95), axis=0)[:, 1:],
+                color=colour,
+                alpha=0.18,
+                linewidth=0,
+            )
             values = np.sort(rows["cosine"][:, -1])
-            axes[2].step(1.0 - values, np.arange(len(values), 0, -1) / len(values), color=colour, where="post")
+            axes[2].step(
+                1.0 - values,
+                np.arange(len(values), 0, -1) / len(values),
+                color=colour,
+                where="post",
+            )
             axes[2].axvline(1.0 - values.mean(), color=colour, linestyle=":", linewidth=1.0)
         logarithmic(axes[0].xaxis, evidence["step"][:, 1:])
         axes[0].set_ylim(-0.4, 1.1)
@@ -201,24 +252,35 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "acyclic",
             "Next-token training on acyclic priority graphs",
-            "Left: cosine between trained W and the solution of the graph programme, thin lines for single runs, thick ones for the mean. "
-            "Middle: distance of the unit vectors, median and the range of 90 % of the runs. Right: how the runs end; dotted the means.",
-            "In both settings the cosine rises to above .99, and the distance falls like a power of the step.",
+            "Left: cosine between trained W and the solution of the graph programme, thin lines for"
+            " single runs, thick ones for the mean. Middle: distance of the unit vectors, median"
+            " and the range of 90 % of the runs. Right: how the runs end; dotted the means.",
+            "In both settings the cosine rises to above .99, and the distance falls like a power of"
+            " the step.",
         )
 
 
 EXPERIMENT = Experiment(
     id="graph-1",
     title="Acyclic priority graphs: training finds the graph programme's solution",
-    reference="Mechanics of Next Token Prediction with Self-Attention, global convergence on acyclic graphs; specification P4-E1",
-    protocol="Random sentences with a label among their tokens, drawn until every priority graph is acyclic; unit embeddings in d = 8. "
-    "Normalised gradient descent on the log loss of the label's attention mass, W uniform in ±1/√d at the start: (a) 4000 steps of 0.01, "
-    "(b) 2000 steps of 0.1.",
+    reference=(
+        "Mechanics of Next Token Prediction with Self-Attention, global convergence on acyclic"
+        " graphs; specification P4-E1"
+    ),
+    protocol=(
+        "Random sentences with a label among their tokens, drawn until every priority graph is"
+        " acyclic; unit embeddings in d = 8. Normalised gradient descent on the log loss of the"
+        " label's attention mass, W uniform in ±1/√d at the start: (a) 4000 steps of 0.01, (b) 2000"
+        " steps of 0.1."
+    ),
     parameters=Parameters(),
     quick=Parameters(seeds=20),
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="Settings and step sizes are those of the authors' code; (b) is read from the name of a stored figure. Random numbers differ.",
+    notes=(
+        "Settings and step sizes are those of the authors' code; (b) is read from the name of a"
+        " stored figure. Random numbers differ."
+    ),
 )

@@ -1,4 +1,6 @@
-"""Plain gradient descent on cyclic priority graphs: the cyclic part settles at its limit like 1/t (specification P4-E3)."""
+"""Plain gradient descent on cyclic priority graphs: the cyclic part settles at its limit like 1/t
+(specification P4-E3).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,12 @@ CLAIMS = (
         "Under gradient descent the part inside the cyclic subspace converges to the finite part.",
         "recalled",
         lambda e: e["finite"][:, -1],
-        at_most(5e-3, "the specification's bound; one of the first 100 full runs ends above, at 5.06e-3, falling like 1/t", share=0.98),
+        at_most(
+            5e-3,
+            "the specification's bound; one of the first 100 full runs ends above, at 5.06e-3,"
+            " falling like 1/t",
+            share=0.98,
+        ),
         reference="P4, main theorem",
     ),
     Claim(
@@ -76,7 +83,11 @@ CLAIMS = (
         "Its distance falls like 1/t.",
         "recalled",
         lambda e: e["finite_slope"],
-        at_most(-0.8, f"slope over the last decade of steps; -1 is expected, as for the loss; {SLOW}", share=0.95),
+        at_most(
+            -0.8,
+            f"slope over the last decade of steps; -1 is expected, as for the loss; {SLOW}",
+            share=0.95,
+        ),
         {"the distance is not rounding": lambda e: e["finite"][:, -1] > RESOLVED},
         interval=True,
     ),
@@ -96,7 +107,8 @@ CLAIMS = (
         lambda e: e["outside"][:, -1],
         at_least(
             0.96,
-            f"norms grow like log t, so 1 - cosine falls only like its square; the specification's runs are at .973 at t = 4000; {SLOW}",
+            "norms grow like log t, so 1 - cosine falls only like its square; the specification's"
+            f" runs are at .973 at t = 4000; {SLOW}",
             share=0.95,
         ),
         {"the solution is not zero": _directed},
@@ -115,7 +127,12 @@ CLAIMS = (
         "The norm outside grows by the norm of the solution per unit of log t.",
         "ours",
         lambda e: e["growth"],
-        between(0.9, 1.3, "fitted to the last ten records; 1 in the limit, more while the direction is not yet met"),
+        between(
+            0.9,
+            1.3,
+            "fitted to the last ten records; 1 in the limit, more while the direction is not"
+            " yet met",
+        ),
         {"the solution is not zero": _directed},
         interval=True,
     ),
@@ -142,7 +159,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
                 ax.plot(steps, row, color=colour, linewidth=0.5, alpha=0.35)
             ax.plot(steps, np.median(values, axis=0), color=colour)
             guide = steps >= 200
-            ax.plot(steps[guide], level * 30 / steps[guide], color=FAINT, linestyle=":", linewidth=1.2)
+            ax.plot(
+                steps[guide], level * 30 / steps[guide], color=FAINT, linestyle=":", linewidth=1.2
+            )
             ax.text(steps[guide][3], level * 60 / steps[guide][3], "1/t", color=FAINT, fontsize=8)
             logarithmic(ax.yaxis, values)
             ax.set_ylim(bottom=3e-6)
@@ -161,24 +180,34 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "gradient-descent",
             "Gradient descent settles where normalised steps oscillate",
-            "Plain gradient descent with step 1 on the data of graph-2; 25 runs thin, the median of all thick, dotted 1/t. Left: distance "
-            "of the cyclic part of W to the finite part. Middle: loss over its infimum. Right: 1 - cosine between the rest of W and the "
-            "solution of the graph programme.",
-            "Distance and loss fall like 1/t; the direction improves slowly, as the norm grows like log t.",
+            "Plain gradient descent with step 1 on the data of graph-2; 25 runs thin, the median of"
+            " all thick, dotted 1/t. Left: distance of the cyclic part of W to the finite part."
+            " Middle: loss over its infimum. Right: 1 - cosine between the rest of W and the"
+            " solution of the graph programme.",
+            "Distance and loss fall like 1/t; the direction improves slowly, as the norm grows like"
+            " log t.",
         )
 
 
 EXPERIMENT = Experiment(
     id="graph-3",
     title="Gradient descent: the finite part is reached like 1/t",
-    reference="Mechanics of Next Token Prediction with Self-Attention, main theorem (recalled); specification P4-E3",
-    protocol="n = 6 sentences of T = 4 of K = 6 tokens with a cycle, unit embeddings in d = 8, log loss; plain gradient descent with "
-    "step 1, 20 000 steps from W uniform in ±1/√d.",
+    reference=(
+        "Mechanics of Next Token Prediction with Self-Attention, main theorem (recalled);"
+        " specification P4-E3"
+    ),
+    protocol=(
+        "n = 6 sentences of T = 4 of K = 6 tokens with a cycle, unit embeddings in d = 8, log loss;"
+        " plain gradient descent with step 1, 20 000 steps from W uniform in ±1/√d."
+    ),
     parameters=Parameters(),
     quick=Parameters(seeds=20),
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="The infimum of the loss is the reduced loss at the finite part, which Newton's method finds to rounding.",
+    notes=(
+        "The infimum of the loss is the reduced loss at the finite part, which Newton's method"
+        " finds to rounding."
+    ),
 )

@@ -1,4 +1,6 @@
-"""Soft composition: inside one component attention becomes the frequencies of the labels (specification P4-E4)."""
+"""Soft composition: inside one component attention becomes the frequencies of the labels
+(specification P4-E4).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units (odd seeds)."""
+    """The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random
+    units (odd seeds).
+    """
 
     d: int = 8
     lr: float = 1.0
@@ -47,13 +51,27 @@ def run(d: int, lr: float, steps: int, first: int, count: int) -> dict[str, Any]
     from attsvm.selection import graph_svm, token_masses
 
     seeds = range(first, first + count)
-    rows = [embed("random" if seed % 2 else "ortho", 3, d, np.random.default_rng([44, seed])) for seed in seeds]
-    data = [NextTokenData.from_sentences(SENTENCES, LABELS, embeddings=E, following=np.arange(3)) for E in rows]
+    rows = [
+        embed("random" if seed % 2 else "ortho", 3, d, np.random.default_rng([44, seed]))
+        for seed in seeds
+    ]
+    data = [
+        NextTokenData.from_sentences(SENTENCES, LABELS, embeddings=E, following=np.arange(3))
+        for E in rows
+    ]
     svms = graph_svm(data)
     records = LogSpaced(60)
-    course = attention_stage(Problem.of(data, "log_mass"), Rule(lr, normalize=False), steps, init=starts(d, first, count), records=records)
+    course = attention_stage(
+        Problem.of(data, "log_mass"),
+        Rule(lr, normalize=False),
+        steps,
+        init=starts(d, first, count),
+        records=records,
+    )
     wanted = np.array(FREQUENCIES)
-    masses = np.stack([token_masses(one, course.W[:, run])[:, [0, 6]] for run, one in enumerate(data)])
+    masses = np.stack(
+        [token_masses(one, course.W[:, run])[:, [0, 6]] for run, one in enumerate(data)]
+    )
     solved = np.stack([token_masses(svm.data, svm.finite)[[0, 6]] for svm in svms])
     return {
         "seed": np.array(seeds),
@@ -76,7 +94,11 @@ CLAIMS = (
         "On sentences of one component attention tends to the frequencies of the labels.",
         "seen",
         lambda e: e["error"][:, -1],
-        at_most(1e-6, "largest error of a probability after training; gradient descent converges at a linear rate here"),
+        at_most(
+            1e-6,
+            "largest error of a probability after training; gradient descent converges at a linear"
+            " rate here",
+        ),
         reference="P4, soft composition; data of the authors' code",
     ),
     Claim(
@@ -95,7 +117,8 @@ CLAIMS = (
     ),
     Claim(
         "C4.2z",
-        "With no arc between components the graph programme's solution is zero: there is no direction.",
+        "With no arc between components the graph programme's solution is zero: there is no"
+        " direction.",
         "ours",
         lambda e: e["direction"],
         close_to(0.0, 0.0, "nothing is asked for"),
@@ -107,8 +130,8 @@ CLAIMS = (
         lambda e: e["finite"][:, -1],
         at_most(
             1e-5,
-            "distance to the finite part; scores of these embeddings see a tenth of it or more, and a random one in twenty is so close to "
-            "singular that it needs longer",
+            "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
+            " a random one in twenty is so close to singular that it needs longer",
             share=0.9,
         ),
     ),
@@ -116,7 +139,16 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, label_ends, logarithmic, render
+    from attsvm.report.style import (
+        ATTENTION,
+        BEST,
+        FAINT,
+        TRAINED,
+        canvas,
+        label_ends,
+        logarithmic,
+        render,
+    )
 
     steps = evidence["step"][0][1:]
     colours = (TRAINED, BEST, ATTENTION)
@@ -130,12 +162,25 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             ax.set_ylim(0, 0.7)
             ax.set_xlabel("step")
             ax.set_title(f"attention on each token, last token {(2, 0)[sentence]}")
-            label_ends(ax, [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)])
-        for random, colour, words in ((False, TRAINED, "orthonormal"), (True, ATTENTION, "random units")):
+            label_ends(
+                ax,
+                [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)],
+            )
+        for random, colour, words in (
+            (False, TRAINED, "orthonormal"),
+            (True, ATTENTION, "random units"),
+        ):
             rows = evidence.where(random=random)
             for row in rows["error"][:, 1:]:
                 axes[2].plot(steps, np.maximum(row, 1e-16), color=colour, linewidth=0.7, alpha=0.6)
-            axes[2].text(0.05, 0.16 - 0.09 * random, words, color=colour, transform=axes[2].transAxes, fontsize=8)
+            axes[2].text(
+                0.05,
+                0.16 - 0.09 * random,
+                words,
+                color=colour,
+                transform=axes[2].transAxes,
+                fontsize=8,
+            )
         axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
         logarithmic(axes[2].xaxis, steps)
         logarithmic(axes[2].yaxis, np.array([1e-16, 1.0]))
@@ -145,9 +190,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "soft-composition",
             "Attention composes the labels it has seen",
-            "Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six. Left and middle: attention on the three "
-            "tokens, one line per run, dotted the frequencies. Right: the largest error of a probability, drawn at "
-            "1e-16 where it is less.",
+            "Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six."
+            " Left and middle: attention on the three tokens, one line per run, dotted the"
+            " frequencies. Right: the largest error of a probability, drawn at 1e-16 where it is"
+            " less.",
             "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
         )
 
@@ -155,9 +201,15 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
 EXPERIMENT = Experiment(
     id="graph-4",
     title="Soft composition: attention equals the frequencies of the labels",
-    reference="Mechanics of Next Token Prediction with Self-Attention, soft composition; specification P4-E4",
-    protocol="Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end in 0 with labels 2, 1, 1, 0, 0, "
-    "0. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in ±1/√d; d = 8.",
+    reference=(
+        "Mechanics of Next Token Prediction with Self-Attention, soft composition; specification"
+        " P4-E4"
+    ),
+    protocol=(
+        "Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end"
+        " in 0 with labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000"
+        " steps from W uniform in ±1/√d; d = 8."
+    ),
     parameters=Parameters(),
     quick=Parameters(seeds=10),
     cells=cells,

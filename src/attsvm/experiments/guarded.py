@@ -12,10 +12,12 @@ EPSILON = 2.2e-16
 
 
 class GuardedDescent(Optimizer):
-    r"""Steps :math:`\eta\,g/(\|g\|+\epsilon)` for each parameter by itself, per run along a leading axis.
+    r"""Steps :math:`\eta\,g/(\|g\|+\epsilon)` for each parameter by itself, per run along a leading
+    axis.
 
-    The guard :math:`\epsilon=2.2\cdot10^{-16}` is there against division by zero, and ends a training: where the gradient falls below it
-    steps shrink with the gradient. :class:`attsvm.optim.SteepestDescent` has no such end.
+    The guard :math:`\epsilon=2.2\cdot10^{-16}` is there against division by zero, and ends a
+    training: where the gradient falls below it steps shrink with the gradient.
+    :class:`attsvm.optim.SteepestDescent` has no such end.
 
     Args:
         params: parameters ``([runs,] rows, columns)``.

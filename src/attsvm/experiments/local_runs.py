@@ -1,4 +1,6 @@
-"""Runs from random weights, the max-margin solutions of the tokens that each selects, and runs that start beside one of them."""
+"""Runs from random weights, the max-margin solutions of the tokens that each selects, and runs that
+start beside one of them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,22 @@ WIDE, START = 0.1, 10.0  # angle (radians) and smallest margin at which local ru
 
 
 def local_runs(
-    n: int, T: int, d: int, steps: int, lr: float, first: int, count: int, factors: bool, ridge: float, self_attention: bool = False
+    n: int,
+    T: int,
+    d: int,
+    steps: int,
+    lr: float,
+    first: int,
+    count: int,
+    factors: bool,
+    ridge: float,
+    self_attention: bool = False,
 ) -> dict[str, Any]:
-    """One row per seed of :func:`attsvm.datasets.unit_sphere`: normalised descent on W, or on factors with a ridge as penalty.
+    """One row per seed of :func:`attsvm.datasets.unit_sphere`: normalised descent on W, or on
+    factors with a ridge as penalty.
 
-    Its course with the cosines to both solutions of its last selection, what these are, and for W the test of the cone around them.
+    Its course with the cosines to both solutions of its last selection, what these are, and for W
+    the test of the cone around them.
     """
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import AtSteps, train
@@ -34,14 +47,36 @@ def local_runs(
     from attsvm.solvers import max_margin
 
     data, heads = unit_sphere(n, T, d, range(first, first + count), self_attention=self_attention)
-    model = Attention.cross(data, heads, init=("uniform", first), parameterization="KQ" if factors else "W", penalty=ridge)
-    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, AtSteps(range(0, steps, EVERY)))
+    model = Attention.cross(
+        data,
+        heads,
+        init=("uniform", first),
+        parameterization="KQ" if factors else "W",
+        penalty=ridge,
+    )
+    trajectory = train(
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=lr),
+        steps,
+        AtSteps(range(0, steps, EVERY)),
+    )
     selected = trajectory.selected[-1]
     programmes = [selection_margins(data.instance(k), selected[k]) for k in range(count)]
     frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
-    certified = np.array([a.status == "optimal" and b.status == "optimal" for a, b in zip(frobenius, nuclear, strict=True)])
+    certified = np.array(
+        [
+            a.status == "optimal" and b.status == "optimal"
+            for a, b in zip(frobenius, nuclear, strict=True)
+        ]
+    )
     scores = token_scores(data, heads)
-    local = np.array([ok and bool(locally_optimal(s, scores[k]).all()) for k, (ok, s) in enumerate(zip(certified, frobenius, strict=True))])
+    local = np.array(
+        [
+            ok and bool(locally_optimal(s, scores[k]).all())
+            for k, (ok, s) in enumerate(zip(certified, frobenius, strict=True))
+        ]
+    )
     sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
     columns = {
         "seed": np.arange(first, first + count),
@@ -63,7 +98,9 @@ def local_runs(
         "theta": sizes.sum(axis=-1) / np.array([solution.norm for solution in nuclear]),
     }
     if factors:
-        K, Q = (np.linalg.norm(trajectory.parameters[name][-1], axis=(-2, -1)) for name in ("K", "Q"))
+        K, Q = (
+            np.linalg.norm(trajectory.parameters[name][-1], axis=(-2, -1)) for name in ("K", "Q")
+        )
         columns["balance"] = np.stack([K**2, Q**2], axis=-1).max(axis=-1) / sizes.sum(axis=-1)
         return columns
     return columns | _from_the_cone(data, heads, selected, frobenius, local, steps)
@@ -74,8 +111,17 @@ def _rank(solution: MarginSolution) -> int:
     return int(np.sum(sizes > 1e-3 * sizes[0]))
 
 
-def _from_the_cone(data: Any, heads: Any, selected: Any, solutions: Sequence[MarginSolution], local: Any, steps: int) -> dict[str, Any]:
-    """Both halves of the local theorem: which way descent points in the cone, and where runs from it go."""
+def _from_the_cone(
+    data: Any,
+    heads: Any,
+    selected: Any,
+    solutions: Sequence[MarginSolution],
+    local: Any,
+    steps: int,
+) -> dict[str, Any]:
+    """Both halves of the local theorem: which way descent points in the cone, and where runs from
+    it go.
+    """
     from attsvm.data import AttentionData
     from attsvm.dynamics import AtSteps, train
     from attsvm.models import Attention
@@ -83,16 +129,23 @@ def _from_the_cone(data: Any, heads: Any, selected: Any, solutions: Sequence[Mar
     from attsvm.selection import token_scores
 
     kept = np.flatnonzero(local)
-    columns = {name: np.full(len(local), np.nan) for name in ("cone_ascent", "cone_before", "cone_after", "cone_kept")}
+    columns = {
+        name: np.full(len(local), np.nan)
+        for name in ("cone_ascent", "cone_before", "cone_after", "cone_kept")
+    }
     scores = token_scores(data, heads)
     starts = []
     for k in kept.tolist():
         generator = np.random.default_rng([17, k])
         columns["cone_ascent"][k] = ascent(solutions[k], scores[k], generator)
         starts.append(inside(solutions[k], WIDE, START, 1, generator)[0])
-    subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept])
+    subset = AttentionData(
+        data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
+    )
     model = Attention.cross(subset, heads[kept], init=np.stack(starts))
-    trajectory = train(model, subset, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
+    trajectory = train(
+        model, subset, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(())
+    )
     gaps = trajectory.direction_gap([solutions[k] for k in kept.tolist()])
     columns["cone_before"][kept], columns["cone_after"][kept] = gaps[0], gaps[-1]
     columns["cone_kept"][kept] = (trajectory.selected == selected[kept]).all(axis=(0, -1))

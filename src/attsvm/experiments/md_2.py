@@ -1,4 +1,6 @@
-"""Single trajectories of mirror descent from zero, two entries of the weights (specification E2)."""
+"""Single trajectories of mirror descent from zero, two entries of the weights (specification
+E2).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between, true
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS, Solutions, divergences, instances
+from attsvm.experiments.mirror_runs import (
+    EXACT,
+    POTENTIALS,
+    PUBLISHED,
+    STEPS,
+    Solutions,
+    divergences,
+    instances,
+)
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -29,7 +39,8 @@ class Parameters:
 QUICK = Parameters(100)
 
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
-# Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end; measured for the specification, slopes as in the stored figures.
+# Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end; measured for the
+# specification, slopes as in the stored figures.
 PATHS = {
     1.75: ((-1.019, 0.011), (-2.458, -0.064), (-4.179, -0.216), (-5.812, -0.377), (-6.296, -0.465)),
     2.0: ((-1.773, -0.174), (-3.378, -0.476), (-5.016, -0.781), (-6.573, -1.068), (-7.503, -1.235)),
@@ -43,7 +54,9 @@ TOKENS = (3, 2, 6, 2, 6, 2)
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in POTENTIALS:
-        yield from ({"p": p, "mode": mode, "records": parameters.records} for mode in (PUBLISHED, EXACT))
+        yield from (
+            {"p": p, "mode": mode, "records": parameters.records} for mode in (PUBLISHED, EXACT)
+        )
 
 
 def run(p: float, mode: int, records: int) -> dict[str, Any]:
@@ -59,7 +72,13 @@ def run(p: float, mode: int, records: int) -> dict[str, Any]:
     every = sorted({*at, *ARROWS[p]})
     if mode == EXACT:
         model = Attention.cross(data, heads, None)
-        W = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"), steps, AtSteps(every)).W
+        W = train(
+            model,
+            data,
+            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"),
+            steps,
+            AtSteps(every),
+        ).W
     else:
         W, _ = published_descent(data, heads, np.zeros((1, 10, 10)), p, 0.1, steps, every)
     logits = np.einsum("intd,ide,ine->int", data.tokens, W[-1], data.queries)
@@ -87,23 +106,36 @@ def _published(evidence: Evidence, p: float) -> Evidence:
 
 def _measure_marked(rows: slice, exponents: tuple[float, ...]) -> Any:
     def measure(evidence: Evidence) -> FloatArray:
-        return np.concatenate([np.ravel(_published(evidence, p)["marked"][0, rows] - np.array(PATHS[p])[rows]) for p in exponents])
+        return np.concatenate(
+            [
+                np.ravel(_published(evidence, p)["marked"][0, rows] - np.array(PATHS[p])[rows])
+                for p in exponents
+            ]
+        )
 
     return measure
 
 
 def _measure_solutions(evidence: Evidence) -> FloatArray:
     entries = [_published(evidence, p)["solution"][0] - SOLUTIONS[p] for p in POTENTIALS]
-    return np.concatenate([*entries, [_published(evidence, p)["norm"][0] - NORMS[p] for p in POTENTIALS]])
+    return np.concatenate(
+        [*entries, [_published(evidence, p)["norm"][0] - NORMS[p] for p in POTENTIALS]]
+    )
 
 
 def _measure_divergence(evidence: Evidence) -> FloatArray:
-    return np.array([_published(evidence, p)["divergence"][0, -1] / DIVERGENCES[p] for p in POTENTIALS])
+    return np.array(
+        [_published(evidence, p)["divergence"][0, -1] / DIVERGENCES[p] for p in POTENTIALS]
+    )
 
 
 def _measure_exact(evidence: Evidence) -> FloatArray:
     return np.array(
-        [evidence.where(p=p, mode=EXACT)["divergence"][0, -1] / _published(evidence, p)["divergence"][0, -1] for p in POTENTIALS]
+        [
+            evidence.where(p=p, mode=EXACT)["divergence"][0, -1]
+            / _published(evidence, p)["divergence"][0, -1]
+            for p in POTENTIALS
+        ]
     )
 
 
@@ -129,9 +161,11 @@ CLAIMS = (
         "seen",
         _measure_marked(slice(4, 5), (1.75, 2.0)),
         between(-0.01, 0.01, "the specification's"),
-        explanation="At the end the gradient is below the epsilon added to its norm, and the textbook softmax gradient is its own "
+        explanation="At the end the gradient is below the epsilon added to its norm, and the"
+        " textbook softmax gradient is its own "
         "roundings: "
-        "the end depends on the order of the floating-point operations. Six ways of writing the same forward pass, this one among "
+        "the end depends on the order of the floating-point operations. Six ways of writing the"
+        " same forward pass, this one among "
         "them, end 1e-2 to 0.2 from these "
         "numbers and up to 0.02 from each other; the arrows before agree to all digits given.",
     ),
@@ -154,16 +188,24 @@ CLAIMS = (
         "Published arithmetic: divergences at the end relative to .00527, .00356, .00262.",
         "ours",
         _measure_divergence,
-        between(0.8, 1.2, "the ends of two of the runs are rounding, see E2.3; E3 has the same tolerance"),
+        between(
+            0.8,
+            1.2,
+            "the ends of two of the runs are rounding, see E2.3; E3 has the same tolerance",
+        ),
     ),
     Claim(
         "E2.7",
         "Exact arithmetic ends no further from its solution than the published one, for every p.",
         "ours",
         _measure_exact,
-        at_most(1.05, "p = 3 never meets the epsilon and both runs are the same to a few percent of oscillation"),
+        at_most(
+            1.05,
+            "p = 3 never meets the epsilon and both runs are the same to a few percent of"
+            " oscillation",
+        ),
     ),
-)  # fmt: skip
+)
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
@@ -178,9 +220,22 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             ray = np.stack([np.zeros(2), reach * direction / np.linalg.norm(direction)])
             ax.plot(*ray.T, "-", color=BEST, linewidth=1.2, label="direction of the solution")
             ax.plot(*exact["path"][0].T, "-", color=TRAINED, label="exact arithmetic")
-            ax.plot(*published["path"][0].T, "--", color=ATTENTION, linewidth=1.2, label="published arithmetic")
+            ax.plot(
+                *published["path"][0].T,
+                "--",
+                color=ATTENTION,
+                linewidth=1.2,
+                label="published arithmetic",
+            )
             ax.plot(*published["marked"][0, :4].T, "o", color=ATTENTION, markersize=3.5)
-            ax.plot(*np.array(PATHS[p]).T, "x", color=FAINT, markersize=6, markeredgewidth=1.0, label="specification")
+            ax.plot(
+                *np.array(PATHS[p]).T,
+                "x",
+                color=FAINT,
+                markersize=6,
+                markeredgewidth=1.0,
+                label="specification",
+            )
             ax.set_xlim(1.06 * float(exact["path"][0, :, 0].min()), 1)
             ax.set_ylim(1.06 * float(min(exact["path"][0, :, 1].min(), ray[1, 1])), 0.6)
             ax.set_title(f"p = {p:g}")
@@ -195,14 +250,18 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             ax.set_xlabel("step")
         axes[0, 0].set_ylabel("entry (3, 4) of W")
         axes[1, 0].set_ylabel("divergence from\nthe own solution")
-        axes[0, 1].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="upper left", borderaxespad=0.0)
+        axes[0, 1].legend(
+            frameon=False, fontsize=8, labelcolor=FAINT, loc="upper left", borderaxespad=0.0
+        )
         yield render(
             figure,
             "trajectories",
             "Trajectories turn to the solution of their own norm",
-            "Above, two entries of the weights from zero on, and the solution scaled to the length of the last; dots are the steps of the "
-            "published arrows. Below, the divergence. Solid: exact arithmetic; dashed: as the released code rounds.",
-            "Each trajectory bends towards the ray of its solution. The dashed ones stop early for p = 1.75 and 2.",
+            "Above, two entries of the weights from zero on, and the solution scaled to the length"
+            " of the last; dots are the steps of the published arrows. Below, the divergence."
+            " Solid: exact arithmetic; dashed: as the released code rounds.",
+            "Each trajectory bends towards the ray of its solution. The dashed ones stop early for"
+            " p = 1.75 and 2.",
         )
 
 
@@ -210,8 +269,10 @@ EXPERIMENT = Experiment(
     id="md-2",
     title="Trajectories of mirror descent",
     reference="Optimizing Attention with Mirror Descent, figure of trajectories; specification E2",
-    protocol="Seed 1 of md-1 from zero: normalised descent with step 0.1 and p = 1.75, 2, 3; 1500, 2000 and 20 000 steps, in the published "
-    "arithmetic and in the exact one.",
+    protocol=(
+        "Seed 1 of md-1 from zero: normalised descent with step 0.1 and p = 1.75, 2, 3; 1500, 2000"
+        " and 20 000 steps, in the published arithmetic and in the exact one."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

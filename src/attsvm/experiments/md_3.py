@@ -73,7 +73,9 @@ def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
     from attsvm.solvers import max_margin
 
     data = problem()
-    return max_margin(selection_margins(data, tokens), Lp(p)), max_margin(decoder_margins(data, tokens), Lp(p))
+    return max_margin(selection_margins(data, tokens), Lp(p)), max_margin(
+        decoder_margins(data, tokens), Lp(p)
+    )
 
 
 def descent(p: float, mode: int) -> dict[str, Any]:
@@ -89,11 +91,19 @@ def descent(p: float, mode: int) -> dict[str, Any]:
     at = sorted({*range(FIRST + 1), *course.tolist()})
     if mode == EXACT:
         model = Attention.cross(data, np.zeros(2), None, train_head=True)
-        trajectory = train(model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"), steps, AtSteps(at))
+        trajectory = train(
+            model,
+            data,
+            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"),
+            steps,
+            AtSteps(at),
+        )
         W, v = trajectory.W, trajectory.head
     else:
         batch = type(data)(data.tokens[None], data.labels[None], data.queries[None])
-        weights, heads = published_descent(batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, 0.1, steps, at, joint=True)
+        weights, heads = published_descent(
+            batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, 0.1, steps, at, joint=True
+        )
         W, v = weights[:, 0], heads[:, 0]
     logits = np.einsum("itd,kde,ie->kit", data.tokens, W, data.queries)
     s = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -109,7 +119,9 @@ def descent(p: float, mode: int) -> dict[str, Any]:
         "logistic": (1.0 / (1.0 + np.exp(-values))).mean(axis=-1),
         "step": course,
         "divergence_W": divergence(np.broadcast_to(mm.W, W[place].shape), W[place]),
-        "divergence_v": divergence(np.broadcast_to(decoder.W, (place.sum(), 2, 1)), v[place][..., None]),
+        "divergence_v": divergence(
+            np.broadcast_to(decoder.W, (place.sum(), 2, 1)), v[place][..., None]
+        ),
         "solution": [*mm.W.ravel(), *decoder.W.ravel()],
         "first_row": W[place][:, 0],
         "head": v[place],
@@ -122,7 +134,13 @@ def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
 
 def _measure_probabilities(evidence: Evidence) -> FloatArray:
     both = (("logistic", LOGISTIC), ("softmax", SOFTMAX))
-    return np.concatenate([_of(evidence, PUBLISHED, p)[name][0, AT] - table[p] for p in POTENTIALS for name, table in both])
+    return np.concatenate(
+        [
+            _of(evidence, PUBLISHED, p)[name][0, AT] - table[p]
+            for p in POTENTIALS
+            for name, table in both
+        ]
+    )
 
 
 def _measure_ends(evidence: Evidence) -> FloatArray:
@@ -137,7 +155,9 @@ def _measure_exact(evidence: Evidence) -> FloatArray:
 
 
 def _measure_solutions(evidence: Evidence) -> FloatArray:
-    return np.concatenate([_of(evidence, PUBLISHED, p)["solution"][0] - SOLUTIONS[p] for p in POTENTIALS])
+    return np.concatenate(
+        [_of(evidence, PUBLISHED, p)["solution"][0] - SOLUTIONS[p] for p in POTENTIALS]
+    )
 
 
 def _measure_late(evidence: Evidence) -> FloatArray:
@@ -147,9 +167,14 @@ def _measure_late(evidence: Evidence) -> FloatArray:
 CLAIMS = (
     Claim(
         "E3.1",
-        "The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics: the potential decides what is selected.",
+        "The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics:"
+        " the potential decides what is selected.",
         "seen",
-        lambda e: [np.array_equal(_of(e, mode, p)["selected"][0], SELECTED[p]) for p in POTENTIALS for mode in (PUBLISHED, EXACT)],
+        lambda e: [
+            np.array_equal(_of(e, mode, p)["selected"][0], SELECTED[p])
+            for p in POTENTIALS
+            for mode in (PUBLISHED, EXACT)
+        ],
         true("printed in the authors' notebook"),
         reference="P3, figures of joint training",
     ),
@@ -170,7 +195,8 @@ CLAIMS = (
     ),
     Claim(
         "E3.4",
-        "Published arithmetic: divergences of W and v at the end relative to .0083 .0002, .0038 .0003, .0027 .0024.",
+        "Published arithmetic: divergences of W and v at the end relative to .0083 .0002, .0038"
+        " .0003, .0027 .0024.",
         "ours",
         _measure_ends,
         between(0.8, 1.2, "the specification's"),
@@ -212,7 +238,13 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             ax = axes[1, k]
             for name, colour in (("divergence_v", TRAINED), ("divergence_W", ATTENTION)):
                 for rows, style in ((exact, "-"), (published, "--")):
-                    ax.plot(rows["step"][0], np.maximum(rows[name][0], 1e-16), style, color=colour, linewidth=1.2)
+                    ax.plot(
+                        rows["step"][0],
+                        np.maximum(rows[name][0], 1e-16),
+                        style,
+                        color=colour,
+                        linewidth=1.2,
+                    )
             logarithmic(ax.xaxis, exact["step"][0])
             logarithmic(ax.yaxis, np.array([1e-9, 1.0]))
             ax.set_ylim(1e-7, 2)
@@ -221,33 +253,45 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         axes[0, 0].set_ylabel("mean over two sequences")
         axes[1, 0].set_ylabel("divergence from the solution")
         for label, style, colour in (
-            ("v, exact", "-", TRAINED), ("v, published", "--", TRAINED), ("W, exact", "-", ATTENTION), ("W, published", "--", ATTENTION),
-        ):  # fmt: skip
+            ("v, exact", "-", TRAINED),
+            ("v, published", "--", TRAINED),
+            ("W, exact", "-", ATTENTION),
+            ("W, published", "--", ATTENTION),
+        ):
             axes[1, 0].plot([], [], style, color=colour, label=label, linewidth=1.2)
         axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
         yield render(
             figure,
             "joint-training",
             "Head and weights together",
-            "Above, how sure head and attention are; crosses: the specification's table. Below, divergences of W and v from the "
-            "solutions of the tokens selected at the end; dashed: as the released code rounds.",
-            "Both probabilities reach one within some tens of iterations. Exact divergences fall on where the published ones stay.",
+            "Above, how sure head and attention are; crosses: the specification's table. Below,"
+            " divergences of W and v from the solutions of the tokens selected at the end; dashed:"
+            " as the released code rounds.",
+            "Both probabilities reach one within some tens of iterations. Exact divergences fall on"
+            " where the published ones stay.",
         )
 
 
 EXPERIMENT = Experiment(
     id="md-3",
     title="Joint training of head and weights",
-    reference="Optimizing Attention with Mirror Descent, figures of joint training; specification E3",
-    protocol="Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with p = 1.75, 2, 3 and steps of "
-    "0.1 in both, "
-    "each by its own norm; 1500, 2000 and 20 000 iterations, in the published arithmetic and in the exact one.",
+    reference=(
+        "Optimizing Attention with Mirror Descent, figures of joint training; specification E3"
+    ),
+    protocol=(
+        "Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with"
+        " p = 1.75, 2, 3 and steps of 0.1 in both, each by its own norm; 1500, 2000 and 20 000"
+        " iterations, in the published arithmetic and in the exact one."
+    ),
     parameters=Parameters(),
     quick=Parameters(),
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one part in 700: joint training is "
-    "local. The regularisation path of the pair, md-3b, is global.",
+    notes=(
+        "For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one"
+        " part in 700: joint training is local. The regularisation path of the pair, md-3b, is"
+        " global."
+    ),
 )

@@ -1,4 +1,6 @@
-"""The figure of nine pairs: divergences of every potential's descent from the solutions of every norm."""
+"""The figure of nine pairs: divergences of every potential's descent from the solutions of every
+norm.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def plot_pairs(evidence: Evidence) -> Iterator[Picture]:
-    """Both arithmetics; solutions of another run's tokens above, as published, and of the same tokens below."""
+    """Both arithmetics; solutions of another run's tokens above, as published, and of the same
+    tokens below.
+    """
     from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
 
     colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
@@ -30,11 +34,15 @@ def plot_pairs(evidence: Evidence) -> Iterator[Picture]:
                     step, curves = rows["step"][0, k], rows[protocol][:, k]
                     for column, q in enumerate(POTENTIALS):
                         mean = curves[:, column].mean(axis=0)
-                        ax.plot(step, mean, style, color=colours[q], linewidth=1.9 if p == q else 1.0)
+                        ax.plot(
+                            step, mean, style, color=colours[q], linewidth=1.9 if p == q else 1.0
+                        )
                         seen.append(mean)
                         if p == q and mode == EXACT:
                             low, high = np.quantile(curves[:, column], (0.16, 0.84), axis=0)
-                            ax.fill_between(step, low, high, color=colours[q], alpha=0.12, linewidth=0)
+                            ax.fill_between(
+                                step, low, high, color=colours[q], alpha=0.12, linewidth=0
+                            )
                 logarithmic(ax.yaxis, np.concatenate(seen))
                 ax.set_ylim(5e-4, 1.6)
                 ax.set_xlim(0, None)
@@ -52,9 +60,10 @@ def plot_pairs(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "directional-divergence",
             "Every potential finds the solution of its own norm",
-            "Mean over seeds; bands: the middle 68 % of the own pair (a few slow runs raise the mean). Dashed: with the epsilon and "
-            "the textbook gradient of the "
-            "released code, which stop the descent; solid: without. Above, as published, off-diagonal solutions belong to the tokens of "
-            "another run; below, all belong to the same tokens.",
-            "In all panels the curve of the own norm falls lowest. The dashed ones end in plateaus where the solid ones fall on.",
+            "Mean over seeds; bands: the middle 68 % of the own pair (a few slow runs raise the"
+            " mean). Dashed: with the epsilon and the textbook gradient of the released code, which"
+            " stop the descent; solid: without. Above, as published, off-diagonal solutions belong"
+            " to the tokens of another run; below, all belong to the same tokens.",
+            "In all panels the curve of the own norm falls lowest. The dashed ones end in plateaus"
+            " where the solid ones fall on.",
         )

@@ -1,4 +1,6 @@
-"""One sequence, global convergence: every start ends at the max-margin direction of the best token (specification E1.1)."""
+"""One sequence, global convergence: every start ends at the max-margin direction of the best token
+(specification E1.1).
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,19 @@ class Parameters:
 
 
 TOY = "single_global"
-# Stored solver output of the released notebook: the prompt, half its squared norm, the multipliers of tokens 2 and 3.
+# Stored solver output of the released notebook: the prompt, half its squared norm, the multipliers
+# of tokens 2 and 3.
 PUBLISHED_PROMPT = (-0.0990, 0.9901)
 PUBLISHED_OBJECTIVE = 0.49505
 PUBLISHED_DUAL = (0.0, 0.9901)
 LIMIT = 95.7106  # degrees of that direction
 # Measured for the specification with an independent implementation.
-PATH_ANGLES = {10.0: 101.96, 30.0: 97.08, 100.0: 95.713, 1000.0: 95.711}  # radius: degrees of the best prompt of that size
+PATH_ANGLES = {
+    10.0: 101.96,
+    30.0: 97.08,
+    100.0: 95.713,
+    1000.0: 95.711,
+}  # radius: degrees of the best prompt of that size
 AT_200 = (-4.06, 18.0, 20.5)  # first coordinate, range of the second
 AT_1000 = (-12.17, 98.0, 100.0)
 
@@ -63,7 +71,9 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
     yield {"kind": "far", "points": parameters.far}
 
 
-def run(kind: str, lr: float = 0.1, steps: int = 0, radii: tuple[float, ...] = (), points: int = 0) -> dict[str, Any]:
+def run(
+    kind: str, lr: float = 0.1, steps: int = 0, radii: tuple[float, ...] = (), points: int = 0
+) -> dict[str, Any]:
     from attsvm.datasets import toy
     from attsvm.margins import prompt_margins
     from attsvm.solvers import max_margin
@@ -74,15 +84,27 @@ def run(kind: str, lr: float = 0.1, steps: int = 0, radii: tuple[float, ...] = (
     if kind == "descent":
         trajectory = descend(problem, problem.starts["p"], steps, lr)
         runs = len(problem.starts["p"])
-        solved = {"best": np.tile(target, (runs, 1)), "other": np.tile(other.W[:, 0], (runs, 1)), "dual": np.tile(best.dual, (runs, 1))}
+        solved = {
+            "best": np.tile(target, (runs, 1)),
+            "other": np.tile(other.W[:, 0], (runs, 1)),
+            "dual": np.tile(best.dual, (runs, 1)),
+        }
         return part("descent", runs, **solved, **course(trajectory, {"best": target}))
     if kind == "path":
         from attsvm.dynamics.path import regularization_path
 
         assert problem.lifted is not None
-        path = regularization_path(problem.lifted, problem.value_head, radii=radii, parameterization="prompt", keys=problem.keys)
+        path = regularization_path(
+            problem.lifted,
+            problem.value_head,
+            radii=radii,
+            parameterization="prompt",
+            keys=problem.keys,
+        )
         angles = np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0]))
-        return part("path", len(radii), radius=path.radii, angle=angles, path_gap=path.direction_gap(best))
+        return part(
+            "path", len(radii), radius=path.radii, angle=angles, path_gap=path.direction_gap(best)
+        )
     if kind == "field":
         return ascent_cosines(problem, target, points)
     return far_starts(problem, points, target)
@@ -108,7 +130,9 @@ def _measure_path(evidence: Evidence) -> Any:
 
 
 def _measure_bow(evidence: Evidence) -> Any:
-    """How far left of the ray every drawn trajectory stays: the largest angle between steps 50 and 200 minus that of the ray."""
+    """How far left of the ray every drawn trajectory stays: the largest angle between steps 50 and
+    200 minus that of the ray.
+    """
     prompts = of(evidence, "descent")["prompt"][:, 50 : SHOWN + 1]
     return (np.degrees(np.arctan2(prompts[..., 1], prompts[..., 0])) - LIMIT).min(axis=1)
 
@@ -116,7 +140,8 @@ def _measure_bow(evidence: Evidence) -> Any:
 CLAIMS = (
     Claim(
         "E1.1a",
-        "The max-margin prompt of token 1 and its multipliers are those that the released notebook printed.",
+        "The max-margin prompt of token 1 and its multipliers are those that the released notebook"
+        " printed.",
         "seen",
         _measure_solution,
         at_most(5.1e-5, "they are printed to four digits"),
@@ -126,7 +151,11 @@ CLAIMS = (
         "E1.1b",
         "All six runs select token 1 and point along its max-margin prompt.",
         "seen",
-        lambda e: np.where(of(e, "descent")["selected"][:, 0] == 0, at(of(e, "descent"), "gap_best", 100_000), np.nan),
+        lambda e: np.where(
+            of(e, "descent")["selected"][:, 0] == 0,
+            at(of(e, "descent"), "gap_best", 100_000),
+            np.nan,
+        ),
         at_most(1e-7, "1 - cosine after 100000 steps, the specification's bar"),
         reference="P1, Figure 1 (panel recalled)",
     ),
@@ -135,7 +164,9 @@ CLAIMS = (
         "After 200 steps the cosine to the max-margin prompt is at least 0.992.",
         "ours",
         lambda e: at(of(e, "descent"), "gap_best", 200),
-        at_most(0.008, "1 - cosine; cosines of 0.9925 to 0.9954 were measured for the specification"),
+        at_most(
+            0.008, "1 - cosine; cosines of 0.9925 to 0.9954 were measured for the specification"
+        ),
     ),
     Claim(
         "E1.1d",
@@ -146,14 +177,21 @@ CLAIMS = (
     ),
     Claim(
         "E1.1e",
-        "After 200 and 1000 steps the first coordinate is -4.06 and -12.17 in every run: it does not depend on the start.",
+        "After 200 and 1000 steps the first coordinate is -4.06 and -12.17 in every run: it does"
+        " not depend on the start.",
         "ours",
-        lambda e: np.concatenate([at(of(e, "descent"), "prompt", k)[:, 0] - first for k, first in ((200, AT_200[0]), (1000, AT_1000[0]))]),
+        lambda e: np.concatenate(
+            [
+                at(of(e, "descent"), "prompt", k)[:, 0] - first
+                for k, first in ((200, AT_200[0]), (1000, AT_1000[0]))
+            ]
+        ),
         close_to(0.0, 0.0051, "two digits after the point"),
     ),
     Claim(
         "E1.1f",
-        "After 200 steps the second coordinate is between 18.0 and 20.5, after 1000 between 98 and 100.",
+        "After 200 steps the second coordinate is between 18.0 and 20.5, after 1000 between 98 and"
+        " 100.",
         "ours",
         lambda e: np.concatenate(
             [
@@ -167,7 +205,8 @@ CLAIMS = (
     ),
     Claim(
         "E1.1g",
-        "The trajectories bow left of the ray: from step 50 to 200 their angle is larger than the ray's.",
+        "The trajectories bow left of the ray: from step 50 to 200 their angle is larger than the"
+        " ray's.",
         "seen",
         _measure_bow,
         between(0.0, 90.0, "degrees"),
@@ -175,10 +214,15 @@ CLAIMS = (
     ),
     Claim(
         "T3",
-        "With equal scores of the other tokens minus the gradient points towards the max-margin prompt at every prompt.",
+        "With equal scores of the other tokens minus the gradient points towards the max-margin"
+        " prompt at every prompt.",
         "recalled",
         lambda e: of(e, "field")["cosine"] / of(e, "field")["bound"],
-        at_least(1.0 - 1e-12, "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive"),
+        at_least(
+            1.0 - 1e-12,
+            "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is"
+            " positive",
+        ),
         reference="P1, Theorem 1 (number recalled)",
     ),
     Claim(
@@ -193,7 +237,11 @@ CLAIMS = (
         "Its angles are those of an exact scan of the circle.",
         "ours",
         _measure_path,
-        at_most(0.55, "units of the last digit measured for the specification: 0.01 degrees up to R = 30, 0.001 beyond"),
+        at_most(
+            0.55,
+            "units of the last digit measured for the specification: 0.01 degrees up to R = 30,"
+            " 0.001 beyond",
+        ),
     ),
     no_stall(0.1),
     still_closer("gap_best", 10_000, 100_000),
@@ -226,12 +274,13 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "trajectories",
             "One sequence: every start ends at the same direction",
-            "Left: prompts over the first 200 steps of normalised gradient descent, a dot every ten. Every trajectory bows left "
-            "of the ray of "
-            "the token of highest score and approaches it slowly. Right: the gap of descent falls as 1/norm², that of the regularisation "
-            "path (the prompt of least loss of each norm) exponentially; gaps below 1e-18 are drawn there.",
-            "Six trajectories run upwards, left of a dashed ray near the vertical; their gaps fall as straight lines, those of "
-            "the path faster.",
+            "Left: prompts over the first 200 steps of normalised gradient descent, a dot every"
+            " ten. Every trajectory bows left of the ray of the token of highest score and"
+            " approaches it slowly. Right: the gap of descent falls as 1/norm², that of the"
+            " regularisation path (the prompt of least loss of each norm) exponentially; gaps below"
+            " 1e-18 are drawn there.",
+            "Six trajectories run upwards, left of a dashed ray near the vertical; their gaps fall"
+            " as straight lines, those of the path faster.",
         )
 
 
@@ -239,8 +288,11 @@ EXPERIMENT = Experiment(
     id="mmts-1",
     title="One sequence: every start reaches the optimal token",
     reference="Max-Margin Token Selection, Figure 1 (panel recalled); specification E1.1",
-    protocol="One sequence of three tokens with scores 1, 0.9, 0.9; logistic loss; normalised gradient descent on the prompt with step 0.1 "
-    "from six starts. The regularisation path is searched on circles in log space.",
+    protocol=(
+        "One sequence of three tokens with scores 1, 0.9, 0.9; logistic loss; normalised gradient"
+        " descent on the prompt with step 0.1 from six starts. The regularisation path is searched"
+        " on circles in log space."
+    ),
     parameters=Parameters(),
     quick=Parameters(far=8, points=200),
     cells=cells,

@@ -1,4 +1,6 @@
-"""A vision transformer trained from scratch: [CLS] attention becomes sparser while its weights grow (specification E1.8)."""
+"""A vision transformer trained from scratch: [CLS] attention becomes sparser while its weights grow
+(specification E1.8).
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ PATCH = {"digits": 2, "mnist": 4, "cifar10": 4}
 
 @dataclass(frozen=True)
 class Parameters:
-    """A transformer of two blocks of width 32 with two heads; Adam with a constant learning rate, batches of 100.
+    """A transformer of two blocks of width 32 with two heads; Adam with a constant learning rate,
+    batches of 100.
 
-    MNIST and CIFAR-10 are trained on their first images, where the folder in ``ATTSVM_DATA`` has them. Their seeds and epochs are fewer,
-    because an image has 50 tokens and more instead of 17.
+    MNIST and CIFAR-10 are trained on their first images, where the folder in ``ATTSVM_DATA`` has
+    them. Their seeds and epochs are fewer, because an image has 50 tokens and more instead of 17.
     """
 
     images: tuple[str, ...] = SETS
@@ -51,7 +54,9 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
         digest = "" if bundled else image_digest(images)
         if not bundled and not digest:
             continue
-        for seed in range(parameters.seeds if bundled else min(parameters.seeds, parameters.large_seeds)):
+        for seed in range(
+            parameters.seeds if bundled else min(parameters.seeds, parameters.large_seeds)
+        ):
             yield {
                 "images": images,
                 "digest": digest,
@@ -65,8 +70,20 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
             }
 
 
-def run(images: str, digest: str, seed: int, epochs: int, records: int, rows: int, observed: int, lr: float, batch: int) -> dict[str, Any]:
-    """One row: training with one seed. ``digest`` names the files, so that other files are another cell."""
+def run(
+    images: str,
+    digest: str,
+    seed: int,
+    epochs: int,
+    records: int,
+    rows: int,
+    observed: int,
+    lr: float,
+    batch: int,
+) -> dict[str, Any]:
+    """One row: training with one seed. ``digest`` names the files, so that other files are another
+    cell.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -74,29 +91,53 @@ def run(images: str, digest: str, seed: int, epochs: int, records: int, rows: in
     from attsvm.models import VisionTransformer, soft_sparsity
 
     known = image_set(images)
-    train, test = (torch.from_numpy(part / np.float32(127.5) - np.float32(1)).movedim(-1, 1) for part in (known.train[:rows], known.test))
-    labels, test_labels = torch.from_numpy(known.train_labels[:rows]), torch.from_numpy(known.test_labels)
+    train, test = (
+        torch.from_numpy(part / np.float32(127.5) - np.float32(1)).movedim(-1, 1)
+        for part in (known.train[:rows], known.test)
+    )
+    labels, test_labels = (
+        torch.from_numpy(known.train_labels[:rows]),
+        torch.from_numpy(known.test_labels),
+    )
     looked = test[:observed]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = VisionTransformer(train.shape[-1], PATCH[images], channels=train.shape[1], width=32, depth=2, heads=2)
+        model = VisionTransformer(
+            train.shape[-1], PATCH[images], channels=train.shape[1], width=32, depth=2, heads=2
+        )
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         marks = sorted({round(epochs * k / records) for k in range(records + 1)})
         kept: list[tuple[Any, ...]] = []
         for epoch in range(epochs + 1):
             if epoch in marks:
                 with torch.no_grad():
-                    largest, squares = (spread.mean(dim=(0, 2)).numpy() for spread in soft_sparsity(model.cls_rows(looked)))
-                    right = (model(looked).argmax(dim=1) == test_labels[:observed]).float().mean().item()
+                    largest, squares = (
+                        spread.mean(dim=(0, 2)).numpy()
+                        for spread in soft_sparsity(model.cls_rows(looked))
+                    )
+                    right = (
+                        (model(looked).argmax(dim=1) == test_labels[:observed])
+                        .float()
+                        .mean()
+                        .item()
+                    )
                     kept.append((epoch, largest, squares, model.query_key_norms().numpy(), right))
             for chosen in torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ():
                 optimizer.zero_grad()
                 cross_entropy(model(train[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     names = ("epoch", "inverse_max", "inverse_square", "norm", "accuracy")
-    columns = {name: np.array(column)[None] for name, column in zip(names, zip(*kept, strict=True), strict=True)}
+    columns = {
+        name: np.array(column)[None]
+        for name, column in zip(names, zip(*kept, strict=True), strict=True)
+    }
     tokens = len(model.positions)
-    return {"images": np.array([SETS.index(images)]), "seed": np.array([seed]), "tokens": np.array([tokens]), **columns}
+    return {
+        "images": np.array([SETS.index(images)]),
+        "seed": np.array([seed]),
+        "tokens": np.array([tokens]),
+        **columns,
+    }
 
 
 def _measure_change(column: str) -> Any:
@@ -120,15 +161,40 @@ def _claims(place: int) -> Iterator[Claim]:
     sign = "last epoch over the untrained network; only the sign is recalled"
     reference = "P1, figure of a vision transformer on CIFAR-10"
     for letter, column, words in (
-        (letters[0], "inverse_max", "1 over the largest entry of the [CLS] attention row falls with training"),
-        (letters[1], "inverse_square", "1 over the sum of squares of the [CLS] attention row falls with training"),
+        (
+            letters[0],
+            "inverse_max",
+            "1 over the largest entry of the [CLS] attention row falls with training",
+        ),
+        (
+            letters[1],
+            "inverse_square",
+            "1 over the sum of squares of the [CLS] attention row falls with training",
+        ),
     ):
-        yield Claim(f"E1.8{letter}", f"{title}: {words}.", "recalled", _measure_change(column), at_most(1.0, sign), condition, reference)
+        yield Claim(
+            f"E1.8{letter}",
+            f"{title}: {words}.",
+            "recalled",
+            _measure_change(column),
+            at_most(1.0, sign),
+            condition,
+            reference,
+        )
     words = "the Frobenius norm of the query and key weights grows with training"
-    yield Claim(f"E1.8{letters[2]}", f"{title}: {words}.", "recalled", _measure_change("norm"), at_least(1.0, sign), condition, reference)
+    yield Claim(
+        f"E1.8{letters[2]}",
+        f"{title}: {words}.",
+        "recalled",
+        _measure_change("norm"),
+        at_least(1.0, sign),
+        condition,
+        reference,
+    )
     yield Claim(
         f"E1.8{letters[3]}",
-        f"{title}: it stays sparse, in the second half of the epochs spread over at most half as many tokens as untrained.",
+        f"{title}: it stays sparse, in the second half of the epochs spread over at most half as"
+        " many tokens as untrained.",
         "ours",
         _measure_return,
         at_most(0.5, "1 over the sum of squares, relative to its value before training"),
@@ -143,13 +209,25 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.report.style import ATTENTION, BEST, RULE, TRAINED, canvas, render
 
     shown = evidence.levels("images")
-    with canvas(4.2, 2, len(shown), width=1.2 + 3.2 * len(shown), squeeze=False, sharex="col") as (figure, axes):
+    with canvas(4.2, 2, len(shown), width=1.2 + 3.2 * len(shown), squeeze=False, sharex="col") as (
+        figure,
+        axes,
+    ):
         for column, place in enumerate(shown):
             rows = evidence.where(images=place)
             upper, lower = axes[:, column]
-            for name, colour, label in (("inverse_square", TRAINED, "1 / ‖s‖₂²"), ("inverse_max", ATTENTION, "1 / max s")):
+            for name, colour, label in (
+                ("inverse_square", TRAINED, "1 / ‖s‖₂²"),
+                ("inverse_max", ATTENTION, "1 / max s"),
+            ):
                 for k, line in enumerate(rows[name].mean(axis=-1)):
-                    upper.plot(rows["epoch"][k], line, color=colour, linewidth=1.1, label=label if k == 0 else None)
+                    upper.plot(
+                        rows["epoch"][k],
+                        line,
+                        color=colour,
+                        linewidth=1.1,
+                        label=label if k == 0 else None,
+                    )
             upper.set_ylim(0, rows["tokens"][0] * 1.06)
             upper.axhline(rows["tokens"][0], color=RULE, linewidth=0.9, zorder=0)
             upper.set_title(TITLES[int(place)])
@@ -163,27 +241,38 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "sparsity",
             "Attention of [CLS] becomes sparser while its weights grow",
-            "Above: over how many tokens the attention of [CLS] is spread, by two measures, on test images, the mean over heads and "
-            "blocks; the grey line is uniform attention. Below: the norm of the query and key weights, the mean over blocks. One line per "
-            "seed; epoch 0 is the untrained network.",
-            "Both measures of spread fall steeply within the first epochs and stay low; the norm of the weights rises throughout.",
+            "Above: over how many tokens the attention of [CLS] is spread, by two measures, on test"
+            " images, the mean over heads and blocks; the grey line is uniform attention. Below:"
+            " the norm of the query and key weights, the mean over blocks. One line per seed; epoch"
+            " 0 is the untrained network.",
+            "Both measures of spread fall steeply within the first epochs and stay low; the norm of"
+            " the weights rises throughout.",
         )
 
 
 EXPERIMENT = Experiment(
     id="mmts-8",
     title="A vision transformer: sparser attention, larger weights",
-    reference="Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence); specification E1.8",
-    protocol="A transformer of two pre-norm blocks is trained from scratch on images with Adam and a constant learning rate of 0.001. At "
-    "each record the attention rows of [CLS] on 300 test images give the two measures of soft sparsity, and the query and key weights "
-    "their norm.",
+    reference=(
+        "Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence);"
+        " specification E1.8"
+    ),
+    protocol=(
+        "A transformer of two pre-norm blocks is trained from scratch on images with Adam and a"
+        " constant learning rate of 0.001. At each record the attention rows of [CLS] on 300 test"
+        " images give the two measures of soft sparsity, and the query and key weights their norm."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="The paper trained on CIFAR-10 for about 400 epochs; network, optimiser and measure are not known to us, so only signs are "
-    "claimed. MNIST and CIFAR-10 take part where ATTSVM_DATA names a folder that holds them (see attsvm.datasets.image_set). The fall "
-    "belongs to the first epochs: afterwards the two measures drift, on digits slightly up, while the norm goes on growing.",
+    notes=(
+        "The paper trained on CIFAR-10 for about 400 epochs; network, optimiser and measure are not"
+        " known to us, so only signs are claimed. MNIST and CIFAR-10 take part where ATTSVM_DATA"
+        " names a folder that holds them (see attsvm.datasets.image_set). The fall belongs to the"
+        " first epochs: afterwards the two measures drift, on digits slightly up, while the norm"
+        " goes on growing."
+    ),
 )

@@ -1,4 +1,6 @@
-"""Starts at the edge of narrow cones around locally optimal directions, and the ascent of descent inside them."""
+"""Starts at the edge of narrow cones around locally optimal directions, and the ascent of descent
+inside them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ FloatArray = NDArray[np.float64]
 
 OPENING = 0.01  # divergence of the starts of local runs, at most
 FAR = 160.0  # size times the gap of better-scoring tokens
-CLOSE = 16.0  # size times the square root of the divergence; that of the path of size s, in solutions, is about (1.6 / s)^2
-APART = 0.25  # how far beyond the margin tokens of higher score must stand, or cones become narrower than steps
+# size times the square root of the divergence; that of the path of size s, in solutions, is about
+# (1.6 / s)^2
+CLOSE = 16.0
+# how far beyond the margin tokens of higher score must stand, or cones become narrower than steps
+APART = 0.25
 
 
 def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np.int64], list[Any]]:
-    """For every run a locally optimal selection: the optimal tokens with one second choice where that is one, else the optimal tokens.
+    """For every run a locally optimal selection: the optimal tokens with one second choice where
+    that is one, else the optimal tokens.
 
     Tokens of higher score stand :data:`APART`.
     """
@@ -40,18 +46,28 @@ def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np
 
 
 def margin_beyond(solution: Any, scores: FloatArray) -> float:
-    """How far beyond the margin the nearest token stands that scores higher than the selected one; infinite without one."""
+    """How far beyond the margin the nearest token stands that scores higher than the selected one;
+    infinite without one.
+    """
     margins = solution.margins
-    better = scores[margins.sequence, margins.token] > scores[margins.sequence, margins.selected[margins.sequence]]
+    better = (
+        scores[margins.sequence, margins.token]
+        > scores[margins.sequence, margins.selected[margins.sequence]]
+    )
     return float((margins(solution.W)[better] - 1.0).min(initial=np.inf))
 
 
-def edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Generator) -> tuple[FloatArray, float]:
-    r"""Weights in a random direction from the solution at the edge of the derived cone, as long as the solution; and their size there.
+def edge(
+    solution: Any, scores: FloatArray, p: float, generator: np.random.Generator
+) -> tuple[FloatArray, float]:
+    r"""Weights in a random direction from the solution at the edge of the derived cone, as long as
+    the solution; and their size there.
 
-    With :math:`\rho` the least margin of a token that scores higher than the selected one and :math:`B=\max\|A_{it}\|_q`, all margins move
-    by less than a quarter of :math:`(\rho-1)/\|W^{mm}\|_p` within the distance :math:`(\rho-1)/4B\|W^{mm}\|_p`. The size makes such tokens
-    weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size lie well inside.
+    With :math:`\rho` the least margin of a token that scores higher than the selected one and
+    :math:`B=\max\|A_{it}\|_q`, all margins move by less than a quarter of
+    :math:`(\rho-1)/\|W^{mm}\|_p` within the distance :math:`(\rho-1)/4B\|W^{mm}\|_p`. The size
+    makes such tokens weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size
+    lie well inside.
     """
     from scipy.optimize import brentq
 
@@ -76,5 +92,12 @@ def edge(solution: Any, scores: FloatArray, p: float, generator: np.random.Gener
 
 
 def ascent(scores: FloatArray, solutions: list[Any], W: FloatArray) -> FloatArray:
-    r"""Least share over the records ``(records, runs, d_x, d_z)`` of :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms."""
-    return np.array([ascent_at(solution, scores[run], W[:, run]).min() for run, solution in enumerate(solutions)])
+    r"""Least share over the records ``(records, runs, d_x, d_z)`` of
+    :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms.
+    """
+    return np.array(
+        [
+            ascent_at(solution, scores[run], W[:, run]).min()
+            for run, solution in enumerate(solutions)
+        ]
+    )

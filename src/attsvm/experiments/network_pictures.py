@@ -1,4 +1,6 @@
-"""Pictures of trained networks: accuracy tables, their differences, learning courses and weight histograms."""
+"""Pictures of trained networks: accuracy tables, their differences, learning courses and weight
+histograms.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def colours() -> dict[str, str]:
 
 def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:
     """Data, number of blocks and rows of every panel."""
-    pairs = sorted({(int(data), int(depth)) for data, depth in zip(rows["data"], rows["depth"], strict=True)})
+    pairs = sorted(
+        {(int(data), int(depth)) for data, depth in zip(rows["data"], rows["depth"], strict=True)}
+    )
     return [(DATA[data], depth, rows.where(data=data, depth=depth)) for data, depth in pairs]
 
 
@@ -53,14 +57,36 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
                 mine = part["method"] == METHODS.index(name)
                 for protocol, marker in _MARKERS.items():
                     values = found[protocol][mine]
-                    ax.plot(values, np.full(len(values), place), marker, color=colours()[name], alpha=0.3, markersize=4)
+                    ax.plot(
+                        values,
+                        np.full(len(values), place),
+                        marker,
+                        color=colours()[name],
+                        alpha=0.3,
+                        markersize=4,
+                    )
                     size = 11 if marker == "|" else 6
-                    ax.plot(values.mean(), place, marker, color=colours()[name], markersize=size, markeredgewidth=1.6, fillstyle="none")
-                numbers = [f"{found[each][mine].mean():.1f} ± {found[each][mine].std():.1f}" for each in PROTOCOLS]
-                epochs = f"{part['epochs'][mine].mean():.0f}" + ("" if np.all(part["stopped"][mine] == 0) else "*")
+                    ax.plot(
+                        values.mean(),
+                        place,
+                        marker,
+                        color=colours()[name],
+                        markersize=size,
+                        markeredgewidth=1.6,
+                        fillstyle="none",
+                    )
+                numbers = [
+                    f"{found[each][mine].mean():.1f} ± {found[each][mine].std():.1f}"
+                    for each in PROTOCOLS
+                ]
+                epochs = f"{part['epochs'][mine].mean():.0f}" + (
+                    "" if np.all(part["stopped"][mine] == 0) else "*"
+                )
                 for column, words in zip(_COLUMNS, (*numbers, epochs), strict=True):
                     table.text(column, place, words, va="center", ha="right", fontsize=8.5)
-            for column, words in zip(_COLUMNS, ("validation", "last", "best on test", "epochs"), strict=True):
+            for column, words in zip(
+                _COLUMNS, ("validation", "last", "best on test", "epochs"), strict=True
+            ):
                 table.text(column, -1, words, ha="right", va="center", fontsize=8.5, color=FAINT)
             table.axis("off")
             for each in (ax, table):
@@ -72,10 +98,13 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             figure,
             "accuracy",
             "Test accuracy by optimiser",
-            "Circles and first column: the epoch that is best on validation examples. Squares and second column: the last epoch. Bars and "
-            "third column: the epoch that is best on the test set, the published protocol, which flatters. Mean ± deviation over seeds; "
-            "faint marks are single runs. Epochs are those until the stopping rule; a star marks trainings that ended without reaching it.",
-            "Test accuracies of each optimiser in three protocols, one panel per data set, with the numbers beside them.",
+            "Circles and first column: the epoch that is best on validation examples. Squares and"
+            " second column: the last epoch. Bars and third column: the epoch that is best on the"
+            " test set, the published protocol, which flatters. Mean ± deviation over seeds; faint"
+            " marks are single runs. Epochs are those until the stopping rule; a star marks"
+            " trainings that ended without reaching it.",
+            "Test accuracies of each optimiser in three protocols, one panel per data set, with the"
+            " numbers beside them.",
         )
 
 
@@ -83,7 +112,11 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
     """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
     from attsvm.report.style import RULE, canvas, render
 
-    panels = [panel for panel in _panels(rows) if "l1.1" in _methods(panel[2]) and len(_methods(panel[2])) > 1]
+    panels = [
+        panel
+        for panel in _panels(rows)
+        if "l1.1" in _methods(panel[2]) and len(_methods(panel[2])) > 1
+    ]
     heights = [1.0 + len(_methods(part)) for *_, part in panels]
     with canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
         for (data, depth, part), ax in zip(panels, axes, strict=True):
@@ -101,9 +134,11 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             figure,
             "differences",
             "Is p = 1.1 more accurate?",
-            "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with the paired 95% bootstrap interval over "
-            "seeds and test examples. An interval that contains 0 shows no difference.",
-            "Intervals of accuracy differences between p = 1.1 and the other optimisers, one panel per data set.",
+            "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with"
+            " the paired 95% bootstrap interval over seeds and test examples. An interval that"
+            " contains 0 shows no difference.",
+            "Intervals of accuracy differences between p = 1.1 and the other optimisers, one panel"
+            " per data set.",
         )
 
 
@@ -112,17 +147,28 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
     from attsvm.report.style import canvas, render
 
     panels = _panels(rows)
-    with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (figure, axes):
+    with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
+        figure,
+        axes,
+    ):
         for (data, depth, part), pair in zip(panels, axes, strict=True):
             for column, ax in zip(("train_accuracy", "test_accuracy"), pair, strict=True):
                 for name in _methods(part):
                     for k, course in enumerate(part.where(method=METHODS.index(name))[column]):
                         shown = course[~np.isnan(course)]
                         label = NAMES[name] if k == 0 else None
-                        ax.plot(np.arange(1, len(shown) + 1), 100 * shown, color=colours()[name], linewidth=1.1, label=label)
+                        ax.plot(
+                            np.arange(1, len(shown) + 1),
+                            100 * shown,
+                            color=colours()[name],
+                            linewidth=1.1,
+                            label=label,
+                        )
                 ax.set_xscale("log")
                 _plain_log_ticks(ax, part["epochs"].max())
-                ax.set_title(f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else "")
+                ax.set_title(
+                    f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else ""
+                )
                 ax.set_ylabel(f"{'training' if column == 'train_accuracy' else 'test'} accuracy, %")
         for ax in axes[-1]:
             ax.set_xlabel("epoch")
@@ -131,8 +177,10 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             figure,
             "courses",
             "Accuracy epoch by epoch",
-            "Left: accuracy on the training examples, measured while training. Right: on test examples. One line per seed.",
-            "Training accuracy rises to its stopping value for each optimiser; test accuracy levels off.",
+            "Left: accuracy on the training examples, measured while training. Right: on test"
+            " examples. One line per seed.",
+            "Training accuracy rises to its stopping value for each optimiser; test accuracy levels"
+            " off.",
         )
 
 
@@ -165,13 +213,25 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
                 share = counts / counts.sum()
                 used = np.flatnonzero(share)[-1] + 1
                 # Neighbouring bins are joined further out, where counts are small.
-                edges = np.unique(np.concatenate([np.arange(0, 12), np.geomspace(12, len(share), 22).astype(int)]))
+                edges = np.unique(
+                    np.concatenate([np.arange(0, 12), np.geomspace(12, len(share), 22).astype(int)])
+                )
                 edges = edges[edges <= used + 30]
                 height = [share[a:b].sum() / (b - a) for a, b in pairwise(edges)]
                 heights += height
-                ax.stairs(height, edges * BIN, color=colours()[name], linewidth=1.4, label=NAMES[name])
+                ax.stairs(
+                    height, edges * BIN, color=colours()[name], linewidth=1.4, label=NAMES[name]
+                )
                 largest = float(np.nanmean(mine["largest"][:, part]))
-                ax.plot(largest, 0, "o", color=colours()[name], markersize=5, clip_on=False, transform=ax.get_xaxis_transform())
+                ax.plot(
+                    largest,
+                    0,
+                    "o",
+                    color=colours()[name],
+                    markersize=5,
+                    clip_on=False,
+                    transform=ax.get_xaxis_transform(),
+                )
                 end = max(end, largest)
             logarithmic(ax.yaxis, np.array(heights))
             ax.axvline(1.0, color=RULE, linewidth=0.9, zorder=0)
@@ -184,7 +244,9 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
             figure,
             "weights",
             f"Query, key and value weights: {title}",
-            f"How many weights have which size, all blocks and seeds together; a bin is {BIN:.3f} of the initial bound wide. Weights start "
-            "spread evenly up to the grey line. Dots: the largest weight, mean over seeds.",
-            "Histograms of weight sizes for queries, keys and values by optimiser, on a logarithmic scale of counts.",
+            f"How many weights have which size, all blocks and seeds together; a bin is {BIN:.3f}"
+            " of the initial bound wide. Weights start spread evenly up to the grey line. Dots:"
+            " the largest weight, mean over seeds.",
+            "Histograms of weight sizes for queries, keys and values by optimiser, on a logarithmic"
+            " scale of counts.",
         )

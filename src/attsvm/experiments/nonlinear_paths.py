@@ -1,4 +1,6 @@
-"""Regularisation paths of losses that no linear head has: a head that wants a mixture, and selections that tie (claim T9)."""
+"""Regularisation paths of losses that no linear head has: a head that wants a mixture, and
+selections that tie (claim T9).
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from attsvm.data import FloatArray
 
 
 def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
-    r"""The regularisation path under the concave head :math:`\gamma^\top s-\lambda\|s\|^2`, its finite and its diverging part.
+    r"""The regularisation path under the concave head :math:`\gamma^\top s-\lambda\|s\|^2`, its
+    finite and its diverging part.
 
-    The loss is linear and its infimum that of the mixture :math:`s^\star`; the excess is :math:`\lambda\|s-s^\star\|^2` and what leaks to
-    the other tokens, times their distance to the common slope of the selected ones: no cancellation.
+    The loss is linear and its infimum that of the mixture :math:`s^\star`; the excess is
+    :math:`\lambda\|s-s^\star\|^2` and what leaks to the other tokens, times their distance to the
+    common slope of the selected ones: no cancellation.
     """
     from attsvm.datasets import orthonormal
     from attsvm.dynamics import direction_gap
@@ -35,7 +39,9 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
         slope = np.where(sets, scores - 2.0 * strength * best, -np.inf).max(axis=1, keepdims=True)
         leak = np.where(sets, 0.0, slope - scores)
 
-        def excess(s: FloatArray, leak: FloatArray = leak, best: FloatArray = best) -> tuple[FloatArray, FloatArray]:
+        def excess(
+            s: FloatArray, leak: FloatArray = leak, best: FloatArray = best
+        ) -> tuple[FloatArray, FloatArray]:
             away = s - best
             return np.sum(leak * s + strength * away**2, axis=1), leak + 2.0 * strength * away
 
@@ -60,9 +66,11 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
 
 
 def ties(seeds: list[int], size: float) -> dict[str, Any]:
-    """Two best tokens of equal score in each sequence and a convex head, under which mixing hurts: which selection the path takes.
+    """Two best tokens of equal score in each sequence and a convex head, under which mixing hurts:
+    which selection the path takes.
 
-    Four independent tokens in four dimensions make every function of the attention one of the output.
+    Four independent tokens in four dimensions make every function of the attention one of the
+    output.
     """
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import direction_gap
@@ -83,15 +91,22 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
         solutions = max_margin([selection_margins(data, choice) for choice in candidates])
         least = min(solutions, key=lambda solution: solution.norm)
         rng = np.random.default_rng(seed)
-        starts = [*(solution.W for solution in solutions), *rng.standard_normal((6, *least.W.shape))]
+        starts = [
+            *(solution.W for solution in solutions),
+            *rng.standard_normal((6, *least.W.shape)),
+        ]
         W = _shortest(log_excess(data, excess), starts, size * least.norm)
         gaps.append(float(direction_gap(W, least.W)))
         norms.append(sorted(solution.norm for solution in solutions)[1] / least.norm)
     return {"tie_gap": np.array(gaps), "second": np.array(norms)}
 
 
-def _shortest(value: Callable[[FloatArray], tuple[float, FloatArray]], starts: list[FloatArray], R: float) -> FloatArray:
-    """The best weights of norm R for a function of W and its gradient, searched from several starts."""
+def _shortest(
+    value: Callable[[FloatArray], tuple[float, FloatArray]], starts: list[FloatArray], R: float
+) -> FloatArray:
+    """The best weights of norm R for a function of W and its gradient, searched from several
+    starts.
+    """
     from scipy.optimize import minimize
 
     shape = starts[0].shape
@@ -106,7 +121,9 @@ def _shortest(value: Callable[[FloatArray], tuple[float, FloatArray]], starts: l
     for start in starts:
         x = start.reshape(-1) / np.linalg.norm(start)
         for _ in range(3):  # a restart forgets a metric that has gone stale
-            result = minimize(on_sphere, x, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000})
+            result = minimize(
+                on_sphere, x, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000}
+            )
             x = result.x / np.linalg.norm(result.x)
         ends.append((float(result.fun), R * x.reshape(shape)))
     return min(ends, key=lambda end: end[0])[1]

@@ -1,4 +1,6 @@
-"""Stage 1 with unequal weights or a random start: the rates of the general case (specification P3-E2)."""
+"""Stage 1 with unequal weights or a random start: the rates of the general case (specification
+P3-E2).
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,12 @@ def run(K: int, steps: int, first: int, count: int, case: str, deviation: float)
         n = rng.permutation(K)
         weights = rng.dirichlet(np.ones(K)) if case == "weights" else None
         sets.append(NextTokenData.from_sentences([[x] for x in range(K)], n, weights, K))
-        starts.append(deviation * rng.standard_normal((K, K)) if case == "start" else np.zeros((K, K)))
-    course = output_stage(sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200), watch=True)
+        starts.append(
+            deviation * rng.standard_normal((K, K)) if case == "start" else np.zeros((K, K))
+        )
+    course = output_stage(
+        sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200), watch=True
+    )
     assert course.rises is not None
     error = course.direction_error(output_targets(sets))
     return {
@@ -66,12 +72,17 @@ def run(K: int, steps: int, first: int, count: int, case: str, deviation: float)
         "rises": course.rises,
         "growth": course.norm[-1] / (eta * course.steps[-1]),
         "error_slope": slope(course.steps, np.log(error), *FIT),
-        "loss_rate": slope(course.steps, np.log(course.loss), *LOSS_FIT, log=False) * -math.sqrt(K - 1) / eta,
+        "loss_rate": (
+            slope(course.steps, np.log(course.loss), *LOSS_FIT, log=False) * -math.sqrt(K - 1) / eta
+        ),
         **by_run({"error": error, "loss": course.loss, "norm": course.norm}),
     }
 
 
-SETTING = "P3, Proposition 1 (a sub-linear direction, a linear norm; constants unknown); specification C3.2"
+SETTING = (
+    "P3, Proposition 1 (a sub-linear direction, a linear norm; constants unknown); specification"
+    " C3.2"
+)
 CLAIMS = (
     *(
         Claim(
@@ -79,7 +90,10 @@ CLAIMS = (
             f"{words}: the direction error falls like 1/t.",
             "ours",
             lambda e, index=index: e.where(case=index)["error_slope"],  # type: ignore[misc]
-            at_most(-0.9, "log-log slope on steps 2000 to 20000; the specification's, 1 with a logarithm"),
+            at_most(
+                -0.9,
+                "log-log slope on steps 2000 to 20000; the specification's, 1 with a logarithm",
+            ),
             reference=SETTING,
             interval=True,
         )
@@ -90,7 +104,9 @@ CLAIMS = (
         "The logarithm of the loss falls by eta / sqrt(K - 1) per step: a linear rate.",
         "ours",
         lambda e: np.abs(e["loss_rate"] - 1.0),
-        at_most(1e-5, "slope on steps 3000 to 20000 relative to the predicted one; the specification's"),
+        at_most(
+            1e-5, "slope on steps 3000 to 20000 relative to the predicted one; the specification's"
+        ),
         reference=SETTING,
         interval=True,
     ),
@@ -117,7 +133,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.report.style import ATTENTION, FAINT, TRAINED, canvas, logarithmic, render
 
     with canvas(2.9, 1, 3, width=8.6) as (figure, axes):
-        for index, colour, words in ((0, TRAINED, "unequal weights"), (1, ATTENTION, "random start")):
+        for index, colour, words in (
+            (0, TRAINED, "unequal weights"),
+            (1, ATTENTION, "random start"),
+        ):
             rows = evidence.where(case=index)
             step = rows["step"][0]
             late = step >= 10
@@ -133,7 +152,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
         logarithmic(axes[1].yaxis, evidence["loss"])
         axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
-        for ax, title in zip(axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True):
+        for ax, title in zip(
+            axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True
+        ):
             ax.set_title(title)
             ax.set_xlabel("step")
         for ax in axes[1:]:
@@ -142,8 +163,10 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "stage-one-rates",
             "The rates of stage 1 away from symmetry",
-            "Medians and ranges over seeds. The error falls like 1/t, the loss geometrically, the norm grows linearly.",
-            "The direction error falls along a line of slope minus one, the logarithm of the loss along a straight line.",
+            "Medians and ranges over seeds. The error falls like 1/t, the loss geometrically, the"
+            " norm grows linearly.",
+            "The direction error falls along a line of slope minus one, the logarithm of the loss"
+            " along a straight line.",
         )
 
 
@@ -151,8 +174,10 @@ EXPERIMENT = Experiment(
     id="ntp-2",
     title="Stage 1 with unequal weights, or from a random start",
     reference="Huang, Liang and Yang (2024), Proposition 1; specification P3-E2",
-    protocol="K = d = 20. Weights Dirichlet(1) from zero, or uniform weights from a Gaussian start of deviation 0.1; normalised gradient "
-    "descent with step 0.2 / sqrt(d), 20 000 steps.",
+    protocol=(
+        "K = d = 20. Weights Dirichlet(1) from zero, or uniform weights from a Gaussian start of"
+        " deviation 0.1; normalised gradient descent with step 0.2 / sqrt(d), 20 000 steps."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

@@ -1,4 +1,6 @@
-"""Predictions on sentences never seen: what the learned partial orders imply (specification P3-E4, protocol 8.1)."""
+"""Predictions on sentences never seen: what the learned partial orders imply (specification P3-E4,
+protocol 8.1).
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,21 @@ def run(K: int, per_query: int, steps: int, tests: int, first: int, count: int) 
     attention = two_stage(sets, Rule(eta0), Rule(eta), (1000, steps), records=AtSteps(())).attention
     W, values = attention.W[-1], attention.problem.values
     solutions = attention_solutions(sets)
-    columns: dict[str, list[Any]] = {f"{name}_{measure}": [] for name in NAMES for measure in MEASURES}
+    columns: dict[str, list[Any]] = {
+        f"{name}_{measure}": [] for name in NAMES for measure in MEASURES
+    }
     extra: dict[str, list[Any]] = {
-        key: [] for key in ("head", "loser", "free", "unseen_column", "unique_accuracy", "unique", "gap_excess", "tied")
+        key: []
+        for key in (
+            "head",
+            "loser",
+            "free",
+            "unseen_column",
+            "unique_accuracy",
+            "unique",
+            "gap_excess",
+            "tied",
+        )
     }
     for k in range(count):
         rng = np.random.default_rng([4, first + k])
@@ -69,20 +83,38 @@ def run(K: int, per_query: int, steps: int, tests: int, first: int, count: int) 
             run = k + count * (name == "G5") + 2 * count * (name in ("G7", "G8"))
             data = sets[run]
             cases = Bench(data, partial_order(data), tests, rng).cases(name)
-            if name == "G6":  # the head of larger trained score should win; without confused tokens, only the heads may lead
+            if (
+                name == "G6"
+                # the head of larger trained score should win; without confused tokens, only the
+                # heads may lead
+            ):
                 ties = np.array([tied(sentence, data, solutions[run].W) for sentence, _ in cases])
                 extra["tied"].append(ties.mean())
-                cases = [(case[0], leader(case[0], data, W[run])) for case, tie in zip(cases, ties, strict=True) if not tie]
-            found = judged(cases, data, values[run], W[run], solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm)
+                cases = [
+                    (case[0], leader(case[0], data, W[run]))
+                    for case, tie in zip(cases, ties, strict=True)
+                    if not tie
+                ]
+            found = judged(
+                cases,
+                data,
+                values[run],
+                W[run],
+                solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm,
+            )
             for measure in MEASURES:
                 columns[f"{name}_{measure}"].append(found[measure])
             if name == "G7":
                 lone = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
-                extra["unique_accuracy"].append(found["right"][lone].mean() if lone.any() else np.nan)
+                extra["unique_accuracy"].append(
+                    found["right"][lone].mean() if lone.any() else np.nan
+                )
                 extra["unique"].append(lone.mean())
         for key, value in signs(plain[k], W[k]).items():
             extra[key].append(value)
-        extra["unseen_column"].append(np.linalg.norm(W[2 * count + k] @ held_out[k].embeddings[K - 1]))
+        extra["unseen_column"].append(
+            np.linalg.norm(W[2 * count + k] @ held_out[k].embeddings[K - 1])
+        )
         extra["gap_excess"].append(gap_excess(confused[k], solutions[count + k].W))
     return {
         "seed": np.arange(first, first + count),
@@ -112,10 +144,14 @@ CLAIMS = (
     ),
     Claim(
         "C3.10a",
-        "Without confused tokens, heads have positive and losers negative trained scores under every query.",
+        "Without confused tokens, heads have positive and losers negative trained scores under"
+        " every query.",
         "ours",
         lambda e: np.minimum(e["head"], -e["loser"]),
-        at_least(1e-9, "strict signs; the sign theorem is of the solution, which the trained weights approach"),
+        at_least(
+            1e-9,
+            "strict signs; the sign theorem is of the solution, which the trained weights approach",
+        ),
         reference="specification C3.10",
     ),
     Claim(
@@ -123,7 +159,10 @@ CLAIMS = (
         "Scores of non-comparable tokens are exactly zero in the trained weights.",
         "ours",
         lambda e: e["free"],
-        at_most(0.0, "gradients never touch these coordinates from a zero start, with identity embeddings"),
+        at_most(
+            0.0,
+            "gradients never touch these coordinates from a zero start, with identity embeddings",
+        ),
         reference="specification C3.10",
     ),
     Claim(
@@ -136,7 +175,8 @@ CLAIMS = (
     ),
     Claim(
         "C3.12",
-        "With confused tokens, the solution separates an ordered pair by at least the longest path between them.",
+        "With confused tokens, the solution separates an ordered pair by at least the longest path"
+        " between them.",
         "ours",
         lambda e: e["gap_excess"],
         at_least(-1e-7, "margins of the arcs add up along a path; solver accuracy"),
@@ -152,7 +192,8 @@ CLAIMS = (
     ),
     Claim(
         "C3.13b",
-        "So its sentences are answered by what follows their most frequent token, where there is one.",
+        "So its sentences are answered by what follows their most frequent token, where there is"
+        " one.",
         "ours",
         lambda e: e["unique_accuracy"],
         at_least(1.0, "uniform attention"),
@@ -161,10 +202,15 @@ CLAIMS = (
     ),
     Claim(
         "P3-E4G6",
-        "G6, two heads: the head that wins is the one of larger score in the solution, where that has no tie.",
+        "G6, two heads: the head that wins is the one of larger score in the solution, where that"
+        " has no tie.",
         "ours",
         lambda e: e["G6_agreement"],
-        at_least(1.0, "reported, not judged, by the specification, which saw 100 % agreement; heads that beat the same tokens are tied"),
+        at_least(
+            1.0,
+            "reported, not judged, by the specification, which saw 100 % agreement; heads that beat"
+            " the same tokens are tied",
+        ),
         reference=PROTOCOL,
     ),
     Claim(
@@ -181,7 +227,13 @@ CLAIMS = (
 def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.report.style import FAINT, INK, TRAINED, canvas, render
 
-    headers = ("sentences\nper seed", "accuracy", "probability\nof the answer", "attention on\nthe winner", "same as the\nsolution")
+    headers = (
+        "sentences\nper seed",
+        "accuracy",
+        "probability\nof the answer",
+        "attention on\nthe winner",
+        "same as the\nsolution",
+    )
     measures = ("count", "accuracy", "probability", "mass", "agreement")
     with canvas(3.7, width=8.6) as (figure, (ax,)):
         ax.set_xlim(0, 1)
@@ -189,7 +241,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         ax.set_axis_off()
         places = np.linspace(0.48, 0.96, len(headers))
         for x, header in zip(places, headers, strict=True):
-            ax.text(x, -0.55, header, ha="center", va="bottom", color=FAINT, fontsize=9, linespacing=1.1)
+            ax.text(
+                x, -0.55, header, ha="center", va="bottom", color=FAINT, fontsize=9, linespacing=1.1
+            )
         for row, name in enumerate(NAMES):
             ax.axhline(row - 0.45, color="#d3d7dd", linewidth=0.6)
             ax.text(0.0, row, name, va="center", color=INK, fontweight="bold")
@@ -203,8 +257,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "unseen-sentences",
             "What is predicted on sentences never seen",
-            "Means over seeds, in brackets the least seed where it differs. G5 is of data with confused tokens, G7 and G8 of data that "
-            "never mention the last token; on G7 attention is uniform, and several tokens may be the most frequent.",
+            "Means over seeds, in brackets the least seed where it differs. G5 is of data with"
+            " confused tokens, G7 and G8 of data that never mention the last token; on G7 attention"
+            " is uniform, and several tokens may be the most frequent.",
             "A table of eight groups: accuracy is 100 percent on all but the unseen query.",
         )
 
@@ -218,9 +273,11 @@ EXPERIMENT = Experiment(
     id="ntp-4",
     title="Unseen sentences",
     reference="Huang, Liang and Yang (2024), generalisation; specification P3-E4 and 8.1",
-    protocol="Training as in ntp-3 for 10 000 steps, then sentences that no training sentence equals as a multiset with its query, 50 "
-    "per query and group where that many exist. G6, G7 and G8 are reported; data of G7 and G8 never mention the last token but in its "
-    "collocation.",
+    protocol=(
+        "Training as in ntp-3 for 10 000 steps, then sentences that no training sentence equals as"
+        " a multiset with its query, 50 per query and group where that many exist. G6, G7 and G8"
+        " are reported; data of G7 and G8 never mention the last token but in its collocation."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

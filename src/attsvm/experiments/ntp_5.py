@@ -1,4 +1,6 @@
-"""Both matrices from the start, with a norm each or with one norm for the pair (specification P3-E5)."""
+"""Both matrices from the start, with a norm each or with one norm for the pair (specification
+P3-E5).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least
 from attsvm.experiments.experiment import Cell, Experiment
-from attsvm.experiments.two_stages import accuracy, attention_solutions, band, by_run, draw, output_targets, rates
+from attsvm.experiments.two_stages import (
+    accuracy,
+    attention_solutions,
+    band,
+    by_run,
+    draw,
+    output_targets,
+    rates,
+)
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -31,7 +41,13 @@ NORMS = ("block", "joint")
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    shape = {"K": parameters.K, "per_query": parameters.per_query, "steps": parameters.steps, "first": 0, "count": parameters.seeds}
+    shape = {
+        "K": parameters.K,
+        "per_query": parameters.per_query,
+        "steps": parameters.steps,
+        "first": 0,
+        "count": parameters.seeds,
+    }
     yield from ({**shape, "norm": norm} for norm in NORMS)
 
 
@@ -75,10 +91,31 @@ CLAIMS = tuple(
     for letter, index, words, column, bound, statement in (
         ("a", 0, "A norm each", "accuracy", 1.0, "every sentence is predicted"),
         ("b", 1, "One norm", "accuracy", 1.0, "every sentence is predicted"),
-        ("c", 0, "A norm each", "output_cosine", 0.999, "the output matrix points along its solution"),
+        (
+            "c",
+            0,
+            "A norm each",
+            "output_cosine",
+            0.999,
+            "the output matrix points along its solution",
+        ),
         ("d", 1, "One norm", "output_cosine", 0.999, "the output matrix points along its solution"),
-        ("e", 0, "A norm each", "attention_cosine", 0.98, "the query-key matrix points along its solution"),
-        ("f", 1, "One norm", "attention_cosine", 0.98, "the query-key matrix points along its solution"),
+        (
+            "e",
+            0,
+            "A norm each",
+            "attention_cosine",
+            0.98,
+            "the query-key matrix points along its solution",
+        ),
+        (
+            "f",
+            1,
+            "One norm",
+            "attention_cosine",
+            0.98,
+            "the query-key matrix points along its solution",
+        ),
     )
 )
 
@@ -113,9 +150,11 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "both-at-once",
             "Both matrices from the start",
-            "Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm the output matrix takes most of the step "
-            "at first, and the query-key matrix follows more slowly.",
-            "Both losses fall to zero; both directions converge, the query-key matrix more slowly under one norm.",
+            "Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm"
+            " the output matrix takes most of the step at first, and the query-key matrix follows"
+            " more slowly.",
+            "Both losses fall to zero; both directions converge, the query-key matrix more slowly"
+            " under one norm.",
         )
 
 
@@ -123,8 +162,11 @@ EXPERIMENT = Experiment(
     id="ntp-5",
     title="Ablation: both matrices from the start",
     reference="specification P3-E5 (proposed there)",
-    protocol="Data as in ntp-3 without confused tokens, sentences of one token included; 10 000 normalised steps of both matrices from "
-    "zero, 0.2 / sqrt(d) for the output and 0.05 / sqrt(d) for the query-key matrix; with a norm per matrix, and with one for the pair.",
+    protocol=(
+        "Data as in ntp-3 without confused tokens, sentences of one token included; 10 000"
+        " normalised steps of both matrices from zero, 0.2 / sqrt(d) for the output and 0.05 /"
+        " sqrt(d) for the query-key matrix; with a norm per matrix, and with one for the pair."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

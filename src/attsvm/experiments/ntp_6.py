@@ -1,4 +1,6 @@
-"""What the textbook gradient does once attention is saturated, and the stable one does not (specification P3-E6)."""
+"""What the textbook gradient does once attention is saturated, and the stable one does not
+(specification P3-E6).
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,17 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
                 yield {**shape, "kind": kind, "textbook": textbook, "first": first, "count": count}
 
 
-def run(K: int, per_query: int, steps: int, kind: str, textbook: bool, first: int, count: int) -> dict[str, Any]:
+def run(
+    K: int, per_query: int, steps: int, kind: str, textbook: bool, first: int, count: int
+) -> dict[str, Any]:
     from attsvm.dynamics import LogSpaced
     from attsvm.dynamics.next_token import Rule, two_stage
 
     eta0, eta = rates(K)
     sets = draw(kind, K, per_query, first, count)
-    attention = two_stage(sets, Rule(eta0), Rule(eta), (1000, steps), records=LogSpaced(250), textbook=textbook).attention
+    attention = two_stage(
+        sets, Rule(eta0), Rule(eta), (1000, steps), records=LogSpaced(250), textbook=textbook
+    ).attention
     solutions = attention_solutions(sets)
     return {
         "kind": np.full(count, KINDS.index(kind)),
@@ -51,7 +57,13 @@ def run(K: int, per_query: int, steps: int, kind: str, textbook: bool, first: in
         "seed": np.arange(first, first + count),
         "step": np.tile(attention.steps, (count, 1)),
         "stopped_at": attention.stopped_at,
-        **by_run({"cosine": attention.cosine(solutions), "norm": attention.norm, "log_missing": attention.log_missing}),
+        **by_run(
+            {
+                "cosine": attention.cosine(solutions),
+                "norm": attention.norm,
+                "log_missing": attention.log_missing,
+            }
+        ),
     }
 
 
@@ -101,19 +113,32 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
     with canvas(3.1, 1, 2, width=8.6, sharex=True, sharey=True) as (figure, axes):
         last = float(evidence["step"].max())
         for index, ax in enumerate(axes):
-            for textbook, colour, words in ((False, TRAINED, "stable gradient"), (True, ATTENTION, "textbook gradient")):
+            for textbook, colour, words in (
+                (False, TRAINED, "stable gradient"),
+                (True, ATTENTION, "textbook gradient"),
+            ):
                 rows = evidence.where(kind=index, textbook=textbook)
                 step = rows["step"][0]
                 late = step >= 100
                 band(ax, step[late], 1.0 - rows["cosine"][:, late], colour)
                 ax.plot([], [], color=colour, label=words)
             rows = evidence.where(kind=index, textbook=False)
-            lost = [float(np.interp(np.log(2.0**-53), path[::-1], rows["step"][0][::-1])) for path in rows["log_missing"]]
+            lost = [
+                float(np.interp(np.log(2.0**-53), path[::-1], rows["step"][0][::-1]))
+                for path in rows["log_missing"]
+            ]
             if np.median(lost) < last:
                 ax.axvline(np.median(lost), color=FAINT, linewidth=0.8, linestyle=":")
                 text = "worst sentence's 1 − φ\npasses the last digit"
                 ax.text(
-                    np.median(lost) * 0.93, 0.97, text, transform=ax.get_xaxis_transform(), color=FAINT, fontsize=8.5, ha="right", va="top"
+                    np.median(lost) * 0.93,
+                    0.97,
+                    text,
+                    transform=ax.get_xaxis_transform(),
+                    color=FAINT,
+                    fontsize=8.5,
+                    ha="right",
+                    va="top",
                 )
             ax.set_title(("No confused tokens", "Confused tokens")[index])
             ax.set_xlabel("step")
@@ -125,9 +150,11 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "textbook",
             "Where the textbook gradient loses its way",
-            "Distance to the max-margin direction, medians and ranges over seeds. When no sentence leaves more than the last digit of its "
-            "attention to other tokens, differences of probabilities are rounding and normalised steps follow them.",
-            "Both gradients agree at first; then the textbook one turns away from the solution while the stable one keeps converging.",
+            "Distance to the max-margin direction, medians and ranges over seeds. When no sentence"
+            " leaves more than the last digit of its attention to other tokens, differences of"
+            " probabilities are rounding and normalised steps follow them.",
+            "Both gradients agree at first; then the textbook one turns away from the solution"
+            " while the stable one keeps converging.",
         )
 
 
@@ -135,8 +162,11 @@ EXPERIMENT = Experiment(
     id="ntp-6",
     title="Gradients that round, and gradients that do not",
     reference="specification P3-E6; the paper's setting",
-    protocol="ntp-3 for 40 000 steps, with p - 1 and phi (g - mean g) as textbooks write them, and with scores relative to the winner, "
-    "residuals as sums and factors as logarithms. float64 throughout.",
+    protocol=(
+        "ntp-3 for 40 000 steps, with p - 1 and phi (g - mean g) as textbooks write them, and with"
+        " scores relative to the winner, residuals as sums and factors as logarithms. float64"
+        " throughout."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

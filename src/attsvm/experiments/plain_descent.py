@@ -1,4 +1,6 @@
-"""What plain descent does on any instance: one path for a prompt and its key map, and no rise of the loss at step 1/L (claims T1, T2)."""
+"""What plain descent does on any instance: one path for a prompt and its key map, and no rise of
+the loss at step 1/L (claims T1, T2).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import numpy as np
 
 
 def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
-    r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`."""
+    r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
+    :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`.
+    """
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import LogSpaced, train
     from attsvm.models import Attention
@@ -21,17 +25,37 @@ def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
         u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
         square = float(u @ u)
         runs = []
-        for options, init, lr in (({}, p, 0.5), ({"prompt": u}, np.outer(u, p) / square, 0.5 / square)):
+        for options, init, lr in (
+            ({}, p, 0.5),
+            ({"prompt": u}, np.outer(u, p) / square, 0.5 / square),
+        ):
             model = Attention.prompt(data, head, init=init, **options)  # type: ignore[arg-type]
-            runs.append(train(model, data, SteepestDescent(model.parameters(), lr=lr, normalize=False), steps, LogSpaced(30)))
+            runs.append(
+                train(
+                    model,
+                    data,
+                    SteepestDescent(model.parameters(), lr=lr, normalize=False),
+                    steps,
+                    LogSpaced(30),
+                )
+            )
         prompts, matrices = runs[0].W[..., 0], runs[1].parameters["W"]
         predicted = u[:, None] * prompts[:, None, :] / square
-        errors.append(float((np.abs(matrices - predicted).max(axis=(1, 2)) / np.abs(predicted).max(axis=(1, 2))).max()))
+        errors.append(
+            float(
+                (
+                    np.abs(matrices - predicted).max(axis=(1, 2))
+                    / np.abs(predicted).max(axis=(1, 2))
+                ).max()
+            )
+        )
     return {"equivalence_error": np.array(errors)}
 
 
 def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
-    """Largest rise of the loss in a step of plain descent with step 1/L, for a prompt and for W, relative to the loss."""
+    """Largest rise of the loss in a step of plain descent with step 1/L, for a prompt and for W,
+    relative to the loss.
+    """
     from attsvm.datasets import unit_sphere
     from attsvm.dynamics import AtSteps, train
     from attsvm.models import Attention
@@ -42,11 +66,16 @@ def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
         data, head = unit_sphere(4, 5, 6, seed)
         size = np.linalg.norm(data.tokens, ord=2, axis=(-2, -1))
         v = np.linalg.norm(head)
-        terms = 0.25 * v**2 * size**4 + 3.0 * v * size**3  # the logistic slope is 1/4-Lipschitz and at most 1
+        terms = (
+            0.25 * v**2 * size**4 + 3.0 * v * size**3
+        )  # the logistic slope is 1/4-Lipschitz and at most 1
         start = np.random.default_rng(seed).standard_normal((6, 6))
         models = (
             (Attention.prompt(data, head, init=start[0]), np.mean(terms)),
-            (Attention.cross(data, head, init=start), np.mean(terms * np.sum(data.queries**2, axis=1))),
+            (
+                Attention.cross(data, head, init=start),
+                np.mean(terms * np.sum(data.queries**2, axis=1)),
+            ),
         )
         for model, L in models:
             optimizer = SteepestDescent(model.parameters(), lr=1.0 / float(L), normalize=False)

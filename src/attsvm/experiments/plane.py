@@ -1,4 +1,6 @@
-"""Toys in the plane: how W and factors move, seen through the two vectors they make of the queries."""
+"""Toys in the plane: how W and factors move, seen through the two vectors they make of the
+queries.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,31 @@ if TYPE_CHECKING:
     from attsvm.claims import Evidence
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
-"""Ways to train: W; factors with the released ridge and guard; in log space, normalised separately; the same, normalised together."""
-MARKS = (*range(200), *range(200, 2001, 10), *(round(10.0**exponent) for exponent in np.linspace(3.4, 5.0, 17)), 10000, 20000)
+"""Ways to train: W; factors with the released ridge and guard; in log space, normalised separately;
+the same, normalised together.
+"""
+MARKS = (
+    *range(200),
+    *range(200, 2001, 10),
+    *(round(10.0**exponent) for exponent in np.linspace(3.4, 5.0, 17)),
+    10000,
+    20000,
+)
 
 
 def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> dict[str, Any]:
-    """One row per start of a toy: weights and their distance to both solutions at :data:`MARKS` (the published way ends at step 2000).
+    """One row per start of a toy: weights and their distance to both solutions at :data:`MARKS`
+    (the published way ends at step 2000).
 
-    Columns: ``method``, ``start``, ``step``, ``W``, ``frobenius`` and ``nuclear`` (direction gaps to the certified solutions), ``size``
-    (nuclear norm), ``second`` (second singular value over the first), ``K`` and ``Q`` (norms of the factors, NaN for W), the solutions
-    and their norms, and ``error_frobenius``, ``error_nuclear``: their largest entrywise distance to the reference.
+    Columns: ``method``, ``start``, ``step``, ``W``, ``frobenius`` and ``nuclear`` (direction gaps
+    to the certified solutions), ``size`` (nuclear norm), ``second`` (second singular value over the
+    first), ``K`` and ``Q`` (norms of the factors, NaN for W), the solutions and their norms, and
+    ``error_frobenius``, ``error_nuclear``: their largest entrywise distance to the reference.
 
     Args:
         name: of the toy, see :func:`attsvm.datasets.toy`.
-        method: W from zero, or a way to train factors from Q = 0 and K of normal entries of size 0.1.
+        method: W from zero, or a way to train factors from Q = 0 and K of normal entries of size
+            0.1.
         starts: how many starts of the factors.
         steps: of normalised gradient descent.
         lr: its step size.
@@ -47,7 +60,9 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     frobenius, nuclear = max_margin(margins, tol=1e-12), max_margin(margins, Nuclear(), tol=1e-10)
     runs = 1 if method == W else starts
     marks = AtSteps(MARKS).steps(steps)
-    K = np.stack([0.1 * np.random.default_rng([1, start]).standard_normal((2, 2)) for start in range(runs)])
+    K = np.stack(
+        [0.1 * np.random.default_rng([1, start]).standard_normal((2, 2)) for start in range(runs)]
+    )
     model = Attention.cross(
         data,
         head,
@@ -58,13 +73,21 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         penalty=EPSILON if method == PUBLISHED else 0.0,
     )
     if method == PUBLISHED:
-        course = train(model, data, GuardedDescent(model.parameters(), lr), min(steps, 2000), AtSteps(MARKS))
+        course = train(
+            model, data, GuardedDescent(model.parameters(), lr), min(steps, 2000), AtSteps(MARKS)
+        )
     else:
-        course = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, AtSteps(MARKS))
+        course = train(
+            model, data, SteepestDescent(model.parameters(), lr=lr), steps, AtSteps(MARKS)
+        )
     weights = np.full((len(marks), runs, 2, 2), np.nan)
     weights[: len(course.W)] = course.W
     parts = course.parameters
-    pair = (parts["KQ"][..., :2, :], parts["KQ"][..., 2:, :]) if method == TOGETHER else (parts.get("K"), parts.get("Q"))
+    pair = (
+        (parts["KQ"][..., :2, :], parts["KQ"][..., 2:, :])
+        if method == TOGETHER
+        else (parts.get("K"), parts.get("Q"))
+    )
     norms = {name: np.full((len(marks), runs), np.nan) for name in "KQ"}
     for name, part in zip("KQ", pair, strict=True):
         if part is not None:
@@ -72,7 +95,8 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     sizes = np.linalg.svd(np.nan_to_num(weights), compute_uv=False)
     missing = np.isnan(weights).any(axis=(-2, -1))
     gaps = {
-        key: np.where(missing, np.nan, direction_gap(weights, best)).T for key, best in (("frobenius", frobenius), ("nuclear", nuclear))
+        key: np.where(missing, np.nan, direction_gap(weights, best)).T
+        for key, best in (("frobenius", frobenius), ("nuclear", nuclear))
     }
     return {
         "method": np.full(runs, method),
@@ -81,7 +105,11 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         "W": np.moveaxis(weights, 1, 0),
         **gaps,
         "size": np.where(missing, np.nan, sizes.sum(axis=-1)).T,
-        "second": np.where(missing, np.nan, sizes[..., 1] / np.maximum(sizes[..., 0], np.finfo(float).tiny)).T,
+        "second": (
+            np.where(
+                missing, np.nan, sizes[..., 1] / np.maximum(sizes[..., 0], np.finfo(float).tiny)
+            ).T
+        ),
         "K": norms["K"].T,
         "Q": norms["Q"].T,
         "solved_frobenius": np.tile(frobenius.W, (runs, 1, 1)),
@@ -100,16 +128,31 @@ def at(rows: Evidence, column: str, step: int) -> Any:
 
 
 def draw_courses(ax: Any, rows: Evidence, queries: Any, every: int, colour: str) -> None:
-    """The curves W(k) z_i of the first start, with an arrow every so many steps inside the axes' limits."""
+    """The curves W(k) z_i of the first start, with an arrow every so many steps inside the axes'
+    limits.
+    """
     W, step = rows["W"][0], rows["step"][0]
     for z in queries:
         points = W @ z
         ax.plot(*points.T, "-", color=colour, linewidth=1.4)
         marked = np.flatnonzero((step % every == 0) & (step > 0) & (step <= 2000))
         for k in marked.tolist():
-            if all(low < value < high for value, (low, high) in zip(points[k], (ax.get_xlim(), ax.get_ylim()), strict=True)):
+            if all(
+                low < value < high
+                for value, (low, high) in zip(
+                    points[k], (ax.get_xlim(), ax.get_ylim()), strict=True
+                )
+            ):
                 ax.annotate(
-                    "", points[k], points[k - 1], arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 0, "mutation_scale": 9}
+                    "",
+                    points[k],
+                    points[k - 1],
+                    arrowprops={
+                        "arrowstyle": "-|>",
+                        "color": colour,
+                        "linewidth": 0,
+                        "mutation_scale": 9,
+                    },
                 )
 
 
@@ -133,7 +176,14 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
     ):
         rows = evidence.where(method=method)
         for k, gap in enumerate(rows[column]):
-            ax.plot(rows["step"][k][1:], gap[1:], "-", color=colour, linewidth=1.2, label=label if k == 0 else None)
+            ax.plot(
+                rows["step"][k][1:],
+                gap[1:],
+                "-",
+                color=colour,
+                linewidth=1.2,
+                label=label if k == 0 else None,
+            )
             seen.append(gap[1:])
     logarithmic(ax.xaxis, rows["step"][0][1:])
     logarithmic(ax.yaxis, np.concatenate(seen))

@@ -25,13 +25,22 @@ def tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
     return bool(scores[-1] - scores[-2] < 1e-6)
 
 
-def judged(cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray) -> dict[str, Any]:
-    """Accuracy, probability of the expected token, attention on the winner, and whether the scaled solution predicts the same."""
+def judged(
+    cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray
+) -> dict[str, Any]:
+    """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
+    solution predicts the same.
+    """
     from attsvm.dynamics.next_token import Problem
 
     n = data.following
-    sentences, winners = [sentence for sentence, _ in cases], np.array([winner for _, winner in cases])
-    test = NextTokenData.from_sentences(sentences, n[winners], embeddings=data.embeddings, following=n)
+    sentences, winners = (
+        [sentence for sentence, _ in cases],
+        np.array([winner for _, winner in cases]),
+    )
+    test = NextTokenData.from_sentences(
+        sentences, n[winners], embeddings=data.embeddings, following=n
+    )
     problem = Problem.of(test, values=values)
     o = problem.outputs(np.stack([W, solution])[:, None])
     p = np.exp(o - o.max(axis=-1, keepdims=True))
@@ -50,7 +59,9 @@ def judged(cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatA
 
 
 def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
-    """Smallest score of a ``head``, largest of a ``loser``, largest size of that of a non-comparable (``free``) token, over all queries."""
+    """Smallest score of a ``head``, largest of a ``loser``, largest size of that of a
+    non-comparable (``free``) token, over all queries.
+    """
     orders = partial_order(data)
     queries = orders.queries.tolist()
     s = (data.embeddings @ W @ data.embeddings.T)[:, queries]
@@ -63,7 +74,9 @@ def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
 
 
 def gap_excess(data: NextTokenData, W: FloatArray) -> float:
-    """Least of score gap minus longest path, over all ordered pairs of the solution (specification C3.12)."""
+    """Least of score gap minus longest path, over all ordered pairs of the solution (specification
+    C3.12).
+    """
     orders = partial_order(data)
     scores = data.embeddings @ W @ data.embeddings.T
     least = np.inf

@@ -1,4 +1,6 @@
-"""Prompts trained on the papers' points in the plane: what every such experiment measures, and how it draws it."""
+"""Prompts trained on the papers' points in the plane: what every such experiment measures, and how
+it draws it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ PARTS = ("descent", "path", "field", "far", "plain", "published", "sweep", "drop
 
 def part(name: str, rows: int, **columns: ArrayLike) -> Columns:
     """Columns of one part, with the marker of that part; ``rows`` trials."""
-    return {"part": np.full(rows, PARTS.index(name)), **{key: np.asarray(value) for key, value in columns.items()}}
+    return {
+        "part": np.full(rows, PARTS.index(name)),
+        **{key: np.asarray(value) for key, value in columns.items()},
+    }
 
 
 def of(evidence: Evidence, name: str, **values: Any) -> Evidence:
@@ -35,8 +40,14 @@ def of(evidence: Evidence, name: str, **values: Any) -> Evidence:
 
 
 def marks(steps: int) -> list[int]:
-    """Every step that is drawn, then ten in every decade, and a neighbour of each power of ten, to see the length of a single step."""
-    late = np.rint(np.geomspace(SHOWN, 1e9, 1 + round(10 * np.log10(1e9 / SHOWN)))).astype(np.int64).tolist()
+    """Every step that is drawn, then ten in every decade, and a neighbour of each power of ten, to
+    see the length of a single step.
+    """
+    late = (
+        np.rint(np.geomspace(SHOWN, 1e9, 1 + round(10 * np.log10(1e9 / SHOWN))))
+        .astype(np.int64)
+        .tolist()
+    )
     pairs = [mark for power in range(3, 9) for mark in (10**power - 1, 10**power)]
     return [mark for mark in (*range(SHOWN + 1), *late, *pairs) if mark <= steps]
 
@@ -47,10 +58,19 @@ def model(problem: Toy, starts: ArrayLike, **options: Any) -> Attention:
 
     assert problem.lifted is not None
     points = np.asarray(starts, dtype=np.float64)
-    return Attention.prompt(problem.lifted, problem.value_head, keys=problem.keys, runs=len(points), init=points, **options)
+    return Attention.prompt(
+        problem.lifted,
+        problem.value_head,
+        keys=problem.keys,
+        runs=len(points),
+        init=points,
+        **options,
+    )
 
 
-def descend(problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True) -> Trajectory:
+def descend(
+    problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True
+) -> Trajectory:
     """Gradient descent from every start, recorded at :func:`marks`."""
     from attsvm.dynamics import AtSteps, train
     from attsvm.optim import SteepestDescent
@@ -62,9 +82,11 @@ def descend(problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize
 
 
 def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
-    """One row per run: its steps, prompts, probabilities, and the direction gap to every target as ``gap_<name>``.
+    """One row per run: its steps, prompts, probabilities, and the direction gap to every target as
+    ``gap_<name>``.
 
-    ``step_length`` is the least and largest length of the steps between neighbouring records; NaN where a number of the run is not finite.
+    ``step_length`` is the least and largest length of the steps between neighbouring records; NaN
+    where a number of the run is not finite.
     """
     runs = trajectory.loss.shape[1]
     chosen = np.swapaxes(trajectory.selected[-1:], 0, 1)[:, 0]
@@ -78,33 +100,62 @@ def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
         "selected": chosen,
         "step_length": _step_length(trajectory),
     }
-    gaps = {f"gap_{name}": trajectory.direction_gap(np.asarray(target)[:, None]).T for name, target in targets.items()}
+    gaps = {
+        f"gap_{name}": trajectory.direction_gap(np.asarray(target)[:, None]).T
+        for name, target in targets.items()
+    }
     return {**columns, **gaps}
 
 
 def _step_length(trajectory: Trajectory) -> NDArray[Any]:
     neighbours = np.flatnonzero(np.diff(trajectory.steps) == 1)
     length = np.linalg.norm(np.diff(trajectory.W, axis=0), axis=(-2, -1))[neighbours]
-    numbers = (trajectory.W, trajectory.loss, trajectory.log_gradient_norm, trajectory.softmax_probability)
-    finite = np.logical_and.reduce([np.isfinite(array).reshape(len(array), len(length[0]), -1).all(axis=(0, 2)) for array in numbers])
-    return np.where(finite[:, None], np.stack([length.min(axis=0), length.max(axis=0)], axis=1), np.nan)
+    numbers = (
+        trajectory.W,
+        trajectory.loss,
+        trajectory.log_gradient_norm,
+        trajectory.softmax_probability,
+    )
+    finite = np.logical_and.reduce(
+        [
+            np.isfinite(array).reshape(len(array), len(length[0]), -1).all(axis=(0, 2))
+            for array in numbers
+        ]
+    )
+    return np.where(
+        finite[:, None], np.stack([length.min(axis=0), length.max(axis=0)], axis=1), np.nan
+    )
 
 
-def far_starts(problem: Toy, count: int, target: ArrayLike, lr: float = 1e4, steps: int = 2000) -> Columns:
-    """Normalised descent from ``count`` prompts of size a million, evenly around the plane, with steps in proportion."""
+def far_starts(
+    problem: Toy, count: int, target: ArrayLike, lr: float = 1e4, steps: int = 2000
+) -> Columns:
+    """Normalised descent from ``count`` prompts of size a million, evenly around the plane, with
+    steps in proportion.
+    """
     from attsvm.dynamics import AtSteps, train
     from attsvm.optim import SteepestDescent
 
     assert problem.lifted is not None
     angles = np.linspace(0.0, 2.0 * np.pi, count, endpoint=False) + 0.1
     attention = model(problem, FAR * np.stack([np.cos(angles), np.sin(angles)], axis=1))
-    trajectory = train(attention, problem.lifted, SteepestDescent(attention.parameters(), lr=lr), steps, AtSteps([1, steps - 1]))
+    trajectory = train(
+        attention,
+        problem.lifted,
+        SteepestDescent(attention.parameters(), lr=lr),
+        steps,
+        AtSteps([1, steps - 1]),
+    )
     columns = course(trajectory, {"far": target})
-    return part("far", count, far_length=columns["step_length"] / lr, far_gap=columns["gap_far"][:, -1])
+    return part(
+        "far", count, far_length=columns["step_length"] / lr, far_gap=columns["gap_far"][:, -1]
+    )
 
 
 def ascent_cosines(problem: Toy, target: ArrayLike, points: int, seed: int = 0) -> Columns:
-    r"""Cosines between :math:`-\nabla L(p)` and a prompt at random ``p``, of sizes 0.1 to 1000, and the bound of :func:`field_bound`."""
+    r"""Cosines between :math:`-\nabla L(p)` and a prompt at random ``p``, of sizes 0.1 to 1000, and
+    the bound of :func:`field_bound`.
+    """
     from attsvm.models import LogScale
 
     rng = np.random.default_rng(seed)
@@ -122,15 +173,19 @@ def ascent_cosines(problem: Toy, target: ArrayLike, points: int, seed: int = 0) 
 
 
 def field_bound(problem: Toy, target: NDArray[Any]) -> float:
-    r""":math:`1/(\|p^{mm}\|\max\|\delta_{it}\|)`, a lower bound on the cosine when all non-optimal scores of a sequence are equal.
+    r""":math:`1/(\|p^{mm}\|\max\|\delta_{it}\|)`, a lower bound on the cosine when all non-optimal
+    scores of a sequence are equal.
 
-    Then :math:`-\nabla L=\sum c_{it}\delta_{it}` with :math:`c\ge0`, whose product with :math:`p^{mm}` is at least :math:`\sum c_{it}`
-    and whose norm is at most :math:`\sum c_{it}\max\|\delta_{it}\|`.
+    Then :math:`-\nabla L=\sum c_{it}\delta_{it}` with :math:`c\ge0`, whose product with
+    :math:`p^{mm}` is at least :math:`\sum c_{it}` and whose norm is at most
+    :math:`\sum c_{it}\max\|\delta_{it}\|`.
     """
     assert problem.scores is not None
     best = problem.scores.argmax(axis=1)
     rows = np.arange(problem.data.n)
-    widest = np.linalg.norm(problem.data.tokens[rows, best][:, None] - problem.data.tokens, axis=-1).max()
+    widest = np.linalg.norm(
+        problem.data.tokens[rows, best][:, None] - problem.data.tokens, axis=-1
+    ).max()
     return float(1.0 / (np.linalg.norm(target) * widest))
 
 
@@ -142,10 +197,13 @@ def at(evidence: Evidence, column: str, step: int) -> NDArray[Any]:
 
 
 def no_stall(lr: float) -> Claim:
-    """No number is ever NaN or infinite, and every step has the length it should have, at a hundred thousand steps as at the first."""
+    """No number is ever NaN or infinite, and every step has the length it should have, at a hundred
+    thousand steps as at the first.
+    """
     return Claim(
         "X1",
-        f"No run produces NaN or stalls: every recorded step of normalised descent, the last too, has length {lr:g}.",
+        "No run produces NaN or stalls: every recorded step of normalised descent, the last too,"
+        f" has length {lr:g}.",
         "ours",
         lambda e: np.abs(of(e, "descent")["step_length"] / lr - 1.0).max(axis=1),
         at_most(1e-9, "relative; rounding of prompts of norm 1e4 is 2e-11 of a step"),
@@ -159,7 +217,11 @@ def still_closer(column: str, early: int, late: int, part_name: str = "descent")
         f"The direction after {late} steps is closer to its limit than after {early}.",
         "ours",
         lambda e: at(of(e, part_name), column, late) / at(of(e, part_name), column, early),
-        at_most(0.02, f"the angle falls as 1/k, so the gap to {(early / late) ** 2:g} of itself; twice that for a logarithm"),
+        at_most(
+            0.02,
+            f"the angle falls as 1/k, so the gap to {(early / late) ** 2:g} of itself; twice that"
+            " for a logarithm",
+        ),
     )
 
 
@@ -168,7 +230,8 @@ def harmless(gap: float, reason: str) -> tuple[Claim, Claim]:
     return (
         Claim(
             "X3",
-            "Prompts of norm a million are harmless: every number is finite and every step has its length.",
+            "Prompts of norm a million are harmless: every number is finite and every step has its"
+            " length.",
             "ours",
             lambda e: np.abs(of(e, "far")["far_length"] - 1.0).max(axis=1),
             at_most(1e-9, "relative; rounding of prompts of norm 1e7 is 2e-13 of a step of 1e4"),
@@ -186,13 +249,24 @@ def harmless(gap: float, reason: str) -> tuple[Claim, Claim]:
 def draw_paths(ax: Axes, paths: NDArray[Any], colours: Sequence[str], last: int = SHOWN) -> None:
     """Trajectories ``(runs, records, 2)`` with a dot at every tenth step, as in the papers."""
     for path, colour in zip(paths, colours, strict=True):
-        ax.plot(*path[: last + 1].T, color=colour, linewidth=1.1, marker="o", markersize=2.4, markevery=10)
+        ax.plot(
+            *path[: last + 1].T,
+            color=colour,
+            linewidth=1.1,
+            marker="o",
+            markersize=2.4,
+            markevery=10,
+        )
 
 
 def draw_ray(ax: Axes, direction: ArrayLike, colour: str, **style: Any) -> None:
     """The ray of a direction from the origin, out of the picture."""
     unit = np.asarray(direction) / np.linalg.norm(direction)
-    ax.plot(*np.stack([np.zeros(2), 1e3 * unit], axis=1), color=colour, **{"linestyle": "--", "linewidth": 1.2, **style})
+    ax.plot(
+        *np.stack([np.zeros(2), 1e3 * unit], axis=1),
+        color=colour,
+        **{"linestyle": "--", "linewidth": 1.2, **style},
+    )
 
 
 def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, float]) -> None:

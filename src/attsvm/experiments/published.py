@@ -1,4 +1,6 @@
-"""Mirror descent as the third paper's released code computes it, rounding included, many runs at once."""
+"""Mirror descent as the third paper's released code computes it, rounding included, many runs at
+once.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,23 @@ EPSILON = 2.0**-52
 
 
 def published_descent(
-    data: AttentionData, head: FloatArray, start: FloatArray, p: float, lr: float, steps: int, at: Sequence[int], *, joint: bool = False
+    data: AttentionData,
+    head: FloatArray,
+    start: FloatArray,
+    p: float,
+    lr: float,
+    steps: int,
+    at: Sequence[int],
+    *,
+    joint: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Normalised :math:`\ell_p` descent with three habits that :class:`attsvm.optim.MirrorDescent` does not have.
+    r"""Normalised :math:`\ell_p` descent with three habits that :class:`attsvm.optim.MirrorDescent`
+    does not have.
 
-    The gradient of the softmax is the textbook one, :math:`s_t(\gamma_t-\bar\gamma)`, which cancels at the selected token once its
-    probability rounds to one; the dual norm is a plain sum of powers, with machine epsilon added to it, so steps shrink once the gradient
-    is smaller than that; and the dual iterate is made from the weights at every step.
+    The gradient of the softmax is the textbook one, :math:`s_t(\gamma_t-\bar\gamma)`, which cancels
+    at the selected token once its probability rounds to one; the dual norm is a plain sum of
+    powers, with machine epsilon added to it, so steps shrink once the gradient is smaller than
+    that; and the dual iterate is made from the weights at every step.
 
     Args:
         data: one instance per run, all sequences of the same length.
@@ -77,7 +89,15 @@ def _move(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
 
 @kernel
 def _descend(
-    X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool
+    X: FloatArray,
+    Z: FloatArray,
+    y: FloatArray,
+    W: FloatArray,
+    v: FloatArray,
+    p: float,
+    lr: float,
+    count: int,
+    joint: bool,
 ) -> None:
     n, T, d = X.shape
     moved, a, score = np.empty(d), np.empty(T), np.empty(T)
@@ -122,7 +142,15 @@ def _descend(
 
 @parallel_kernel
 def _advance(
-    X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray, p: float, lr: float, count: int, joint: bool
+    X: FloatArray,
+    Z: FloatArray,
+    y: FloatArray,
+    W: FloatArray,
+    v: FloatArray,
+    p: float,
+    lr: float,
+    count: int,
+    joint: bool,
 ) -> None:
     for r in numba.prange(W.shape[0]):
         _descend(X[r], Z[r], y[r], W[r], v[r], p, lr, count, joint)

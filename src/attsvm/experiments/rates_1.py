@@ -1,4 +1,6 @@
-"""The direction error of four step rules: all of them are one curve in the norm of the weights (specification P5-E1)."""
+"""The direction error of four step rules: all of them are one curve in the norm of the weights
+(specification P5-E1).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, RULES, Parameters, at, cells, rate, trained
+from attsvm.experiments.adaptive import (
+    CONSTANT,
+    NAMES,
+    PLAIN,
+    POLYAK,
+    ROOT,
+    RULES,
+    Parameters,
+    at,
+    cells,
+    rate,
+    trained,
+)
 from attsvm.experiments.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -48,7 +62,12 @@ def _measure_rate(rule: int, column: str = "error") -> Any:
 
 
 def _measure_band(evidence: Evidence) -> Any:
-    products = np.stack([at(_of(evidence, rule), "error", WINDOW[1]) * at(_of(evidence, rule), "norm", WINDOW[1]) for rule in RULES])
+    products = np.stack(
+        [
+            at(_of(evidence, rule), "error", WINDOW[1]) * at(_of(evidence, rule), "norm", WINDOW[1])
+            for rule in RULES
+        ]
+    )
     return products.max(axis=0) / products.min(axis=0)
 
 
@@ -73,11 +92,15 @@ def _measure_guarantee(rule: int) -> Any:
 
 
 MEASURED = "the specification's, set from single runs"
-OUTLIER = "Seed 19 of 20 ends at 0.0713, the others at 0.030 to 0.059: its product of error and norm is the largest, 7.1 of 3 to 5.8."
+OUTLIER = (
+    "Seed 19 of 20 ends at 0.0713, the others at 0.030 to 0.059: its product of error and norm is"
+    " the largest, 7.1 of 3 to 5.8."
+)
 CLAIMS = (
     Claim(
         "C5.2",
-        "The error depends on the path through the norm alone: error times norm of the four rules lies in one band.",
+        "The error depends on the path through the norm alone: error times norm of the four rules"
+        " lies in one band.",
         "ours",
         _measure_band,
         at_most(3.0, "largest over smallest at step 10 000; a limit up to logarithms, derived"),
@@ -95,7 +118,13 @@ CLAIMS = (
         for letter, rule, step, expected, why in (
             ("a", CONSTANT, 10_000, at_most(0.02, MEASURED), ""),
             ("b", ROOT, 10_000, at_most(0.07, MEASURED), OUTLIER),
-            ("c", POLYAK, 100, at_most(0.06, MEASURED), "Of 20 other seeds (from 9000) one is at 0.0604."),
+            (
+                "c",
+                POLYAK,
+                100,
+                at_most(0.06, MEASURED),
+                "Of 20 other seeds (from 9000) one is at 0.0604.",
+            ),
             ("d", PLAIN, 10_000, at_least(0.1, MEASURED), ""),
         )
     ),
@@ -120,9 +149,13 @@ CLAIMS = (
         "Plain gradient descent: slope of log error against log step.",
         "ours",
         _measure_rate(PLAIN),
-        at_least(-0.15, "1/log t has slope -0.125 between these steps; the specification's threshold"),
-        explanation="Seed 9 of 20 has -0.159, the others -0.133 to -0.081: a margin that joins late, and an error that is still falling "
-        "onto its 1/log t. The mean is -0.111.",
+        at_least(
+            -0.15, "1/log t has slope -0.125 between these steps; the specification's threshold"
+        ),
+        explanation=(
+            "Seed 9 of 20 has -0.159, the others -0.133 to -0.081: a margin that joins late, and an"
+            " error that is still falling onto its 1/log t. The mean is -0.111."
+        ),
         interval=True,
     ),
     Claim(
@@ -135,14 +168,21 @@ CLAIMS = (
     ),
     Claim(
         "C5.2i",
-        "The norm grows like t (constant steps), t (Polyak) and √t (steps 1/√t): exponents minus these.",
+        "The norm grows like t (constant steps), t (Polyak) and √t (steps 1/√t): exponents minus"
+        " these.",
         "ours",
-        lambda e: np.concatenate([_measure_rate(rule, "norm")(e) - power for rule, power in ((CONSTANT, 1.0), (POLYAK, 1.0), (ROOT, 0.5))]),
+        lambda e: np.concatenate(
+            [
+                _measure_rate(rule, "norm")(e) - power
+                for rule, power in ((CONSTANT, 1.0), (POLYAK, 1.0), (ROOT, 0.5))
+            ]
+        ),
         close_to(0.0, 0.02, "derived; early steps that do not point the same way are lost once"),
     ),
     Claim(
         "C5.2j",
-        "Under plain descent the norm grows like log t: as much in the last decade as in the one before.",
+        "Under plain descent the norm grows like log t: as much in the last decade as in the one"
+        " before.",
         "ours",
         _measure_decades,
         between(0.7, 1.3, "one on the limit; margins of all sequences still settle"),
@@ -150,10 +190,15 @@ CLAIMS = (
     *(
         Claim(
             f"C5.2{letter}",
-            f"{NAMES[rule].capitalize()}: 1 - cosine falls at least like (log t)²/√t from step 100 on.",
+            f"{NAMES[rule].capitalize()}: 1 - cosine falls at least like (log t)²/√t from step"
+            " 100 on.",
             "recalled",
             _measure_guarantee(rule),
-            at_most(1.05, "largest value relative to that at step 100; the rate of the guarantee, whose constants are unknown"),
+            at_most(
+                1.05,
+                "largest value relative to that at step 100; the rate of the guarantee, whose"
+                " constants are unknown",
+            ),
             reference="P5, finite-time rates (form recalled)",
         )
         for letter, rule in (("k", CONSTANT), ("l", POLYAK))
@@ -162,7 +207,16 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, INK, TRAINED, canvas, label_ends, logarithmic, render
+    from attsvm.report.style import (
+        ATTENTION,
+        BEST,
+        INK,
+        TRAINED,
+        canvas,
+        label_ends,
+        logarithmic,
+        render,
+    )
 
     colours = {CONSTANT: TRAINED, ROOT: BEST, POLYAK: ATTENTION, PLAIN: INK}
     short = {CONSTANT: "constant", ROOT: "1/√t", POLYAK: "Polyak", PLAIN: "plain"}
@@ -179,7 +233,14 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
                 step = rows["step"][0]
                 late = step >= 10
                 curves = value(rows)[:, late]
-                ax.fill_between(step[late], curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+                ax.fill_between(
+                    step[late],
+                    curves.min(axis=0),
+                    curves.max(axis=0),
+                    color=colour,
+                    alpha=0.15,
+                    linewidth=0,
+                )
                 ax.plot(step[late], np.median(curves, axis=0), color=colour)
                 ends.append((float(np.median(curves[:, -1])), short[rule], colour))
                 seen.append(curves)
@@ -195,29 +256,37 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "rates",
             "Four step rules, one curve",
-            "Median over seeds with the range of all of them. Left: distance between the unit matrices of weights and of the max-margin "
-            "solution. "
-            "Polyak's steps and constant normalised ones converge like 1/t, plain gradient descent like 1/log t. Right: the product with "
-            "the "
-            "norm hardly depends on the rule.",
-            "Straight falling lines for three rules and a flat one for plain descent; their products with the norm end between two and "
-            "six.",
+            "Median over seeds with the range of all of them. Left: distance between the unit"
+            " matrices of weights and of the max-margin solution. Polyak's steps and constant"
+            " normalised ones converge like 1/t, plain gradient descent like 1/log t. Right: the"
+            " product with the norm hardly depends on the rule.",
+            "Straight falling lines for three rules and a flat one for plain descent; their"
+            " products with the norm end between two and six.",
         )
 
 
 EXPERIMENT = Experiment(
     id="rates-1",
     title="Rates of normalised, Polyak and plain steps",
-    reference="Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak (recalled); specification P5-E1",
-    protocol="Gaussian tokens around two centres, n = 6, T = 5, d = 48, fixed head, logistic loss, zero start. Normalised steps of 0.05, "
-    "of 0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens as floor, and gradient descent with step 1. Slopes are "
-    "least squares on log-spaced records from step 1000 to 10 000.",
+    reference=(
+        "Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak"
+        " (recalled); specification P5-E1"
+    ),
+    protocol=(
+        "Gaussian tokens around two centres, n = 6, T = 5, d = 48, fixed head, logistic loss, zero"
+        " start. Normalised steps of 0.05, of 0.5/√t, Polyak's steps with factor 2 and the loss of"
+        " the optimal tokens as floor, and gradient descent with step 1. Slopes are least squares"
+        " on log-spaced records from step 1000 to 10 000."
+    ),
     parameters=Parameters(),
     quick=Parameters(seeds=4),
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="Data and step sizes are the specification's: the paper's were not readable. Polyak's factor of 2 is recalled. Its gap is "
-    "computed without cancellation: after 10 000 steps the loss is above its floor by less than 1e-2000.",
+    notes=(
+        "Data and step sizes are the specification's: the paper's were not readable. Polyak's"
+        " factor of 2 is recalled. Its gap is computed without cancellation: after 10 000 steps the"
+        " loss is above its floor by less than 1e-2000."
+    ),
 )

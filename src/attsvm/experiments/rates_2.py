@@ -1,4 +1,6 @@
-"""How fast attention becomes sparse: exponentially in the norm, with the margin as exponent (specification P5-E2)."""
+"""How fast attention becomes sparse: exponentially in the norm, with the margin as exponent
+(specification P5-E2).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_most, close_to
-from attsvm.experiments.adaptive import CONSTANT, NAMES, PLAIN, POLYAK, ROOT, Parameters, at, cells, log_missing, trained
+from attsvm.experiments.adaptive import (
+    CONSTANT,
+    NAMES,
+    PLAIN,
+    POLYAK,
+    ROOT,
+    Parameters,
+    at,
+    cells,
+    log_missing,
+    trained,
+)
 from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.slopes import slopes
 
@@ -46,7 +59,8 @@ CLAIMS = (
     *(
         Claim(
             f"C5.3{letter}",
-            f"{NAMES[rule].capitalize()}: the logarithm of the attention off the optimal token falls by one per norm of the solution.",
+            f"{NAMES[rule].capitalize()}: the logarithm of the attention off the optimal token"
+            " falls by one per norm of the solution.",
             "ours",
             _measure_slope(rule),
             close_to(1.0, 0.1, "the specification's 10 %; derived, up to o(1)"),
@@ -57,7 +71,8 @@ CLAIMS = (
     ),
     Claim(
         "C5.3d",
-        "Constant normalised steps: base-ten logarithm of the attention off the optimal token at step 1000, worst sequence.",
+        "Constant normalised steps: base-ten logarithm of the attention off the optimal token at"
+        " step 1000, worst sequence.",
         "ours",
         lambda e: at(e.where(rule=CONSTANT), "log_missing", 1000) / np.log(10.0),
         at_most(-6.0, "the specification's; 1e-9 was measured on one instance"),
@@ -66,7 +81,16 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED, canvas, logarithmic, render
+    from attsvm.report.style import (
+        ATTENTION,
+        BEST,
+        FAINT,
+        INK,
+        TRAINED,
+        canvas,
+        logarithmic,
+        render,
+    )
 
     colours = {CONSTANT: TRAINED, ROOT: BEST, POLYAK: ATTENTION, PLAIN: INK}
     with canvas(3.0, 1, 2, width=7.6) as (figure, axes):
@@ -76,7 +100,12 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             late = step >= 1
             size = (rows["norm"] / rows["best_norm"][:, None])[:, late]
             missing = -rows["log_missing"][:, late]
-            axes[0].plot(step[late], np.median(missing, axis=0) / np.log(10.0), color=colour, label=NAMES[rule])
+            axes[0].plot(
+                step[late],
+                np.median(missing, axis=0) / np.log(10.0),
+                color=colour,
+                label=NAMES[rule],
+            )
             axes[1].plot(size.T, missing.T, ".", color=colour, markersize=2.5, alpha=0.6)
         line = np.array([0.5, 1e4])
         axes[1].plot(line, line, color=FAINT, linewidth=0.8)
@@ -96,18 +125,26 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "sparsification",
             "Attention becomes sparse exponentially in the norm",
-            "Left: minus the base-ten logarithm of the attention that is not on the optimal token, median over seeds. Right: the same in "
-            "natural logarithms against the norm, all seeds and records: every rule runs along the same line.",
-            "Curves by step differ by orders of magnitude; against the norm all points lie on the diagonal.",
+            "Left: minus the base-ten logarithm of the attention that is not on the optimal token,"
+            " median over seeds. Right: the same in natural logarithms against the norm, all seeds"
+            " and records: every rule runs along the same line.",
+            "Curves by step differ by orders of magnitude; against the norm all points lie on the"
+            " diagonal.",
         )
 
 
 EXPERIMENT = Experiment(
     id="rates-2",
     title="Sparsification of the attention map",
-    reference="Implicit Bias and Fast Convergence Rates for Self-attention, sparsification rate (recalled); specification P5-E2",
-    protocol="The runs of rates-1: four step rules on Gaussian tokens. Attention off the optimal token is computed from differences of "
-    "logits, so it is exact far below the spacing of floats; slopes are fitted from step 1000 on.",
+    reference=(
+        "Implicit Bias and Fast Convergence Rates for Self-attention, sparsification rate"
+        " (recalled); specification P5-E2"
+    ),
+    protocol=(
+        "The runs of rates-1: four step rules on Gaussian tokens. Attention off the optimal token"
+        " is computed from differences of logits, so it is exact far below the spacing of floats;"
+        " slopes are fitted from step 1000 on."
+    ),
     parameters=Parameters(),
     quick=Parameters(seeds=4),
     cells=cells,

@@ -26,7 +26,8 @@ _MODULE = re.compile(rf"({'|'.join(PAPERS)})_(\d+)([a-z]?)")
 
 
 def identifiers(paper: str | None = None) -> list[str]:
-    """Names of all experiments, or of one paper's, in the papers' order: a module ``tfsvm_3`` is the experiment ``tfsvm-3``.
+    """Names of all experiments, or of one paper's, in the papers' order: a module ``tfsvm_3`` is
+    the experiment ``tfsvm-3``.
 
     Raises:
         InputError: there is no such paper.
@@ -37,7 +38,14 @@ def identifiers(paper: str | None = None) -> list[str]:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         match = _MODULE.fullmatch(module.name)
         if match and paper in (None, match[1]):
-            found.append((list(PAPERS).index(match[1]), int(match[2]), match[3], module.name.replace("_", "-")))
+            found.append(
+                (
+                    list(PAPERS).index(match[1]),
+                    int(match[2]),
+                    match[3],
+                    module.name.replace("_", "-"),
+                )
+            )
     return [name for *_, name in sorted(found)]
 
 

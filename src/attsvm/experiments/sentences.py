@@ -1,4 +1,6 @@
-"""Short sentences with one word of opinion each, written for this library: where should a sentiment model look?"""
+"""Short sentences with one word of opinion each, written for this library: where should a sentiment
+model look?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What single precision does to a normalised run: the kink in the norm of the published plot of three sequences (specification E1.3)."""
+"""What single precision does to a normalised run: the kink in the norm of the published plot of
+three sequences (specification E1.3).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ORIGIN = 2  # the start at zero
 
 
 def published_norms(problem: Toy, steps: int, lr: float) -> NDArray[np.float64]:
-    """Norms of the prompt under normalised descent from zero as published: float32, softmax and its gradient as they are written."""
+    """Norms of the prompt under normalised descent from zero as published: float32, softmax and its
+    gradient as they are written.
+    """
     import torch
 
     assert problem.lifted is not None
@@ -39,7 +43,9 @@ def published_norms(problem: Toy, steps: int, lr: float) -> NDArray[np.float64]:
 
 
 def kink(norms: NDArray[Any]) -> tuple[int, float]:
-    """The first step whose length differs from that of the steps before by more than a part in twenty, after step 50; and the last norm."""
+    """The first step whose length differs from that of the steps before by more than a part in
+    twenty, after step 50; and the last norm.
+    """
     growth = np.diff(norms)
     usual = np.median(growth[50:120])
     late = np.flatnonzero(np.abs(growth[50:] / usual - 1.0) > 0.05)
@@ -60,15 +66,25 @@ CLAIMS = (
         "There it ends at 19.45.",
         "seen",
         lambda e: kink(of(e, "published")["published_norm"][0])[1],
-        close_to(PUBLISHED_END, 0.1, "beyond the kink the run normalises rounding errors, which depend on the machine's sums"),
+        close_to(
+            PUBLISHED_END,
+            0.1,
+            "beyond the kink the run normalises rounding errors, which depend on the machine's"
+            " sums",
+        ),
         reference="P1, stored plot",
     ),
     Claim(
         "E1.3l",
-        "In log space there is no kink: from step 50 on the norm grows by nearly the step length in every step.",
+        "In log space there is no kink: from step 50 on the norm grows by nearly the step length in"
+        " every step.",
         "ours",
         lambda e: np.diff(of(e, "descent")["norm"][ORIGIN, 50 : SHOWN + 1]) / 0.1,
-        between(0.97, 1.0 + 1e-9, "the norm cannot grow faster than the step, and the direction has settled"),
+        between(
+            0.97,
+            1.0 + 1e-9,
+            "the norm cannot grow faster than the step, and the direction has settled",
+        ),
     ),
 )
 
@@ -94,8 +110,14 @@ def plot_kink(evidence: Evidence) -> Picture:
         axes[1].set_title("norm of the prompt")
         axes[1].text(130, 4.5, "plain", color=ATTENTION, fontsize=8.5)
         axes[1].text(85, 11.5, "normalised", color=TRAINED, fontsize=8.5, ha="right")
-        axes[1].annotate("kink", (PUBLISHED_KINK, published[PUBLISHED_KINK]), (PUBLISHED_KINK + 8, 9.5), color=INK, fontsize=8.5,
-                         arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7})  # fmt: skip
+        axes[1].annotate(
+            "kink",
+            (PUBLISHED_KINK, published[PUBLISHED_KINK]),
+            (PUBLISHED_KINK + 8, 9.5),
+            color=INK,
+            fontsize=8.5,
+            arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
+        )
         axes[2].set_ylim(0.78, 1.04)
         axes[2].set_title("growth of the norm per step / 0.1")
         axes[2].text(198, 1.015, "log space", color=TRAINED, fontsize=8.5, ha="right")
@@ -107,9 +129,10 @@ def plot_kink(evidence: Evidence) -> Picture:
             figure,
             "without-kink",
             "The published kink is rounding",
-            "Runs from zero. Dotted: the same run in single precision, as published. Once the margin passes 24 bits, near step "
-            "145, it is rounding "
-            "errors of the softmax that are normalised, and steps no longer go outwards. In log space the norm grows by the "
-            "step length for ever.",
-            "Two norms grow linearly until step 145, where the single-precision one bends down; plain descent grows logarithmically.",
+            "Runs from zero. Dotted: the same run in single precision, as published. Once the"
+            " margin passes 24 bits, near step 145, it is rounding errors of the softmax that are"
+            " normalised, and steps no longer go outwards. In log space the norm grows by the step"
+            " length for ever.",
+            "Two norms grow linearly until step 145, where the single-precision one bends down;"
+            " plain descent grows logarithmically.",
         )

@@ -9,8 +9,8 @@ from attsvm.data import FloatArray
 
 
 def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
-    """Least-squares slopes ``(rows,)`` of ``y`` against ``x``, ``(rows, records)`` each or ``(records,)`` for all rows, over the records
-    that are ``inside``; NaN where fewer than two are.
+    """Least-squares slopes ``(rows,)`` of ``y`` against ``x``, ``(rows, records)`` each or
+    ``(records,)`` for all rows, over the records that are ``inside``; NaN where fewer than two are.
     """
     x, y, inside = np.broadcast_arrays(x, y, inside)
     kept = inside.astype(np.float64)

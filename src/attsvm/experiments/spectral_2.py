@@ -1,4 +1,6 @@
-"""The multiclass experiment of the Muon paper: signs, gradients and polar factors, and Adam (specification P7-E2)."""
+"""The multiclass experiment of the Muon paper: signs, gradients and polar factors, and Adam
+(specification P7-E2).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Ten Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1, as in the paper."""
+    """Ten Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1, as in
+    the paper.
+    """
 
     steps: int = 10_000
     seeds: int = 10
@@ -40,7 +44,12 @@ ADAM, SHORT = 6, 7
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for first, count in blocks(parameters.seeds, 5):
         for optimiser in range(len(OPTIMISERS)):
-            yield {"optimiser": optimiser, "first": first, "count": count, "steps": parameters.steps}
+            yield {
+                "optimiser": optimiser,
+                "first": first,
+                "count": count,
+                "steps": parameters.steps,
+            }
 
 
 def problem(first: int, count: int) -> Multiclass:
@@ -51,22 +60,34 @@ def problem(first: int, count: int) -> Multiclass:
     for seed in range(first, first + count):
         rng = np.random.default_rng([72, seed])
         centres = rng.standard_normal((CLASSES, DIMENSION))
-        inputs.append(np.repeat(centres, EACH, axis=0) + SPREAD * rng.standard_normal((CLASSES * EACH, DIMENSION)))
-    return Multiclass(np.stack(inputs), np.tile(np.repeat(np.arange(CLASSES), EACH), (count, 1)), CLASSES)
+        inputs.append(
+            np.repeat(centres, EACH, axis=0)
+            + SPREAD * rng.standard_normal((CLASSES * EACH, DIMENSION))
+        )
+    return Multiclass(
+        np.stack(inputs), np.tile(np.repeat(np.arange(CLASSES), EACH), (count, 1)), CLASSES
+    )
 
 
 @lru_cache(maxsize=1)
 def solved(first: int, count: int) -> tuple[Any, Any]:
-    """Best margins ``(3, count)`` of these seeds in the three norms, and whether all three are certified; the same for every optimiser."""
+    """Best margins ``(3, count)`` of these seeds in the three norms, and whether all three are
+    certified; the same for every optimiser.
+    """
     from attsvm.geometry import Frobenius, Lp, Spectral
     from attsvm.margins import output_margins
     from attsvm.solvers import max_margin
 
     one = problem(first, count)
     margins = [output_margins(one.inputs[run], one.labels[run], CLASSES) for run in range(count)]
-    solutions = [[max_margin(each, norm, tol=1e-6) for each in margins] for norm in (Lp(np.inf), Frobenius(), Spectral())]
+    solutions = [
+        [max_margin(each, norm, tol=1e-6) for each in margins]
+        for norm in (Lp(np.inf), Frobenius(), Spectral())
+    ]
     best = np.array([[solution.margin for solution in found] for found in solutions])
-    return best, np.array([[solution.status == "optimal" for solution in found] for found in solutions]).all(axis=0)
+    return best, np.array(
+        [[solution.status == "optimal" for solution in found] for found in solutions]
+    ).all(axis=0)
 
 
 def direction(optimiser: int) -> Direction:
@@ -87,7 +108,11 @@ def run(optimiser: int, first: int, count: int, steps: int) -> dict[str, Any]:
     due = np.array([0, *marks(steps)])
     lr = RATES[optimiser]
     looks, _ = descend(
-        one.gradient, np.zeros((count, CLASSES, DIMENSION)), direction(optimiser), lambda step: lr / np.sqrt(step + 1.0), due
+        one.gradient,
+        np.zeros((count, CLASSES, DIMENSION)),
+        direction(optimiser),
+        lambda step: lr / np.sqrt(step + 1.0),
+        due,
     )
     W, due = looks[1:], due[1:]
     least = np.stack([one.margin(weights) for weights in W])
@@ -96,7 +121,9 @@ def run(optimiser: int, first: int, count: int, steps: int) -> dict[str, Any]:
     shares = np.stack([least / norm.value(W) for norm in norms]) / best[:, None]
     own = norms[OWN[optimiser]]
     found = [one.gradient(weights) for weights in W]
-    push = np.stack([np.log(own.dual_value(G)) + log for G, log in found]) - np.stack([one.log_proxy(weights) for weights in W])
+    push = np.stack([np.log(own.dual_value(G)) + log for G, log in found]) - np.stack(
+        [one.log_proxy(weights) for weights in W]
+    )
     return {
         "seed": np.arange(first, first + count),
         "optimiser": np.full(count, optimiser),
@@ -143,41 +170,63 @@ def _rates(optimiser: int) -> Any:
     return measure
 
 
-BAR = "the specification's bar of P7-E1; the theorem has -1/2, up to a logarithm, as an upper bound on the gap"
+BAR = (
+    "the specification's bar of P7-E1; the theorem has -1/2, up to a logarithm, as an upper bound"
+    " on the gap"
+)
 SLOW = (
-    "Two of 10 data sets are slower under spectral descent, -0.17 the slowest, on average -0.37; of ten others (seeds from 1000) five, "
-    "-0.11 the slowest, and one under gradient descent. With n = 500 the bound (log t + n)/√t is above one until long after these "
-    "steps, so the theorem does not forbid it."
+    "Two of 10 data sets are slower under spectral descent, -0.17 the slowest, on average -0.37; of"
+    " ten others (seeds from 1000) five, -0.11 the slowest, and one under gradient descent. With n"
+    " = 500 the bound (log t + n)/√t is above one until long after these steps, so the theorem does"
+    " not forbid it."
 )
 CLAIMS = (
     *(
         Claim(
             f"C7.{number}",
-            f"{words} lead in the margin of the {NORMS[norm]} norm: lead of the worse of them over the best of the others.",
+            f"{words} lead in the margin of the {NORMS[norm]} norm: lead of the worse of them over"
+            " the best of the others.",
             "seen",
             _lead(norm, (ADAM, SHORT)),
             at_least(0.0, "the ordering of the paper's figure; the specification's P7-E2"),
             reference="P7, Figure of synthetic multiclass data",
         )
-        for number, norm, words in (("4h", 0, "Sign and Signum"), ("4i", 1, "NGD and NMD-GD"), ("4j", 2, "Spectral and Muon"))
+        for number, norm, words in (
+            ("4h", 0, "Sign and Signum"),
+            ("4i", 1, "NGD and NMD-GD"),
+            ("4j", 2, "Spectral and Muon"),
+        )
     ),
     Claim(
         "C7.3",
-        "Adam without its constant (memory 0.95) leads over gradient and spectral descent in the margin of the max norm: lead over the "
-        "best.",
+        "Adam without its constant (memory 0.95) leads over gradient and spectral descent in the"
+        " margin of the max norm: lead over the best.",
         "seen",
-        lambda e: _last(e, SHORT, 0) - np.max([_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0),
-        at_least(0.0, "its limit is the max-norm margin; the order of the columns is the specification's P7-E2"),
+        lambda e: (
+            _last(e, SHORT, 0)
+            - np.max([_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0)
+        ),
+        at_least(
+            0.0,
+            "its limit is the max-norm margin; the order of the columns is the specification's"
+            " P7-E2",
+        ),
         reference="P7, Adam",
     ),
     Claim(
         "C7.3a",
         "The same with the usual memory of squares, 0.999.",
         "ours",
-        lambda e: _last(e, ADAM, 0) - np.max([_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0),
+        lambda e: (
+            _last(e, ADAM, 0)
+            - np.max([_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0)
+        ),
         at_least(0.0, "the limit does not depend on the memory"),
-        explanation="Two of 10 data sets are behind, by 0.04 at most. The loss falls faster than squares are forgotten, so steps are a "
-        "fraction of the rate: after 10 000 of them the weights have a thirteenth of the size that signs give.",
+        explanation=(
+            "Two of 10 data sets are behind, by 0.04 at most. The loss falls faster than squares"
+            " are forgotten, so steps are a fraction of the rate: after 10 000 of them the weights"
+            " have a thirteenth of the size that signs give."
+        ),
     ),
     Claim(
         "C7.3b",
@@ -186,8 +235,10 @@ CLAIMS = (
         _rates(SHORT),
         at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm"),
         reference="P7, rate of Adam",
-        explanation="Four of 10 data sets are at -0.29 to -0.33; the mean is -0.35. The theorem has a logarithm more, and steps of "
-        "t^(-2/3).",
+        explanation=(
+            "Four of 10 data sets are at -0.29 to -0.33; the mean is -0.35. The theorem has a"
+            " logarithm more, and steps of t^(-2/3)."
+        ),
         interval=True,
     ),
     *(
@@ -205,7 +256,8 @@ CLAIMS = (
     ),
     Claim(
         "C7.1c",
-        "The proxy G bounds the dual norm of the gradient: log of their ratio over the margin, least along each run.",
+        "The proxy G bounds the dual norm of the gradient: log of their ratio over the margin,"
+        " least along each run.",
         "seen",
         lambda e: (e["push"] - e["log_margin"][:, None]).min(axis=1),
         at_least(-1e-5, "derived; tolerance of the margin"),
@@ -213,7 +265,8 @@ CLAIMS = (
     ),
     Claim(
         "C7.1d",
-        "And from above by 2 B G, B the largest l1 norm of an input: log of their ratio over 2 B, largest along each run.",
+        "And from above by 2 B G, B the largest l1 norm of an input: log of their ratio over 2 B,"
+        " largest along each run.",
         "seen",
         lambda e: (e["push"] - e["log_reach"][:, None]).max(axis=1),
         at_most(1e-9, "derived; rounding"),
@@ -230,7 +283,16 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, INK, TRAINED, canvas, label_ends, logarithmic, render
+    from attsvm.report.style import (
+        ATTENTION,
+        BEST,
+        INK,
+        TRAINED,
+        canvas,
+        label_ends,
+        logarithmic,
+        render,
+    )
 
     colours = (BEST, BEST, TRAINED, TRAINED, ATTENTION, ATTENTION, INK, INK)
     with canvas(2.9, 1, 3, width=8.8) as (figure, axes):
@@ -255,8 +317,9 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "multiclass",
             "Ten classes, three norms, seven optimisers",
-            "Smallest margin over norm, relative to the best possible in that norm, median over seeds; dotted: with momentum 0.9, and Adam "
-            "with memory 0.95 of squares instead of 0.999.",
+            "Smallest margin over norm, relative to the best possible in that norm, median over"
+            " seeds; dotted: with momentum 0.9, and Adam with memory 0.95 of squares instead of"
+            " 0.999.",
             "In each panel the optimisers of that norm come out on top.",
         )
 
@@ -264,12 +327,17 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
 EXPERIMENT = Experiment(
     id="spectral-2",
     title="Sign, gradient, spectral descent and Adam on multiclass data",
-    reference="Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data, synthetic experiment; specification P7-E2",
-    protocol="Ten standard Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1, cross-entropy from W = 0, 10 "
-    "000 "
-    "steps of eta0/√(t+1): eta0 = 0.1 for signs, gradients and Adam (betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the "
-    "exact polar "
-    "factor. Momentum 0.9 for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.",
+    reference=(
+        "Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data, synthetic"
+        " experiment; specification P7-E2"
+    ),
+    protocol=(
+        "Ten standard Gaussian class centres in 25 dimensions, 50 points around each with deviation"
+        " 0.1, cross-entropy from W = 0, 10 000 steps of eta0/√(t+1): eta0 = 0.1 for signs,"
+        " gradients and Adam (betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the"
+        " exact polar factor. Momentum 0.9 for Signum, NMD-GD and Muon. Best margins in three norms"
+        " are certified to 1e-6."
+    ),
     parameters=Parameters(),
     quick=Parameters(steps=1000, seeds=2),
     cells=cells,

@@ -1,4 +1,6 @@
-"""Regularisation paths: the best weights of every size, in three norms, and near a locally optimal direction (specification E2.10)."""
+"""Regularisation paths: the best weights of every size, in three norms, and near a locally optimal
+direction (specification E2.10).
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,14 @@ QUICK = Parameters(random_starts=4)
 
 INSTANCES = ("plane", "sphere")
 FROBENIUS, NUCLEAR, LP, LOCAL = range(4)
-"""What is bounded: the Frobenius norm of W, the size of K and Q, the l3 norm of W, or W inside a cone."""
+"""What is bounded: the Frobenius norm of W, the size of K and Q, the l3 norm of W, or W inside a
+cone.
+"""
 EXPONENT = 3.0
 DEGREES = 5.0  # half-angle of the cone of the local path
 
-# Measured for the specification at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius), set distances (nuclear).
+# Measured for the specification at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius),
+# set distances (nuclear).
 REFERENCE = {
     (0, FROBENIUS): (0.146, 6.3e-3, 5.1e-4, 5.8e-5, 5.2e-6),
     (0, NUCLEAR): (0.599, 0.126, 0.0348, 0.0113, 0.0032),
@@ -45,7 +50,12 @@ MISMATCHED = (0.8904, 0.8940)  # cosines between the Frobenius and the nuclear s
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for instance in range(len(INSTANCES)):
         for bound in (FROBENIUS, NUCLEAR, LP, LOCAL):
-            yield {"instance": instance, "bound": bound, "radii": list(parameters.radii), "starts": parameters.random_starts}
+            yield {
+                "instance": instance,
+                "bound": bound,
+                "radii": list(parameters.radii),
+                "starts": parameters.random_starts,
+            }
 
 
 def run(instance: int, bound: int, radii: list[float], starts: int) -> dict[str, Any]:
@@ -96,7 +106,9 @@ def run(instance: int, bound: int, radii: list[float], starts: int) -> dict[str,
 
 
 def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
-    """The solution of a locally optimal selection other than the optimal one, of least norm; the optimal one where there is none."""
+    """The solution of a locally optimal selection other than the optimal one, of least norm; the
+    optimal one where there is none.
+    """
     from itertools import product
 
     from attsvm.margins import selection_margins
@@ -104,13 +116,22 @@ def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
     from attsvm.solvers import max_margin
 
     scores = token_scores(data, head)
-    found = [max_margin(selection_margins(data, np.array(choice)), tol=1e-12) for choice in product(range(data.T), repeat=data.n)]
+    found = [
+        max_margin(selection_margins(data, np.array(choice)), tol=1e-12)
+        for choice in product(range(data.T), repeat=data.n)
+    ]
     others = [
         solution
         for solution in found
-        if solution.status == "optimal" and (solution.margins.selected != optimal).any() and locally_optimal(solution, scores).all()
+        if solution.status == "optimal"
+        and (solution.margins.selected != optimal).any()
+        and locally_optimal(solution, scores).all()
     ]
-    return min(others, key=lambda solution: solution.norm) if others else max_margin(selection_margins(data, optimal), tol=1e-12)
+    return (
+        min(others, key=lambda solution: solution.norm)
+        if others
+        else max_margin(selection_margins(data, optimal), tol=1e-12)
+    )
 
 
 def _rows(evidence: Evidence, instance: int, bound: int) -> Evidence:
@@ -125,7 +146,10 @@ def _column(bound: int) -> str:
 def _measure_reference(bound: int) -> Any:
     def measure(evidence: Evidence) -> Any:
         return np.concatenate(
-            [_rows(evidence, instance, bound)[_column(bound)] / REFERENCE[instance, bound] - 1.0 for instance in range(len(INSTANCES))]
+            [
+                _rows(evidence, instance, bound)[_column(bound)] / REFERENCE[instance, bound] - 1.0
+                for instance in range(len(INSTANCES))
+            ]
         )
 
     return measure
@@ -139,7 +163,9 @@ def _measure_decay(bound: int) -> Any:
         for instance in range(len(INSTANCES)):
             rows = _rows(evidence, instance, bound)
             far = rows["radius"] >= 100
-            found.append(np.polyfit(np.log(rows["radius"][far]), np.log(rows[_column(bound)][far]), 1)[0])
+            found.append(
+                np.polyfit(np.log(rows["radius"][far]), np.log(rows[_column(bound)][far]), 1)[0]
+            )
         return np.array(found)
 
     return measure
@@ -148,15 +174,22 @@ def _measure_decay(bound: int) -> Any:
 CLAIMS = (
     Claim(
         "T12",
-        "The best W of growing size turns to the Frobenius solution: the gap falls like the size to the power -2.",
+        "The best W of growing size turns to the Frobenius solution: the gap falls like the size to"
+        " the power -2.",
         "seen",
         _measure_decay(FROBENIUS),
-        between(-2.2, -1.8, "a finite offset of the weights turns the direction by its size over R, and the gap is half the square"),
+        between(
+            -2.2,
+            -1.8,
+            "a finite offset of the weights turns the direction by its size over R, and the gap is"
+            " half the square",
+        ),
         reference="P2, Theorem 2; the rate is derived",
     ),
     Claim(
         "T12b",
-        "The best factors turn to the nuclear solution: the distance falls like the size to the power -1.",
+        "The best factors turn to the nuclear solution: the distance falls like the size to the"
+        " power -1.",
         "seen",
         _measure_decay(NUCLEAR),
         between(-1.2, -0.8, "a finite offset over R"),
@@ -167,15 +200,24 @@ CLAIMS = (
         "In the l3 norm the best W turns to the l3 solution.",
         "recalled",
         lambda e: [_rows(e, instance, LP)["distance"][-1] for instance in range(len(INSTANCES))],
-        at_most(0.02, "at radius 1000, a few units of offset over R; the distance to the Frobenius solution is above 0.1 on both"),
+        at_most(
+            0.02,
+            "at radius 1000, a few units of offset over R; the distance to the Frobenius solution"
+            " is above 0.1 on both",
+        ),
         reference="P2, general norms (recalled)",
     ),
     Claim(
         "T18",
-        "Inside a narrow cone around a locally optimal direction the best W turns to that direction.",
+        "Inside a narrow cone around a locally optimal direction the best W turns to that"
+        " direction.",
         "recalled",
-        lambda e: np.concatenate([_rows(e, instance, LOCAL)["gap"][-2:] for instance in range(len(INSTANCES))]),
-        at_most(1e-3, "at radii 300 and 1000; the edge of the cone of 5 degrees is at a gap of 3.8e-3"),
+        lambda e: np.concatenate(
+            [_rows(e, instance, LOCAL)["gap"][-2:] for instance in range(len(INSTANCES))]
+        ),
+        at_most(
+            1e-3, "at radii 300 and 1000; the edge of the cone of 5 degrees is at a gap of 3.8e-3"
+        ),
         reference="P2, local regularisation path (recalled)",
     ),
     Claim(
@@ -194,23 +236,39 @@ CLAIMS = (
     ),
     Claim(
         "E2.10c",
-        "The path of the factors keeps a cosine of .890 and .894 to the Frobenius solution: the limits differ.",
+        "The path of the factors keeps a cosine of .890 and .894 to the Frobenius solution: the"
+        " limits differ.",
         "ours",
-        lambda e: [_rows(e, instance, NUCLEAR)["cosine_frobenius"][-1] - MISMATCHED[instance] for instance in range(len(INSTANCES))],
+        lambda e: [
+            _rows(e, instance, NUCLEAR)["cosine_frobenius"][-1] - MISMATCHED[instance]
+            for instance in range(len(INSTANCES))
+        ],
         close_to(0.0, 0.005, "the distance at radius 1000"),
     ),
     Claim(
         "E2.10d",
         "The second instance has solutions of Frobenius norm .95856 and nuclear norm 1.07218.",
         "ours",
-        lambda e: [_rows(e, 1, FROBENIUS)["own_norm"][0] - NORMS[0], _rows(e, 1, NUCLEAR)["own_norm"][0] - NORMS[1]],
+        lambda e: [
+            _rows(e, 1, FROBENIUS)["own_norm"][0] - NORMS[0],
+            _rows(e, 1, NUCLEAR)["own_norm"][0] - NORMS[1],
+        ],
         close_to(0.0, 1e-5, "five decimals are given"),
     ),
 )
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED, canvas, logarithmic, render
+    from attsvm.report.style import (
+        ATTENTION,
+        BEST,
+        FAINT,
+        INK,
+        TRAINED,
+        canvas,
+        logarithmic,
+        render,
+    )
 
     with canvas(3.3, 1, 2, width=7.6, sharey=True) as (figure, axes):
         for instance, ax in enumerate(axes):
@@ -223,21 +281,40 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
                 rows = _rows(evidence, instance, bound)
                 ax.plot(rows["radius"], rows[_column(bound)], "o-", color=colour, label=label)
                 if (instance, bound) in REFERENCE:
-                    ax.plot(Parameters().radii, REFERENCE[instance, bound], "x", color=colour, markersize=7, markeredgewidth=1.2)
+                    ax.plot(
+                        Parameters().radii,
+                        REFERENCE[instance, bound],
+                        "x",
+                        color=colour,
+                        markersize=7,
+                        markeredgewidth=1.2,
+                    )
             logarithmic(ax.xaxis, evidence["radius"])
             logarithmic(ax.yaxis, np.array([1e-7, 1.0]))
             ax.set_ylim(1e-7, 2)
             ax.set_xlabel("size R")
-            ax.set_title("Toy of Figure 1" if INSTANCES[instance] == "plane" else "Unit sphere, n = 2, T = 3, d = 4")
+            ax.set_title(
+                "Toy of Figure 1"
+                if INSTANCES[instance] == "plane"
+                else "Unit sphere, n = 2, T = 3, d = 4"
+            )
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8.5, labelcolor=FAINT)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+            fontsize=8.5,
+            labelcolor=FAINT,
+        )
         yield render(
             figure,
             "paths",
             "The best weights of every size",
-            "How far the minimiser of the loss at size R is from the max-margin solution in the same norm. Crosses: the specification's "
-            "own "
-            "computation. Slopes are -2 for cosines and -1 for distances.",
+            "How far the minimiser of the loss at size R is from the max-margin solution in the"
+            " same norm. Crosses: the specification's own computation. Slopes are -2 for cosines"
+            " and -1 for distances.",
             "Straight falling lines on logarithmic axes, one per norm, on two instances.",
         )
 
@@ -246,14 +323,19 @@ EXPERIMENT = Experiment(
     id="tfsvm-10",
     title="Regularisation paths in three norms",
     reference="Transformers as Support Vector Machines, Theorem 2; specification E2.10",
-    protocol="Two small instances; the excess loss is minimised in log space at fixed size, from random starts and the max-margin "
-    "direction: W in "
-    "the Frobenius and the l3 norm, K and Q of bounded size, and W inside a cone of 5 degrees around a locally optimal direction.",
+    protocol=(
+        "Two small instances; the excess loss is minimised in log space at fixed size, from random"
+        " starts and the max-margin direction: W in the Frobenius and the l3 norm, K and Q of"
+        " bounded size, and W inside a cone of 5 degrees around a locally optimal direction."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="Where an instance has no locally optimal direction beside the global one, the cone is around the global one.",
+    notes=(
+        "Where an instance has no locally optimal direction beside the global one, the cone is"
+        " around the global one."
+    ),
 )

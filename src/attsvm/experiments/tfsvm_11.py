@@ -1,4 +1,6 @@
-"""Self-attention: local convergence, ranks and global convergence with the first token as the query (specification E2.11)."""
+"""Self-attention: local convergence, ranks and global convergence with the first token as the query
+(specification E2.11).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
     from attsvm.report.style import Picture
 
 LOCAL, RANKS, OUTCOMES, FEASIBLE = range(4)
-"""What a cell repeats: E2.3, E2.4, E2.5, or random selections at the smallest dimension that is always enough."""
+"""What a cell repeats: E2.3, E2.4, E2.5, or random selections at the smallest dimension that is
+always enough.
+"""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The cells of three experiments on :func:`attsvm.datasets.unit_sphere` with ``self_attention``."""
+    """The cells of three experiments on :func:`attsvm.datasets.unit_sphere` with
+    ``self_attention``.
+    """
 
     local_steps: int = 2000
     ranks: tuple[int, ...] = (2, 3, 4, 5, 10, 15, 20)
@@ -47,21 +53,41 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
         block = {"first": first, "count": count}
         for factors, ridge in ((False, 0.0), (True, tfsvm_3.RIDGE)):
             shape = {"n": 6, "T": 8, "d": 10, "steps": parameters.local_steps, "lr": parameters.lr}
-            yield {"kind": LOCAL, "arguments": {**shape, **block, "factors": factors, "ridge": ridge}}
+            yield {
+                "kind": LOCAL,
+                "arguments": {**shape, **block, "factors": factors, "ridge": ridge},
+            }
         for d in parameters.ranks:
             yield {"kind": RANKS, "arguments": {"n": 5, "T": 5, "d": d, **block}}
         for n, T, d in parameters.outcomes:
-            yield {"kind": OUTCOMES, "arguments": {"n": n, "T": T, "d": d, "steps": parameters.steps, "lr": parameters.lr, **block}}
+            yield {
+                "kind": OUTCOMES,
+                "arguments": {
+                    "n": n,
+                    "T": T,
+                    "d": d,
+                    "steps": parameters.steps,
+                    "lr": parameters.lr,
+                    **block,
+                },
+            }
     for n, T in parameters.feasible:
         for own in (False, True):
-            yield {"kind": FEASIBLE, "arguments": {"n": n, "T": T, "count": parameters.draws, "self_attention": own}}
+            yield {
+                "kind": FEASIBLE,
+                "arguments": {"n": n, "T": T, "count": parameters.draws, "self_attention": own},
+            }
 
 
 def run(kind: int, arguments: dict[str, Any]) -> dict[str, Any]:
     if kind == FEASIBLE:
         columns = _random_selections(**arguments)
     else:
-        repeated: dict[int, Callable[..., dict[str, Any]]] = {LOCAL: local_runs, RANKS: tfsvm_4.run, OUTCOMES: tfsvm_5.run}
+        repeated: dict[int, Callable[..., dict[str, Any]]] = {
+            LOCAL: local_runs,
+            RANKS: tfsvm_4.run,
+            OUTCOMES: tfsvm_5.run,
+        }
         columns = repeated[kind](**arguments, self_attention=True)
     return {**columns, "kind": np.full(len(columns["seed"]), kind)}
 
@@ -90,13 +116,20 @@ def _kind(evidence: Evidence, kind: int) -> Evidence:
 
 def _measure_matched(evidence: Evidence) -> Any:
     W, KQ = (_kind(evidence, LOCAL).where(factors=factors) for factors in (False, True))
-    return np.array([np.mean(W["frobenius"][:, -1] - W["nuclear"][:, -1]), np.mean(KQ["nuclear"][:, -1] - KQ["frobenius"][:, -1])])
+    return np.array(
+        [
+            np.mean(W["frobenius"][:, -1] - W["nuclear"][:, -1]),
+            np.mean(KQ["nuclear"][:, -1] - KQ["frobenius"][:, -1]),
+        ]
+    )
 
 
 def _measure_ranks(evidence: Evidence) -> Any:
     rows = _kind(evidence, RANKS)
     levels = [rows.where(d=d) for d in rows.levels("d") if d >= 5]
-    return np.array([np.nanmean(level["fro_rank"]) - np.nanmean(level["nuc_rank"]) for level in levels])
+    return np.array(
+        [np.nanmean(level["fro_rank"]) - np.nanmean(level["nuc_rank"]) for level in levels]
+    )
 
 
 def _share(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
@@ -105,15 +138,25 @@ def _share(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
 
 def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
     rows = _kind(evidence, OUTCOMES)
-    return sorted({(int(n), int(T), int(d)) for n, T, d in zip(rows["n"], rows["T"], rows["d"], strict=True)})
+    return sorted(
+        {(int(n), int(T), int(d)) for n, T, d in zip(rows["n"], rows["T"], rows["d"], strict=True)}
+    )
 
 
 def _measure_dimension(evidence: Evidence) -> Any:
-    return np.diff([_share(evidence, "global", *shape) for shape in _shapes(evidence) if shape[:2] == (4, 5)])
+    return np.diff(
+        [_share(evidence, "global", *shape) for shape in _shapes(evidence) if shape[:2] == (4, 5)]
+    )
 
 
 def _measure_local(evidence: Evidence) -> Any:
-    return np.array([_share(evidence, "local", *shape) for shape in _shapes(evidence) if shape[2] >= max(shape[1] - 1, shape[0])])
+    return np.array(
+        [
+            _share(evidence, "local", *shape)
+            for shape in _shapes(evidence)
+            if shape[2] >= max(shape[1] - 1, shape[0])
+        ]
+    )
 
 
 CLAIMS = (
@@ -122,12 +165,17 @@ CLAIMS = (
         "With d >= max(T - 1, n) any tokens can be selected, by cross- and by self-attention.",
         "recalled",
         lambda e: _kind(e, FEASIBLE)["selectable"],
-        at_least(1.0, "true for almost every data set; random tokens of 200 random instances for each of three shapes"),
+        at_least(
+            1.0,
+            "true for almost every data set; random tokens of 200 random instances for each of"
+            " three shapes",
+        ),
         reference="P2, Theorem 1",
     ),
     Claim(
         "T23",
-        "W ends closer to the Frobenius solution of its selection, factors closer to the nuclear one.",
+        "W ends closer to the Frobenius solution of its selection, factors closer to the nuclear"
+        " one.",
         "ours",
         _measure_matched,
         at_least(0.1, "as for cross-attention (E2.3)"),
@@ -154,7 +202,11 @@ CLAIMS = (
         "The share of global convergence grows with d.",
         "ours",
         _measure_dimension,
-        at_least(-0.06, "two standard deviations of a difference of shares near 0.9, as for cross-attention (E2.5)"),
+        at_least(
+            -0.06,
+            "two standard deviations of a difference of shares near 0.9, as for cross-attention"
+            " (E2.5)",
+        ),
     ),
     Claim(
         "E2.11c",
@@ -165,7 +217,8 @@ CLAIMS = (
     ),
     Claim(
         "T15",
-        "Where the first gradient ranks every optimal token first, a long first step along it leads to the global solution.",
+        "Where the first gradient ranks every optimal token first, a long first step along it leads"
+        " to the global solution.",
         "recalled",
         lambda e: _kind(e, OUTCOMES)["far_global"],
         at_least(1.0, "the theorem does not care where queries come from"),
@@ -182,8 +235,13 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         for factors, style in ((False, "-"), (True, "--")):
             rows = local.where(factors=factors)
             for column, colour in (("frobenius", TRAINED), ("nuclear", BEST)):
-                label = f"{'K, Q' if factors else 'W'} to {'Frobenius' if column == 'frobenius' else 'nuclear'}"
-                axes[0].plot(rows["step"][0], rows[column].mean(axis=0), style, color=colour, label=label)
+                label = (
+                    f"{'K, Q' if factors else 'W'} to"
+                    f" {'Frobenius' if column == 'frobenius' else 'nuclear'}"
+                )
+                axes[0].plot(
+                    rows["step"][0], rows[column].mean(axis=0), style, color=colour, label=label
+                )
         axes[0].set_title("Cosine to the solutions, mean")
         axes[0].set_xlim(0, 1000)
         axes[0].set_ylim(0, 1.03)
@@ -192,15 +250,28 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
         dimensions = ranks.levels("d")
         for column, style, label in (("fro_rank", "-", "Frobenius"), ("nuc_rank", "--", "nuclear")):
             means = [np.nanmean(ranks.where(d=d)[column]) for d in dimensions]
-            axes[1].plot(dimensions, means, style, marker="o", color=TRAINED if column == "fro_rank" else BEST, label=label)
+            axes[1].plot(
+                dimensions,
+                means,
+                style,
+                marker="o",
+                color=TRAINED if column == "fro_rank" else BEST,
+                label=label,
+            )
         axes[1].set_title("Rank, n = T = 5, mean")
         axes[1].set_xlabel("dimension d")
         axes[1].set_ylim(0, 5.3)
         line = [shape for shape in _shapes(evidence) if shape[:2] == (4, 5)]
         place = np.arange(len(line))
-        for offset, (column, colour, label) in enumerate((("global", TRAINED, "global"), ("local", ATTENTION, "local, incl. global"))):
+        for offset, (column, colour, label) in enumerate(
+            (("global", TRAINED, "global"), ("local", ATTENTION, "local, incl. global"))
+        ):
             axes[2].bar(
-                place + 0.4 * offset - 0.2, [100 * _share(evidence, column, *shape) for shape in line], 0.38, color=colour, label=label
+                place + 0.4 * offset - 0.2,
+                [100 * _share(evidence, column, *shape) for shape in line],
+                0.38,
+                color=colour,
+                label=label,
             )
         axes[2].set_xticks(place, [str(shape[2]) for shape in line])
         axes[2].set_title("Convergence, n = 4, T = 5, %")
@@ -213,18 +284,24 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             figure,
             "self-attention",
             "The same three pictures for self-attention",
-            "Local convergence, ranks and global convergence when the first token of a sequence asks. Nothing changes in kind.",
-            "Matched cosines tend to one; the nuclear rank is below the Frobenius rank; global convergence grows with d.",
+            "Local convergence, ranks and global convergence when the first token of a sequence"
+            " asks. Nothing changes in kind.",
+            "Matched cosines tend to one; the nuclear rank is below the Frobenius rank; global"
+            " convergence grows with d.",
         )
 
 
 EXPERIMENT = Experiment(
     id="tfsvm-11",
     title="Self-attention: the statistics repeated",
-    reference="Transformers as Support Vector Machines (the released code has the switch); specification E2.11",
-    protocol="E2.3, E2.4 (n = T = 5) and E2.5 with the first token of each sequence as its query, and random selections at d = max(T - "
-    "1, n) for "
-    "cross- and self-attention.",
+    reference=(
+        "Transformers as Support Vector Machines (the released code has the switch); specification"
+        " E2.11"
+    ),
+    protocol=(
+        "E2.3, E2.4 (n = T = 5) and E2.5 with the first token of each sequence as its query, and"
+        " random selections at d = max(T - 1, n) for cross- and self-attention."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,

@@ -1,4 +1,6 @@
-"""Rank of the max-margin weights against the dimension: Frobenius above, nuclear below (specification E2.4)."""
+"""Rank of the max-margin weights against the dimension: Frobenius above, nuclear below
+(specification E2.4).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
                 yield {"n": n, "T": T, "d": d, "first": first, "count": count}
 
 
-def run(n: int, T: int, d: int, first: int, count: int, self_attention: bool = False) -> dict[str, Any]:
+def run(
+    n: int, T: int, d: int, first: int, count: int, self_attention: bool = False
+) -> dict[str, Any]:
     from attsvm.datasets import unit_sphere
     from attsvm.geometry import Frobenius, Nuclear
     from attsvm.margins import selection_margins
@@ -57,8 +61,20 @@ def run(n: int, T: int, d: int, first: int, count: int, self_attention: bool = F
     frobenius = max_margin(programmes, Frobenius())
     feasible = np.array([solution.status == "optimal" for solution in frobenius])
     undecided = np.array([solution.status == "inaccurate" for solution in frobenius])
-    nuclear = max_margin([programme for programme, known in zip(programmes, feasible, strict=True) if known], Nuclear(), tol=1e-9)
-    columns = ("fro_rank", "nuc_rank", "nuc_proved", "fro_absolute", "supporting", "row_space", "nuc_gap")
+    nuclear = max_margin(
+        [programme for programme, known in zip(programmes, feasible, strict=True) if known],
+        Nuclear(),
+        tol=1e-9,
+    )
+    columns = (
+        "fro_rank",
+        "nuc_rank",
+        "nuc_proved",
+        "fro_absolute",
+        "supporting",
+        "row_space",
+        "nuc_gap",
+    )
     ranks = {name: np.full(count, np.nan) for name in columns}
     for k, solution in enumerate(frobenius):
         if feasible[k]:
@@ -85,7 +101,8 @@ def _outside(W: Any, queries: Any) -> float:
 
 
 def _measure_published(evidence: Evidence) -> Any:
-    """Distance to the published curves beyond two standard deviations of the difference of two such means.
+    """Distance to the published curves beyond two standard deviations of the difference of two such
+    means.
 
     Infeasible instances count as rank 1, as in the published code.
     """
@@ -95,12 +112,17 @@ def _measure_published(evidence: Evidence) -> Any:
             if d in evidence.levels("d") and n in evidence.levels("n"):
                 cell = evidence.where(n=n, T=5, d=d)
                 ranks = np.where(cell["feasible"], cell["fro_absolute"], 1.0)
-                found.append(abs(np.mean(ranks) - published) - 2.0 * np.std(ranks) * (2.0 / len(ranks)) ** 0.5)
+                found.append(
+                    abs(np.mean(ranks) - published)
+                    - 2.0 * np.std(ranks) * (2.0 / len(ranks)) ** 0.5
+                )
     return np.array(found)
 
 
 def _measure_means(evidence: Evidence) -> Any:
-    """Mean Frobenius rank minus mean nuclear rank of each cell with d >= n that has feasible instances."""
+    """Mean Frobenius rank minus mean nuclear rank of each cell with d >= n that has feasible
+    instances.
+    """
     return np.array(
         [
             np.nanmean(cell["fro_rank"]) - np.nanmean(cell["nuc_rank"])
@@ -115,7 +137,8 @@ def _measure_means(evidence: Evidence) -> Any:
 CLAIMS = (
     Claim(
         "T11",
-        "Every row of the Frobenius solution lies in the span of the queries, so its rank is at most n.",
+        "Every row of the Frobenius solution lies in the span of the queries, so its rank is at"
+        " most n.",
         "recalled",
         lambda e: e["row_space"],
         at_most(1e-7, "rounding of a certified solution"),
@@ -124,13 +147,15 @@ CLAIMS = (
     ),
     Claim(
         "E2.4a",
-        "The rank of the Frobenius solution is d, or the number of sequences with a support constraint where that is less.",
+        "The rank of the Frobenius solution is d, or the number of sequences with a support"
+        " constraint where that is less.",
         "ours",
         lambda e: np.abs(e["fro_absolute"] - np.minimum(e["supporting"], e["d"])),
         at_most(
             0.0,
-            "the specification says min(n, d), and 4.75 on average at n = d = 5: a sequence without a support constraint adds no rank; "
-            "counted above 1e-7, above the error that a gap of 1e-15 leaves",
+            "the specification says min(n, d), and 4.75 on average at n = d = 5: a sequence without"
+            " a support constraint adds no rank; counted above 1e-7, above the error that a gap of"
+            " 1e-15 leaves",
         ),
         {"feasible": lambda e: e["feasible"]},
     ),
@@ -144,29 +169,44 @@ CLAIMS = (
     ),
     Claim(
         "E2.4c",
-        "The rank of the nuclear solution is certified in every feasible instance: every solution has this rank at a thousandth.",
+        "The rank of the nuclear solution is certified in every feasible instance: every solution"
+        " has this rank at a thousandth.",
         "ours",
         lambda e: np.abs(e["nuc_proved"] - e["nuc_rank"]),
-        at_most(0.0, "the proof bounds the singular values of every solution from both sides; an instance without one does not pass"),
+        at_most(
+            0.0,
+            "the proof bounds the singular values of every solution from both sides; an instance"
+            " without one does not pass",
+        ),
         {"feasible": lambda e: e["feasible"]},
     ),
     Claim(
         "E2.4d",
-        "With infeasible instances counted as rank 1 and an absolute threshold of 1e-7 the Frobenius curves are the published ones.",
+        "With infeasible instances counted as rank 1 and an absolute threshold of 1e-7 the"
+        " Frobenius curves are the published ones.",
         "seen",
         _measure_published,
         at_most(0.1, "reading error of the plot; its instances are another 100"),
         {"100 instances in every cell": lambda e: e.rows >= 100 * len(e.levels("d")) * 5},
         "P2, stored plot of the released notebook",
     ),
-    Claim("E2.4e", "Every instance is decided.", "ours", lambda e: e["undecided"], at_most(0.0, "an undecided instance would bias a mean")),
+    Claim(
+        "E2.4e",
+        "Every instance is decided.",
+        "ours",
+        lambda e: e["undecided"],
+        at_most(0.0, "an undecided instance would bias a mean"),
+    ),
 )
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
     from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, render
 
-    panels = (("(a) T = 5", [(n, 5) for n in (5, 10, 15)], "n"), ("(b) n = 5", [(5, T) for T in (5, 10, 15)], "T"))
+    panels = (
+        ("(a) T = 5", [(n, 5) for n in (5, 10, 15)], "n"),
+        ("(b) n = 5", [(5, T) for T in (5, 10, 15)], "T"),
+    )
     for name, title, counted in (
         ("ranks", "Rank of feasible instances", False),
         ("ranks-as-published", "Rank as published: infeasible counted as 1", True),
@@ -176,12 +216,22 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
                 for colour, (n, T) in zip((TRAINED, BEST, ATTENTION), shapes, strict=True):
                     dimensions = np.array(evidence.levels("d"))
                     rows = [evidence.where(n=n, T=T, d=d) for d in dimensions]
-                    for column, style in (("fro_absolute" if counted else "fro_rank", "-"), ("nuc_rank", "--")):
+                    for column, style in (
+                        ("fro_absolute" if counted else "fro_rank", "-"),
+                        ("nuc_rank", "--"),
+                    ):
                         values = [_mean(row[column], row["feasible"], counted) for row in rows]
                         label = f"{letter} = {n if letter == 'n' else T}" if style == "-" else None
                         ax.plot(dimensions, values, style, color=colour, marker="o", label=label)
                     if counted and T == 5 and letter == "n":
-                        ax.plot(PUBLISHED_DIMENSIONS, PUBLISHED[n], "x", color=colour, markersize=7, markeredgewidth=1.2)
+                        ax.plot(
+                            PUBLISHED_DIMENSIONS,
+                            PUBLISHED[n],
+                            "x",
+                            color=colour,
+                            markersize=7,
+                            markeredgewidth=1.2,
+                        )
                 ax.set_title(words)
                 ax.set_xlabel("dimension d")
                 ax.set_yticks([1, 5, 10, 15])
@@ -194,11 +244,16 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
                 title,
                 "Solid: Frobenius solution. Dashed: nuclear solution. "
                 + (
-                    "Crosses: the published Frobenius curves. They mix in infeasible instances, which is why they start at 1."
+                    "Crosses: the published Frobenius curves. They mix in infeasible instances,"
+                    " which is why they start at 1."
                     if counted
-                    else "The nuclear solution is of lower rank; over feasible instances the Frobenius rank is close to min(n, d)."
+                    else (
+                        "The nuclear solution is of lower rank; over feasible instances the"
+                        " Frobenius rank is close to min(n, d)."
+                    )
                 ),
-                "Mean rank rises with d to n for the Frobenius norm and stays between 2 and 5 for the nuclear norm.",
+                "Mean rank rises with d to n for the Frobenius norm and stays between 2 and 5 for"
+                " the nuclear norm.",
             )
 
 
@@ -211,16 +266,25 @@ def _mean(ranks: Any, feasible: Any, counted: bool) -> float:
 EXPERIMENT = Experiment(
     id="tfsvm-4",
     title="Rank of the max-margin weights against the dimension",
-    reference="Transformers as Support Vector Machines, figure of ranks (number recalled); specification E2.4",
-    protocol="Random tokens on the unit sphere, the token of highest score selected in each sequence. Both max-margin solutions, of least "
-    "Frobenius and of least nuclear norm, are certified; their ranks count singular values above a thousandth of the largest.",
+    reference=(
+        "Transformers as Support Vector Machines, figure of ranks (number recalled); specification"
+        " E2.4"
+    ),
+    protocol=(
+        "Random tokens on the unit sphere, the token of highest score selected in each sequence."
+        " Both max-margin solutions, of least Frobenius and of least nuclear norm, are certified;"
+        " their ranks count singular values above a thousandth of the largest."
+    ),
     parameters=Parameters(),
     quick=QUICK,
     cells=cells,
     run=run,
     claims=CLAIMS,
     plot=plot,
-    notes="Two artefacts of the published curves are drawn in the second figure: an instance without solution was counted as rank 1, and "
-    "the nuclear solutions came from a first-order solver whose residual singular values were counted. The dashed lines here are "
-    "certified in both figures.",
+    notes=(
+        "Two artefacts of the published curves are drawn in the second figure: an instance without"
+        " solution was counted as rank 1, and the nuclear solutions came from a first-order solver"
+        " whose residual singular values were counted. The dashed lines here are certified in both"
+        " figures."
+    ),
 )

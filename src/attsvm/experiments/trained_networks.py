@@ -1,7 +1,9 @@
-"""Networks trained by different optimisers, and all that the experiments on real data read off them.
+"""Networks trained by different optimisers, and all that the experiments on real data read off
+them.
 
-One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the same rows, so the experiments that
-show them share their cells (md-4, md-5 and md-6), and none trains anything twice.
+One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
+same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
+trains anything twice.
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ COURSE = 1000
 
 @dataclass(frozen=True)
 class Method:
-    """An optimiser and the learning rates from which one is chosen, for the sum of the losses of a batch.
+    """An optimiser and the learning rates from which one is chosen, for the sum of the losses of a
+    batch.
 
     Attributes:
         name: one of :data:`METHODS`.
-        lr: learning rates; a single one is used as it is. (For Adam and for spectral steps, sum or mean does not matter.)
+        lr: learning rates; a single one is used as it is. (For Adam and for spectral steps, sum or
+            mean does not matter.)
         rest_lr: of Adam beside spectral steps.
     """
 
@@ -59,8 +63,8 @@ class Study:
 
 
 def trainings(studies: Sequence[Study], seeds: int) -> Iterator[Cell]:
-    """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds from 0 on, and for the other methods
-    one short training for each rate.
+    """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds
+    from 0 on, and for the other methods one short training for each rate.
 
     Tasks whose files are not here are left out.
 
@@ -75,8 +79,8 @@ def trainings(studies: Sequence[Study], seeds: int) -> Iterator[Cell]:
 
 
 def chosen_trainings(studies: Sequence[Study], seeds: int, evidence: Evidence) -> Iterator[Cell]:
-    """The cells of the methods with several learning rates: the rate with the highest validation accuracy at the end of its short
-    training, the first of several, with seeds from 0 on.
+    """The cells of the methods with several learning rates: the rate with the highest validation
+    accuracy at the end of its short training, the first of several, with seeds from 0 on.
     """
     for study, digest in _available(studies):
         for method in study.methods:
@@ -110,7 +114,10 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
         import torch
 
         if not torch.cuda.is_available():
-            raise UnavailableError("the published networks need a GPU that torch can use, and there is none; use --scale small")
+            raise UnavailableError(
+                "the published networks need a GPU that torch can use, and there is none; use"
+                " --scale small"
+            )
     return here
 
 
@@ -119,8 +126,11 @@ def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> Cell
     return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
 
 
-def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None) -> dict[str, Any]:
-    """One row: a network trained with one seed, which draws its first weights, the order of the data and dropout.
+def run(
+    task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """One row: a network trained with one seed, which draws its first weights, the order of the
+    data and dropout.
 
     ``digest`` names the files, so that other files are another cell.
     """
@@ -189,13 +199,21 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     logits = predict(model, known.test).cpu()
     right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels
     network: Any = getattr(model, "network", model)
-    columns = {f"right_{task.data}": right.double().numpy(), **weight_sizes(attention_weights(network), task.width)}
+    columns = {
+        f"right_{task.data}": right.double().numpy(),
+        **weight_sizes(attention_weights(network), task.width),
+    }
     if known.sentences:
         model.eval()
         place = next(model.parameters()).device
         with torch.no_grad():
             rows = [
-                network.cls_rows(torch.tensor([ids], device=place))[0, -1].mean(dim=0).double().cpu().numpy() for ids in known.sentences
+                network.cls_rows(torch.tensor([ids], device=place))[0, -1]
+                .mean(dim=0)
+                .double()
+                .cpu()
+                .numpy()
+                for ids in known.sentences
             ]
         columns |= opinion_scores(rows, known.places)
     return columns
@@ -203,7 +221,9 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
 
 @contextmanager
 def _one_thread(*, unless: bool) -> Iterator[None]:
-    """Torch on one thread: trainings run side by side, and their bits do not depend on how many do."""
+    """Torch on one thread: trainings run side by side, and their bits do not depend on how many
+    do.
+    """
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,6 @@
-"""Pictures of both stages of two-stage training: the six panels of the paper, and the rates of stage 2."""
+"""Pictures of both stages of two-stage training: the six panels of the paper, and the rates of
+stage 2.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def _published(evidence: Evidence) -> Picture:
             step, first = rows["step"][0], rows["output_step"][0]
             seen, early = step <= PUBLISHED, first > 0
             band(axes[0, 0], first, rows["output_loss"], colour)
-            band(axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour)
+            band(
+                axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour
+            )
             band(axes[0, 2], first, rows["output_norm"], colour)
             band(axes[1, 0], step[seen], rows["loss"][:, seen], colour)
             band(axes[1, 1], step[seen], rows["error"][:, seen], colour)
@@ -38,13 +42,22 @@ def _published(evidence: Evidence) -> Picture:
         logarithmic(axes[0, 1].yaxis, np.array([1e-17, 1.0]))
         axes[0, 1].set_ylim(1e-17, 1.0)
         axes[0, 1].text(
-            0.5, 0.55, "on the solution's ray\nfrom the first step on", transform=axes[0, 1].transAxes, ha="center", color=FAINT
+            0.5,
+            0.55,
+            "on the solution's ray\nfrom the first step on",
+            transform=axes[0, 1].transAxes,
+            ha="center",
+            color=FAINT,
         )
         logarithmic(axes[1, 0].yaxis, evidence["loss"])
         axes[1, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
         axes[1, 1].set_ylim(0, None)
         for row, (stage, matrix) in enumerate((("Stage 1", "output"), ("Stage 2", "query-key"))):
-            for ax, title in zip(axes[row], (f"{stage}: loss", f"{stage}: direction error", f"Norm of the {matrix} matrix"), strict=True):
+            for ax, title in zip(
+                axes[row],
+                (f"{stage}: loss", f"{stage}: direction error", f"Norm of the {matrix} matrix"),
+                strict=True,
+            ):
                 ax.set_title(title)
                 ax.set_xlabel("step")
         for ax in axes[1]:
@@ -53,8 +66,10 @@ def _published(evidence: Evidence) -> Picture:
             figure,
             "both-stages",
             "Two-stage training, as the paper draws it",
-            "Loss, direction error and norm of both stages; medians and ranges over seeds. The loss of stage 2 falls to what stage 1 left.",
-            "In both stages the loss falls, the direction error goes to zero and the norm grows along a line.",
+            "Loss, direction error and norm of both stages; medians and ranges over seeds. The loss"
+            " of stage 2 falls to what stage 1 left.",
+            "In both stages the loss falls, the direction error goes to zero and the norm grows"
+            " along a line.",
         )
 
 
@@ -73,24 +88,41 @@ def _rates(evidence: Evidence) -> Picture:
         last = float(evidence["step"].max())
         x = np.geomspace(1000, last, 20)
         axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=FAINT, linewidth=1)
-        axes[0].text(x[6], 0.63 * (x[6] / 1000.0) ** -0.5, "slope −1/2", color=FAINT, fontsize=8.5, va="bottom")
+        axes[0].text(
+            x[6],
+            0.63 * (x[6] / 1000.0) ** -0.5,
+            "slope −1/2",
+            color=FAINT,
+            fontsize=8.5,
+            va="bottom",
+        )
         logarithmic(axes[0].xaxis, np.array([10.0, last]))
         logarithmic(axes[0].yaxis, np.array([1e-3, 2.0]))
         u = np.array([4.0, 22.0])
         axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=FAINT, linewidth=1)
-        axes[1].text(10.5, 3e-8, "predicted\nslope", color=FAINT, fontsize=8.5, ha="right", va="top")
+        axes[1].text(
+            10.5, 3e-8, "predicted\nslope", color=FAINT, fontsize=8.5, ha="right", va="top"
+        )
         logarithmic(axes[1].yaxis, np.exp(evidence["log_gap"][:, evidence["step"][0] <= PUBLISHED]))
         logarithmic(axes[2].xaxis, np.array([10.0, last]))
         axes[2].set_ylim(0, 1.02)
         axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
-        titles = ("Direction error", "Loss over its floor, every seed", "Cosine of −gradient and solution")
-        for ax, title, label in zip(axes, titles, ("step", "step × step size / |W*|", "step"), strict=True):
+        titles = (
+            "Direction error",
+            "Loss over its floor, every seed",
+            "Cosine of −gradient and solution",
+        )
+        for ax, title, label in zip(
+            axes, titles, ("step", "step × step size / |W*|", "step"), strict=True
+        ):
             ax.set_title(title)
             ax.set_xlabel(label)
         return render(
             figure,
             "rates",
             "The rates of stage 2",
-            "The direction error falls like t to the power -1/2 and then faster; over its floor the loss falls at the predicted rate.",
-            "On log axes the error falls ever more steeply; the loss gaps of all seeds run parallel to the predicted line.",
+            "The direction error falls like t to the power -1/2 and then faster; over its floor the"
+            " loss falls at the predicted rate.",
+            "On log axes the error falls ever more steeply; the loss gaps of all seeds run parallel"
+            " to the predicted line.",
         )

@@ -1,4 +1,6 @@
-"""Sentences that were not trained on, in the groups of the generalisation protocol (specification 8.1)."""
+"""Sentences that were not trained on, in the groups of the generalisation protocol (specification
+8.1).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ _TRIES = 40  # per wanted sentence: some queries have few combinations
 
 
 class Bench:
-    """Draws test sentences of one trained data set; none repeats another, and none is a training sentence as a multiset with its query.
+    """Draws test sentences of one trained data set; none repeats another, and none is a training
+    sentence as a multiset with its query.
 
     Args:
         data: what was trained on.
@@ -36,14 +39,17 @@ class Bench:
         rng: the generator of all draws.
     """
 
-    def __init__(self, data: NextTokenData, orders: PartialOrders, per_query: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, data: NextTokenData, orders: PartialOrders, per_query: int, rng: np.random.Generator
+    ) -> None:
         self._orders, self._per_query, self._rng, self._K = orders, per_query, rng, data.K
         self._trained = {_key(sentence.tolist()) for sentence in data.sentences}
 
     def cases(self, group: str) -> list[Case]:
         """The sentences of a group under all queries that allow it.
 
-        G7 and G8 speak of the last token of the vocabulary, which the data must mention in its collocation only.
+        G7 and G8 speak of the last token of the vocabulary, which the data must mention in its
+        collocation only.
         """
         if group == "G7":
             return self._unseen_query(self._K - 1)
@@ -82,12 +88,18 @@ class Bench:
                 head, rest = [int(rng.choice(free))], rng.choice(others, 3, replace=False).tolist()
             elif group == "G4":
                 length = int(rng.integers(10, 41))
-                rest = rng.choice(np.flatnonzero((roles != 1) & (np.arange(self._K) != q)), length - 1 - (head[0] != q)).tolist()
+                rest = rng.choice(
+                    np.flatnonzero((roles != 1) & (np.arange(self._K) != q)),
+                    length - 1 - (head[0] != q),
+                ).tolist()
             elif group == "G6":
                 if len(heads) < 2:
                     return
                 pair = rng.choice(heads, 2, replace=False).tolist()
-                head, rest = pair[:1], [pair[1], *rng.choice(others, min(2, len(others)), replace=False).tolist()]
+                head, rest = (
+                    pair[:1],
+                    [pair[1], *rng.choice(others, min(2, len(others)), replace=False).tolist()],
+                )
             else:
                 raise ValueError(group)
             body = [v for v in (*head, *map(int, rest)) if v != q]
@@ -104,7 +116,9 @@ class Bench:
                 yield sentence, i
 
     def _unseen_query(self, q: int) -> list[Case]:
-        """Random sentences of a query that was never trained, each with its most frequent token (the smallest of several)."""
+        """Random sentences of a query that was never trained, each with its most frequent token
+        (the smallest of several).
+        """
         found = []
         for _ in range(self._per_query):
             sentence = [*self._rng.integers(self._K - 1, size=self._rng.integers(2, 8)).tolist(), q]

@@ -1,1 +1,3 @@
-"""The stages of a fit: pool, train jointly, select, compare. The estimator in :mod:`attsvm.sklearn` runs them in this order."""
+"""The stages of a fit: pool, train jointly, select, compare. The estimator in :mod:`attsvm.sklearn`
+runs them in this order.
+"""

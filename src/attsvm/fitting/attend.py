@@ -1,4 +1,6 @@
-"""What a trained layer does with data: logits, probabilities, values. NumPy, one pass, for evaluation."""
+"""What a trained layer does with data: logits, probabilities, values. NumPy, one pass, for
+evaluation.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
     return weights
 
 
-def soft_values(data: AttentionData, W: FloatArray, head: FloatArray, intercept: float) -> FloatArray:
+def soft_values(
+    data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
+) -> FloatArray:
     """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
     values: FloatArray = np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
     return values
 
 
-def token_values(data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float) -> FloatArray:
+def token_values(
+    data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
+) -> FloatArray:
     """``(n,)``: the head's value of one chosen token per sequence."""
     values: FloatArray = data.tokens[np.arange(data.n), tokens] @ head + intercept
     return values

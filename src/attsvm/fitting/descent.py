@@ -1,21 +1,22 @@
-r"""Which descent belongs to a norm: the geometry in which a stage trains, chosen so that the norm is what it minimises implicitly.
+r"""Which descent belongs to a norm: the geometry in which a stage trains, chosen so that the norm
+is what it minimises implicitly.
 
-===========================================  ==========================================================================
-norm                                         descent
-===========================================  ==========================================================================
-Frobenius                                    normalised gradient descent on :math:`W`
-:math:`\ell_p` and Schatten p, 1 < p < inf   mirror descent on :math:`W` with :math:`\psi=\frac1p\|W\|_p^p` (of the entries, or of
-                                             the singular values), every step of one length in the dual
-nuclear                                      normalised gradient descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`
-spectral, :math:`\ell_1, \ell_\infty`        normalised steepest descent on :math:`W`: spectral, coordinate and sign descent
-===========================================  ==========================================================================
+* Frobenius: normalised gradient descent on :math:`W`.
+* :math:`\ell_p` and Schatten p, 1 < p < inf: mirror descent on :math:`W` with
+  :math:`\psi=\frac1p\|W\|_p^p` (of the entries, or of the singular values), every step of one
+  length in the dual.
+* nuclear: normalised gradient descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`.
+* spectral, :math:`\ell_1, \ell_\infty`: normalised steepest descent on :math:`W`: spectral,
+  coordinate and sign descent.
 
-The first three keep the weights (their image under the mirror map, or the pair) a positive combination of constraints, so long steps
-only overshoot, ever less relative to what has grown. Steepest descent in the last three norms adds up *directions*, and its limit is
-the max-margin solution only when no step moves a margin by much: its steps are shorter.
+The first three keep the weights (their image under the mirror map, or the pair) a positive
+combination of constraints, so long steps only overshoot, ever less relative to what has grown.
+Steepest descent in the last three norms adds up *directions*, and its limit is the max-margin
+solution only when no step moves a margin by much: its steps are shorter.
 
-Sources: Tarzanagh et al., *Transformers as Support Vector Machines*; Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with
-Mirror Descent*; Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data*.
+Sources: Tarzanagh et al., *Transformers as Support Vector Machines*; Julistiono, Ataee Tarzanagh
+and Azizan, *Optimizing Attention with Mirror Descent*; Fan, Schmidt and Thrampoulidis, *Implicit
+Bias of Spectral Descent and Muon on Multiclass Separable Data*.
 """
 
 from __future__ import annotations
@@ -37,10 +38,19 @@ if TYPE_CHECKING:
 
 Kind = Literal["gradient", "mirror", "factored", "steepest"]
 
-EXPONENTS = (1.01, 10.0)  # those at which MirrorDescent does not warn that weights are extreme powers of their dual
+EXPONENTS = (
+    1.01,
+    10.0,
+)  # those at which MirrorDescent does not warn that weights are extreme powers of their dual
 LENGTH = 16.0  # of a step, in the norm; tokens and queries have a root-mean-square norm of one
-_MOVES = {"spec": 1 / 8, "lp:inf": 1 / 3, "lp:1": 1 / 24}  # by how much a step may move a logit, where long steps change the limit
-_OFFSET = 1.0  # what Q^T Q has more than K^T K at the start of factors: at K = Q = 0 nothing would move
+_MOVES = {
+    "spec": 1 / 8,
+    "lp:inf": 1 / 3,
+    "lp:1": 1 / 24,
+}  # by how much a step may move a logit, where long steps change the limit
+_OFFSET = (
+    1.0  # what Q^T Q has more than K^T K at the start of factors: at K = Q = 0 nothing would move
+)
 
 
 def descent_kind(norm: Norm) -> Kind:
@@ -57,21 +67,26 @@ def descent_kind(norm: Norm) -> Kind:
         return "steepest"
     if not EXPONENTS[0] <= norm.p <= EXPONENTS[1]:
         raise InputError(
-            f"fit trains for {norm.name} by mirror descent, whose weights are powers {1 / (norm.p - 1):.3g} of its dual; "
-            f"give an exponent between {EXPONENTS[0]:g} and {EXPONENTS[1]:g}, or use attsvm solve --norm for the solution alone"
+            f"fit trains for {norm.name} by mirror descent, whose weights are powers"
+            f" {1 / (norm.p - 1):.3g} of its dual; give an exponent between {EXPONENTS[0]:g} and"
+            f" {EXPONENTS[1]:g}, or use attsvm solve --norm for the solution alone"
         )
     return "mirror"
 
 
 def step_length(norm: Norm, data: AttentionData) -> float:
-    r"""The default length of a step in ``norm``: 16, and where long steps change the limit what moves every logit by a fraction of one.
+    r"""The default length of a step in ``norm``: 16, and where long steps change the limit what
+    moves every logit by a fraction of one.
 
-    A step of length :math:`\eta` moves a logit by at most :math:`\eta\,\|x\,z^\top\|_*`. Too long a step ends farther from the best margin,
-    too short a one takes long to get there; of those tried, the fractions came closest on the digits in 20 000 steps.
+    A step of length :math:`\eta` moves a logit by at most :math:`\eta\,\|x\,z^\top\|_*`. Too long a
+    step ends farther from the best margin, too short a one takes long to get there; of those tried,
+    the fractions came closest on the digits in 20 000 steps.
     """
     if descent_kind(norm) != "steepest":
         return LENGTH
-    tokens, queries = (np.max(_sizes(norm, rows)) for rows in (data.tokens[data.mask], data.queries))
+    tokens, queries = (
+        np.max(_sizes(norm, rows)) for rows in (data.tokens[data.mask], data.queries)
+    )
     return _MOVES[norm.name] / float(tokens * queries)
 
 
@@ -82,34 +97,52 @@ def _sizes(norm: Norm, rows: FloatArray) -> FloatArray:
     return sizes
 
 
-def joint_descent(data: AttentionData, start: Weights, lr: float, head_lr: float) -> tuple[Attention, Optimizer]:
+def joint_descent(
+    data: AttentionData, start: Weights, lr: float, head_lr: float
+) -> tuple[Attention, Optimizer]:
     """Normalised gradient descent on ``W`` and the head together, each with its own step length."""
-    model = Attention.cross(data, head=start.head, intercept=start.intercept, init=start.W, train_head=True)
+    model = Attention.cross(
+        data, head=start.head, intercept=start.intercept, init=start.W, train_head=True
+    )
     groups = [{"params": [model.W], "lr": lr}, {"params": [model.head.readout], "lr": head_lr}]
     return model, SteepestDescent(groups, lr=lr, normalize=True)
 
 
-def selection_descent(norm: Norm, data: AttentionData, start: Weights, lr: float, steps: int) -> tuple[Attention, Optimizer]:
+def selection_descent(
+    norm: Norm, data: AttentionData, start: Weights, lr: float, steps: int
+) -> tuple[Attention, Optimizer]:
     r"""The descent of ``norm`` on the attention weights alone, from ``start``.
 
-    ``lr`` is a length in ``norm``, whatever the parameters: after N = ``steps`` steps the weights have grown to at most :math:`N\,lr`.
-    Steps in the dual of a mirror map have the length :math:`(N\,lr)^{p-1}/N`, because :math:`\|\nabla\psi(W)\|_q=\|W\|^{p-1}`; steps of
-    a pair have :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|_*\le\|K\|_F^2+\|Q\|_F^2`.
+    ``lr`` is a length in ``norm``, whatever the parameters: after N = ``steps`` steps the weights
+    have grown to at most :math:`N\,lr`. Steps in the dual of a mirror map have the length
+    :math:`(N\,lr)^{p-1}/N`, because :math:`\|\nabla\psi(W)\|_q=\|W\|^{p-1}`; steps of a pair have
+    :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|_*\le\|K\|_F^2+\|Q\|_F^2`.
     """
     kind = descent_kind(norm)
     if kind == "factored":
-        factored = Attention.cross(data, start.head, start.intercept, init=_factors(start.W), parameterization="KQ", stacked=True)
+        factored = Attention.cross(
+            data,
+            start.head,
+            start.intercept,
+            init=_factors(start.W),
+            parameterization="KQ",
+            stacked=True,
+        )
         return factored, SteepestDescent(factored.parameters(), lr=math.sqrt(2.0 * lr / steps))
     model = Attention.cross(data, start.head, start.intercept, init=start.W)
     if kind == "mirror":
         potential = "power" if isinstance(norm, Lp) else "schatten"
         length = (steps * lr) ** (norm.p - 1.0) / steps
-        return model, MirrorDescent([model.W], lr=length, p=norm.p, normalize="run", potential=potential)
+        return model, MirrorDescent(
+            [model.W], lr=length, p=norm.p, normalize="run", potential=potential
+        )
     return model, SteepestDescent([model.W], lr=lr, norm=norm, normalize=True)
 
 
 def _factors(W: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""K and Q with :math:`KQ^\top=W` that can move whatever the rank of ``W``: :math:`Q=V(S+1)^{1/2}`, :math:`K=US(S+1)^{-1/2}`."""
+    r"""K and Q with :math:`KQ^\top=W` that can move whatever the rank of ``W``:
+    :math:`Q=V(S+1)^{1/2}`, :math:`K=US(S+1)^{-1/2}`.
+    """
     U, sizes, Vt = np.linalg.svd(W, full_matrices=False)
     root = np.sqrt(sizes + _OFFSET)
     return U * (sizes / root), Vt.T * root

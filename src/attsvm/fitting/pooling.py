@@ -1,7 +1,8 @@
 r"""Mean-pooling logistic regression: the baseline, and the head that training starts from.
 
-With :math:`W=0` softmax attention is the mean of the tokens, so a head that is trained on means makes the untrained attention layer
-equal to the baseline. Whatever a fit gains beyond it is due to attention.
+With :math:`W=0` softmax attention is the mean of the tokens, so a head that is trained on means
+makes the untrained attention layer equal to the baseline. Whatever a fit gains beyond it is due to
+attention.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class PooledHead:
     Attributes:
         coef: ``(d_x,)``.
         intercept: scalar.
-        C: the inverse penalty of scikit-learn's ``LogisticRegression`` that had the smallest validation loss.
+        C: the inverse penalty of scikit-learn's ``LogisticRegression`` that had the smallest
+            validation loss.
         validation_loss: mean logistic loss on the validation part.
     """
 
@@ -39,7 +41,9 @@ class PooledHead:
 
 
 def mean_tokens(data: AttentionData) -> FloatArray:
-    """``(n, d_x)``: the mean of the visible tokens of each sequence (masked tokens are stored as zeros)."""
+    """``(n, d_x)``: the mean of the visible tokens of each sequence (masked tokens are stored as
+    zeros).
+    """
     pooled: FloatArray = data.tokens.sum(axis=-2) / data.lengths[..., None]
     return pooled
 
@@ -63,7 +67,8 @@ def mean_pooling(train: AttentionData, validation: AttentionData) -> PooledHead:
     for relative in PENALTIES:
         C = float(relative / scale)
         with warnings.catch_warnings():
-            # On separable data a weak penalty has its optimum far away; the validation loss judges where it stopped.
+            # On separable data a weak penalty has its optimum far away; the validation loss judges
+            # where it stopped.
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted = LogisticRegression(C=C, max_iter=1000).fit(pooled, train.labels)
         head = PooledHead(fitted.coef_[0].copy(), float(fitted.intercept_[0]), C, 0.0)

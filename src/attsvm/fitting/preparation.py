@@ -1,4 +1,6 @@
-"""What is looked at before the first step: can anything be selected, in which units, for how long."""
+"""What is looked at before the first step: can anything be selected, in which units, for how
+long.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ from attsvm.geometry import Frobenius
 
 
 def selection_steps(data: AttentionData) -> int:
-    """Steps for about 1e11 token features, between 2000 and 20000: minutes at most, and no clock decides the result."""
+    """Steps for about 1e11 token features, between 2000 and 20000: minutes at most, and no clock
+    decides the result.
+    """
     return int(np.clip(1e11 / (float(data.lengths.sum()) * data.d_x), 2_000, 20_000))
 
 
 def root_mean_square(array: FloatArray, mask: BoolArray | None = None) -> float:
-    """Root of the mean squared norm of the rows, over the visible ones; 1 for rows that are all zero."""
+    """Root of the mean squared norm of the rows, over the visible ones; 1 for rows that are all
+    zero.
+    """
     rows = array.reshape(1, -1, array.shape[-1]) if mask is None else array[mask][None]
     return float(Frobenius().value(rows)[0]) / rows.shape[1] ** 0.5 or 1.0
 
@@ -27,13 +33,17 @@ def check_selectable(data: AttentionData) -> None:
         InputError: every sequence has one token, or a sequence holds the same token twice.
     """
     if (data.lengths < 2).all():
-        raise InputError(f"each of the {data.n} sequences has a single token, so there is nothing to select; give sequences of two or more")
+        raise InputError(
+            f"each of the {data.n} sequences has a single token, so there is nothing to select;"
+            " give sequences of two or more"
+        )
     duplicate = data.duplicate_tokens()
     if duplicate.any():
         i, t = (int(k) for k in np.argwhere(duplicate)[0])
         visible = np.flatnonzero(data.mask[i, :t])
         first = int(visible[(data.tokens[i, visible] == data.tokens[i, t]).all(axis=1)][0])
         raise InputError(
-            f"sequence {i} holds the same token at positions {first} and {t}, and equal tokens tie for the maximum whatever the weights "
-            f"({int(duplicate.any(axis=1).sum())} of {data.n} sequences have such ties); mask them, or merge them (--merge-duplicates)"
+            f"sequence {i} holds the same token at positions {first} and {t}, and equal tokens tie"
+            f" for the maximum whatever the weights ({int(duplicate.any(axis=1).sum())} of {data.n}"
+            " sequences have such ties); mask them, or merge them (--merge-duplicates)"
         )

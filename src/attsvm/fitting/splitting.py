@@ -9,7 +9,8 @@ from attsvm.errors import InputError
 
 
 def split(labels: FloatArray, share: float, seed: int, name: str) -> tuple[IntArray, IntArray]:
-    """Sorted positions ``(rest, part)`` with about ``share`` of each label in ``part``, at least one of each in both.
+    """Sorted positions ``(rest, part)`` with about ``share`` of each label in ``part``, at least
+    one of each in both.
 
     Raises:
         InputError: ``share`` is not between 0 and 1, or a label has fewer than two sequences.
@@ -21,7 +22,10 @@ def split(labels: FloatArray, share: float, seed: int, name: str) -> tuple[IntAr
     for label in (-1.0, 1.0):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
-            raise InputError(f"label {label:+g} has {len(members)} sequence(s); {name} needs at least two of each label")
+            raise InputError(
+                f"label {label:+g} has {len(members)} sequence(s); {name} needs at least two of"
+                " each label"
+            )
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         part.append(generator.permutation(members)[:count])
     chosen = np.sort(np.concatenate(part))

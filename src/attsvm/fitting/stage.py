@@ -1,4 +1,6 @@
-"""One training stage that survives a kill: the same bits come out, however often it was interrupted."""
+"""One training stage that survives a kill: the same bits come out, however often it was
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Weights:
-    """A trained attention layer with its linear head: ``f(X, z) = head @ (X.T @ softmax(X W z)) + intercept``."""
+    """A trained attention layer with its linear head:
+    ``f(X, z) = head @ (X.T @ softmax(X W z)) + intercept``.
+    """
 
     W: FloatArray
     head: FloatArray
     intercept: float
 
     def rescaled(self, tokens: float, queries: float) -> Weights:
-        """The weights for tokens and queries that are divided by these numbers less (logits and values stay the same)."""
+        """The weights for tokens and queries that are divided by these numbers less (logits and
+        values stay the same).
+        """
         return Weights(self.W / (tokens * queries), self.head / tokens, self.intercept)
 
 

@@ -1,4 +1,6 @@
-"""Norms of weight matrices and the potentials of mirror descent: one geometry, read by optimisers and by solvers."""
+"""Norms of weight matrices and the potentials of mirror descent: one geometry, read by optimisers
+and by solvers.
+"""
 
 from __future__ import annotations
 
@@ -9,4 +11,14 @@ from attsvm.geometry.norm import Norm
 from attsvm.geometry.potential import PowerPotential
 from attsvm.geometry.schatten import Nuclear, Schatten, Spectral
 
-__all__ = ["Frobenius", "Lp", "Norm", "Nuclear", "PowerPotential", "Schatten", "Spectral", "norm_names", "parse_norm"]
+__all__ = [
+    "Frobenius",
+    "Lp",
+    "Norm",
+    "Nuclear",
+    "PowerPotential",
+    "Schatten",
+    "Spectral",
+    "norm_names",
+    "parse_norm",
+]

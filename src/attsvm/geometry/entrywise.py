@@ -1,4 +1,6 @@
-r"""Entrywise :math:`\ell_p` norms: what :math:`\ell_p` mirror descent on the attention weights minimises."""
+r"""Entrywise :math:`\ell_p` norms: what :math:`\ell_p` mirror descent on the attention weights
+minimises.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,16 @@ Array = Any
 
 
 class Lp(Norm):
-    r"""The entrywise norm :math:`\|W\|_p=(\sum_{ij}|W_{ij}|^p)^{1/p}`, largest entry for :math:`p=\infty`; dual: :math:`\ell_q`.
+    r"""The entrywise norm :math:`\|W\|_p=(\sum_{ij}|W_{ij}|^p)^{1/p}`, largest entry for
+    :math:`p=\infty`; dual: :math:`\ell_q`.
 
-    Mirror descent with the potential :math:`\frac1p\|W\|_p^p` converges in direction to the max-margin solution in this norm
-    (Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*).  ``Lp(2)`` equals :class:`Frobenius`.
+    Mirror descent with the potential :math:`\frac1p\|W\|_p^p` converges in direction to the
+    max-margin solution in this norm (Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention
+    with Mirror Descent*).  ``Lp(2)`` equals :class:`Frobenius`.
 
-    The steepest direction is :math:`\mathrm{sign}(G)|G|^{q-1}/\|G\|_q^{q-1}`; for :math:`p=1` the first largest entry of ``G``
-    (in row-major order), for :math:`p=\infty` :math:`\mathrm{sign}(G)` with zeros where ``G`` is zero.
+    The steepest direction is :math:`\mathrm{sign}(G)|G|^{q-1}/\|G\|_q^{q-1}`; for :math:`p=1` the
+    first largest entry of ``G`` (in row-major order), for :math:`p=\infty` :math:`\mathrm{sign}(G)`
+    with zeros where ``G`` is zero.
 
     Args:
         p: the exponent, :math:`1\le p\le\infty`.
@@ -60,7 +65,9 @@ class Lp(Norm):
         return _like(vectors.onto_ball(entries, self.p, per_run(radius, entries)), W)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
-        """See :meth:`Norm.direction_divergence`; here nothing cancels (:meth:`PowerPotential.bregman`)."""
+        """See :meth:`Norm.direction_divergence`; here nothing cancels
+        (:meth:`PowerPotential.bregman`).
+        """
         if not 1.0 < self.p < float("inf"):
             return super().direction_divergence(V, W)
         return PowerPotential(self.p).direction_divergence(V, W)
@@ -80,7 +87,9 @@ def checked_exponent(name: str, p: float) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not number >= 1.0:
-        raise InputError(f"{name}({p!r}) is not a norm: the exponent p must be a number with 1 <= p <= inf")
+        raise InputError(
+            f"{name}({p!r}) is not a norm: the exponent p must be a number with 1 <= p <= inf"
+        )
     return number
 
 

@@ -45,11 +45,17 @@ class Frobenius(Norm):
         return scaled / xp.where(norm > 0, norm, xp.ones_like(norm))[..., None, None]
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
-        r""":math:`\tfrac12\|V/\|V\|-W/\|W\|\|^2`, one minus the cosine: a difference of unit matrices, so 1e-20 is as exact as 0.1."""
+        r""":math:`\tfrac12\|V/\|V\|-W/\|W\|\|^2`, one minus the cosine: a difference of unit
+        matrices, so 1e-20 is as exact as 0.1.
+        """
         xp = array_namespace(V, W)
         unit, other = self.steepest(V), self.steepest(W)
         gap = 0.5 * xp.sum((other - unit) ** 2, axis=(-2, -1))
-        return xp.where(xp.any(V != 0, axis=(-2, -1)) & xp.any(W != 0, axis=(-2, -1)), gap, xp.full_like(gap, xp.nan))
+        return xp.where(
+            xp.any(V != 0, axis=(-2, -1)) & xp.any(W != 0, axis=(-2, -1)),
+            gap,
+            xp.full_like(gap, xp.nan),
+        )
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
         """``W``, shortened to ``radius`` where it is longer."""

@@ -24,13 +24,16 @@ _FAMILIES: dict[str, tuple[Callable[[float], Norm], str]] = {
 
 
 def norm_names() -> dict[str, str]:
-    """How each norm is written on the command line, with a line about it; ``P`` stands for a number."""
+    """How each norm is written on the command line, with a line about it; ``P`` stands for a
+    number.
+    """
     single = {name: line for name, (_, line) in _NORMS.items()}
     return single | {f"{family}:P": line for family, (_, line) in _FAMILIES.items()}
 
 
 def parse_norm(text: str) -> Norm:
-    """The norm that ``text`` names: ``fro``, ``nuc``, ``spec``, ``l1``, ``linf``, ``lp:1.75``, ``schatten:3``.
+    """The norm that ``text`` names: ``fro``, ``nuc``, ``spec``, ``l1``, ``linf``, ``lp:1.75``,
+    ``schatten:3``.
 
     Raises:
         InputError: the name is unknown, or its exponent is not a number that is at least 1.
@@ -43,5 +46,7 @@ def parse_norm(text: str) -> Norm:
     try:
         p = float(exponent)
     except ValueError:
-        raise InputError(f"norm {text!r} needs an exponent after {name}:, such as {name}:1.75") from None
+        raise InputError(
+            f"norm {text!r} needs an exponent after {name}:, such as {name}:1.75"
+        ) from None
     return _FAMILIES[name][0](p)

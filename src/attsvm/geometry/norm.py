@@ -19,13 +19,15 @@ Array = Any  # numpy.ndarray or torch.Tensor: whatever array_namespace understan
 
 
 class Norm(ABC):
-    r"""A norm on matrices together with its dual :math:`\|G\|_*=\max_{\|W\|\le 1}\langle G,W\rangle`.
+    r"""A norm on matrices together with its dual
+    :math:`\|G\|_*=\max_{\|W\|\le 1}\langle G,W\rangle`.
 
     A new norm states its value, its steepest direction, the projection onto its ball and its dual;
     the rest follows.  ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``.
 
     Norms are compared by ``name``, which is canonical: two objects are equal exactly when they are
-    the same function of a matrix, however they were written (``Lp(2) == Schatten(2) == Frobenius()``).
+    the same function of a matrix, however they were written
+    (``Lp(2) == Schatten(2) == Frobenius()``).
     """
 
     p: float
@@ -47,7 +49,8 @@ class Norm(ABC):
 
     @abstractmethod
     def steepest(self, G: Array) -> Array:
-        r"""A unit-norm :math:`D` with :math:`\langle G, D\rangle = \|G\|_*`; zero where ``G`` is zero.
+        r"""A unit-norm :math:`D` with :math:`\langle G, D\rangle = \|G\|_*`; zero where ``G`` is
+        zero.
 
         Steepest descent moves along ``-steepest(gradient)``.
         """
@@ -66,7 +69,8 @@ class Norm(ABC):
         return self.dual.value(G)
 
     def subgradient(self, W: Array) -> Array:
-        r"""An element of :math:`\partial\|W\|`: :math:`\|g\|_*\le1` and :math:`\langle g,W\rangle=\|W\|`.
+        r"""An element of :math:`\partial\|W\|`: :math:`\|g\|_*\le1` and
+        :math:`\langle g,W\rangle=\|W\|`.
 
         It is the steepest direction of the dual norm, and zero where ``W`` is zero.
         """
@@ -82,24 +86,33 @@ class Norm(ABC):
         return W - self.dual.project(W, t)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
-        r"""The directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, :math:`1<p<\infty`, over the last two axes, in [0, 2].
+        r"""The directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, :math:`1<p<\infty`,
+        over the last two axes, in [0, 2].
 
-        .. math:: D_\psi\Big(\frac V{\|V\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac V{\|V\|}\Big\rangle
+        .. math:: D_\psi\Big(\frac V{\|V\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac
+        V{\|V\|}\Big\rangle
 
-        Not symmetric: the solution comes first, the iterate second. At p = 2 it is one minus the cosine. About 1 for unrelated
-        directions, NaN where a matrix is zero and has none. Rounding adds some 1e-16 in the Schatten norms, and nothing in the others.
+        Not symmetric: the solution comes first, the iterate second. At p = 2 it is one minus the
+        cosine. About 1 for unrelated directions, NaN where a matrix is zero and has none. Rounding
+        adds some 1e-16 in the Schatten norms, and nothing in the others.
 
         Raises:
-            InputError: the norm is not strictly convex (p is 1 or infinite), and unit matrices apart can have divergence 0.
+            InputError: the norm is not strictly convex (p is 1 or infinite), and unit matrices
+                apart can have divergence 0.
         """
         if not 1.0 < self.p < float("inf"):
-            raise InputError(f"the norm {self.name} is not strictly convex and measures no divergence of directions; compare margins")
+            raise InputError(
+                f"the norm {self.name} is not strictly convex and measures no divergence of"
+                " directions; compare margins"
+            )
         xp = array_namespace(V, W)
         size = self.value(V)
         unit = V / xp.where(size > 0, size, xp.ones_like(size))[..., None, None]
         divergence = 1.0 - xp.sum(self.subgradient(W) * unit, axis=(-2, -1))
         divergence = xp.where(divergence > 0, divergence, xp.zeros_like(divergence))
-        return xp.where((size > 0) & xp.any(W != 0, axis=(-2, -1)), divergence, xp.full_like(divergence, xp.nan))
+        return xp.where(
+            (size > 0) & xp.any(W != 0, axis=(-2, -1)), divergence, xp.full_like(divergence, xp.nan)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Norm) and self.name == other.name
@@ -119,7 +132,8 @@ def conjugate_exponent(p: float) -> float:
 
 
 def per_run(number: Any, W: Array) -> Array:
-    """One number, or one per run, as an array that broadcasts against the vectors ``(..., k)`` of the runs.
+    """One number, or one per run, as an array that broadcasts against the vectors ``(..., k)`` of
+    the runs.
 
     Raises:
         InputError: a number is negative or not a number.
@@ -137,7 +151,10 @@ def non_negative(number: Any, W: Array) -> Array:
     xp = array_namespace(W)
     array = xp.asarray(number, dtype=W.dtype, device=device(W))
     if not bool(xp.all(array >= 0)):
-        raise InputError("the radius of a ball and the weight of a proximal map must be numbers >= 0, and one is not")
+        raise InputError(
+            "the radius of a ball and the weight of a proximal map must be numbers >= 0, and one"
+            " is not"
+        )
     return array
 
 

@@ -1,4 +1,6 @@
-r"""Power potentials :math:`\psi(W)=\frac1p\|W\|_p^p`: the mirror maps of :math:`\ell_p` mirror descent."""
+r"""Power potentials :math:`\psi(W)=\frac1p\|W\|_p^p`: the mirror maps of :math:`\ell_p` mirror
+descent.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ Array = Any
 
 
 class PowerPotential:
-    r"""The potential :math:`\psi(W)=\frac1p\sum_{ij}|W_{ij}|^p`, :math:`1<p<\infty`, of matrices on the last two axes.
+    r"""The potential :math:`\psi(W)=\frac1p\sum_{ij}|W_{ij}|^p`, :math:`1<p<\infty`, of matrices on
+    the last two axes.
 
-    Its mirror map is the signed power :math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`, :math:`\mathrm{sp}(x,r)=\mathrm{sign}(x)|x|^r`, with
-    inverse :math:`\mathrm{sp}(Y,\frac1{p-1})=\nabla\psi^*(Y)`, :math:`\psi^*(Y)=\frac1q\|Y\|_q^q`, :math:`\frac1p+\frac1q=1`
-    (Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*).
+    Its mirror map is the signed power :math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`,
+    :math:`\mathrm{sp}(x,r)=\mathrm{sign}(x)|x|^r`, with inverse
+    :math:`\mathrm{sp}(Y,\frac1{p-1})=\nabla\psi^*(Y)`, :math:`\psi^*(Y)=\frac1q\|Y\|_q^q`,
+    :math:`\frac1p+\frac1q=1` (Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with
+    Mirror Descent*).
 
     Args:
         p: the exponent.
@@ -35,11 +40,16 @@ class PowerPotential:
         except (TypeError, ValueError):
             number = float("nan")
         if not 1.0 < number < float("inf"):
-            raise InputError(f"PowerPotential({p!r}) has no mirror map: the exponent p must be a number with 1 < p < inf")
+            raise InputError(
+                f"PowerPotential({p!r}) has no mirror map: the exponent p must be a number with 1 <"
+                " p < inf"
+            )
         self.p = number
 
     def value(self, W: Array) -> Array:
-        r""":math:`\psi(W)=\frac1p\|W\|_p^p`, over the last two axes; ``inf`` or 0 where that is out of range."""
+        r""":math:`\psi(W)=\frac1p\|W\|_p^p`, over the last two axes; ``inf`` or 0 where that is out
+        of range.
+        """
         return _power_sum(W, self.p) / self.p
 
     def conjugate(self, Y: Array) -> Array:
@@ -56,10 +66,11 @@ class PowerPotential:
         return _signed_power(Y, reciprocal_power(self.p))
 
     def bregman(self, V: Array, W: Array) -> Array:
-        r""":math:`D_\psi(V,W)=\frac1p\|V\|_p^p+\frac{p-1}p\|W\|_p^p-\langle\mathrm{sp}(W,p-1),V\rangle\ge0`, over the last two axes.
+        r""":math:`D_\psi(V,W)\ge0`, over the last two axes:
+        :math:`\frac1p\|V\|_p^p+\frac{p-1}p\|W\|_p^p-\langle\mathrm{sp}(W,p-1),V\rangle`.
 
-        Entry by entry, relative to the larger of the two: nothing cancels, however close ``V`` and ``W`` are
-        and however close ``p`` is to 1.
+        Entry by entry, relative to the larger of the two: nothing cancels, however close ``V`` and
+        ``W`` are and however close ``p`` is to 1.
         """
         xp = array_namespace(V, W)
         larger = xp.maximum(xp.abs(V), xp.abs(W))
@@ -70,24 +81,33 @@ class PowerPotential:
             return scale**self.p * xp.sum(parts, axis=(-2, -1)) / self.p
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
-        r""":math:`D_\psi\big(\frac V{\|V\|_p},\frac W{\|W\|_p}\big)\in[0,2]`, the directional Bregman divergence, over the last two axes.
+        r""":math:`D_\psi\big(\frac V{\|V\|_p},\frac W{\|W\|_p}\big)\in[0,2]`, the directional
+        Bregman divergence, over the last two axes.
 
-        Not symmetric: the solution comes first, the iterate second, and ``p`` is that of the descent which made the iterate.
-        At ``p = 2`` it is one minus the cosine. About 1 for unrelated directions, NaN where a matrix is zero and has none.
+        Not symmetric: the solution comes first, the iterate second, and ``p`` is that of the
+        descent which made the iterate. At ``p = 2`` it is one minus the cosine. About 1 for
+        unrelated directions, NaN where a matrix is zero and has none.
 
-        Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent* ("Bregman correlation" in its code).
+        Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*
+        ("Bregman correlation" in its code).
         """
         xp = array_namespace(V, W)
         units, sizes = [], []
         for matrix in (floating(V), floating(W)):
-            size = vectors.length(xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1])), self.p)
+            size = vectors.length(
+                xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1])),
+                self.p,
+            )
             units.append(matrix / xp.where(size > 0, size, xp.ones_like(size))[..., None, None])
             sizes.append(size)
         divergence = self.bregman(*units)
-        return xp.where((sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence))
+        return xp.where(
+            (sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence)
+        )
 
     def prox(self, W: Array, t: Any) -> Array:
-        r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry: :math:`v+t\,\mathrm{sp}(v,p-1)=w`.
+        r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry:
+        :math:`v+t\,\mathrm{sp}(v,p-1)=w`.
 
         Args:
             W: any shape.
@@ -124,18 +144,26 @@ def _power_sum(W: Array, p: float) -> Array:
 
 
 def _unit_divergence(V: Array, W: Array, larger: Array, p: float) -> Array:
-    r""":math:`p\,D(v,w)/\max(|v|,|w|)^p`, entry by entry, each region by the form that does not cancel there."""
+    r""":math:`p\,D(v,w)/\max(|v|,|w|)^p`, entry by entry, each region by the form that does not
+    cancel there.
+    """
     xp = array_namespace(V, W)
     one = xp.ones_like(larger)
     grown = xp.abs(V) > xp.abs(W)
     ratio = xp.where(grown, W, V) / xp.where(larger > 0, larger, one)
-    ratio = xp.where(xp.where(grown, V, W) < 0, -ratio, ratio)  # in [-1, 1], negative where the signs differ
+    ratio = xp.where(
+        xp.where(grown, V, W) < 0, -ratio, ratio
+    )  # in [-1, 1], negative where the signs differ
     size = xp.abs(ratio)
     below = (larger - xp.minimum(xp.abs(V), xp.abs(W))) / xp.where(larger > 0, larger, one)
     logarithm = xp.where(below < 0.5, xp.log1p(-below), xp.log(size))
     less = xp.expm1((p - 1.0) * logarithm)  # size^(p-1) - 1
     same = xp.where(grown, -less - (p - 1.0) * below * (1 + less), size * less + (p - 1.0) * below)
-    opposite = xp.where(grown, 1 + (p - 1.0) * size * (1 + less) + p * (1 + less), size * (1 + less) + (p - 1.0) + p * size)
+    opposite = xp.where(
+        grown,
+        1 + (p - 1.0) * size * (1 + less) + p * (1 + less),
+        size * (1 + less) + (p - 1.0) + p * size,
+    )
     divergence = xp.where(ratio < 0, opposite, same)
 
     change = (V - W) / xp.where(W != 0, W, one)

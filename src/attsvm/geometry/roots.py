@@ -5,11 +5,12 @@ r"""The root of :math:`x+t\,x^{p-1}=v`: the proximal map of a power, entry by en
 For :math:`p\ge2` the equation is convex and increasing in :math:`x`.  For :math:`p<2` it is so in
 :math:`y=x^{p-1}`, where it reads :math:`t\,y+y^{1/(p-1)}=v`.  Either way it has the form
 :math:`\alpha x+\beta x^r=v` with :math:`r\ge1`; divided by an upper bound of its root it becomes
-:math:`a u+b u^r=1` with :math:`\max(a,b)=1` and :math:`u\in[\frac12,1]`, on which Newton's method from
-the right is monotone, whatever the scales of :math:`v` and :math:`t`.
+:math:`a u+b u^r=1` with :math:`\max(a,b)=1` and :math:`u\in[\frac12,1]`, on which Newton's method
+from the right is monotone, whatever the scales of :math:`v` and :math:`t`.
 
 The result is accurate to a few units in the last place for :math:`p\ge1.5`, and to a few times the
-condition number of the root, :math:`1/(p-1)`, below that.  :math:`p=\frac43,\frac32,2,3,4` take no powers in the loop.
+condition number of the root, :math:`1/(p-1)`, below that.  :math:`p=\frac43,\frac32,2,3,4` take no
+powers in the loop.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ def power(x: Array, r: float) -> Array:
 
 
 def reciprocal_power(p: float) -> float:
-    r""":math:`1/(p-1)`, rounded to the integer that :math:`p=\frac43` or :math:`\frac32` stands for."""
+    r""":math:`1/(p-1)`, rounded to the integer that :math:`p=\frac43` or :math:`\frac32` stands
+    for.
+    """
     r = 1.0 / (p - 1.0)
     return float(round(r)) if abs(r - round(r)) <= 1e-14 * r else r
 
 
 def shrink(v: Array, t: Array, p: float) -> Array:
-    r"""The root :math:`x\in[0,v]` of :math:`x+t\,x^{p-1}=v`, entry by entry, for :math:`v\ge0`, :math:`t\ge0`.
+    r"""The root :math:`x\in[0,v]` of :math:`x+t\,x^{p-1}=v`, entry by entry, for :math:`v\ge0`,
+    :math:`t\ge0`.
 
     Args:
         v: non-negative numbers.
@@ -77,7 +81,9 @@ def _from_above(v: Array, t: Array, p: float) -> Array:
 
 
 def _through_the_mirror(v: Array, t: Array, p: float) -> Array:
-    """``p < 2``: the equation in ``y = x ** (p - 1)``, then one Newton step in ``x`` that undoes the rounding of ``1 / (p - 1)``."""
+    """``p < 2``: the equation in ``y = x ** (p - 1)``, then one Newton step in ``x`` that undoes
+    the rounding of ``1 / (p - 1)``.
+    """
     xp = array_namespace(v)
     r = reciprocal_power(p)
     direct = v / t
@@ -94,9 +100,13 @@ def _through_the_mirror(v: Array, t: Array, p: float) -> Array:
 
 
 def _unit_root(a: Array, b: Array, r: float) -> Array:
-    """The root of ``a u + b u^r = 1`` in ``[1/2, 1]``, for ``r > 1`` and the larger of ``a`` and ``b`` about 1."""
+    """The root of ``a u + b u^r = 1`` in ``[1/2, 1]``, for ``r > 1`` and the larger of ``a`` and
+    ``b`` about 1.
+    """
     xp = array_namespace(a)
-    tolerance = (float(xp.finfo(a.dtype).eps) / (4 * r)) ** 0.5  # squared by the step itself: half a curvature is at most r / 2
+    tolerance = (
+        float(xp.finfo(a.dtype).eps) / (4 * r)
+    ) ** 0.5  # squared by the step itself: half a curvature is at most r / 2
     u = xp.ones_like(a)
     for _ in range(80):
         slope = b * power(u, r - 1.0)

@@ -1,4 +1,6 @@
-r"""Schatten norms, the :math:`\ell_p` norms of singular values; the nuclear and the spectral norm are its ends."""
+r"""Schatten norms, the :math:`\ell_p` norms of singular values; the nuclear and the spectral norm
+are its ends.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,17 @@ _NAMES = {1.0: "nuc", 2.0: "fro", float("inf"): "spec"}
 
 
 class Schatten(Norm):
-    r"""The Schatten norm :math:`\|W\|_{S_p}=(\sum_i\sigma_i(W)^p)^{1/p}`, largest singular value for :math:`p=\infty`; dual: :math:`S_q`.
+    r"""The Schatten norm :math:`\|W\|_{S_p}=(\sum_i\sigma_i(W)^p)^{1/p}`, largest singular value
+    for :math:`p=\infty`; dual: :math:`S_q`.
 
-    ``Schatten(1)`` equals :class:`Nuclear`, ``Schatten(inf)`` equals :class:`Spectral`, ``Schatten(2)`` equals :class:`Frobenius`
-    and takes no singular value decomposition.
+    ``Schatten(1)`` equals :class:`Nuclear`, ``Schatten(inf)`` equals :class:`Spectral`,
+    ``Schatten(2)`` equals :class:`Frobenius` and takes no singular value decomposition.
 
-    With :math:`G=U\,\mathrm{diag}(\sigma)V^\top` the steepest direction is :math:`U\,\mathrm{diag}(\sigma^{q-1})V^\top/\|\sigma\|_q^{q-1}`:
-    :math:`u_1v_1^\top` for :math:`p=1`, :math:`UV^\top` for :math:`p=\infty` (Fan, Schmidt and Thrampoulidis, *Spectral Descent and Muon*).
-    Singular values below :math:`\max(d_x,d_z)\,\epsilon\,\sigma_1` are rounding and take no part.
+    With :math:`G=U\,\mathrm{diag}(\sigma)V^\top` the steepest direction is
+    :math:`U\,\mathrm{diag}(\sigma^{q-1})V^\top/\|\sigma\|_q^{q-1}`:
+    :math:`u_1v_1^\top` for :math:`p=1`, :math:`UV^\top` for :math:`p=\infty` (Fan, Schmidt and
+    Thrampoulidis, *Spectral Descent and Muon*). Singular values below
+    :math:`\max(d_x,d_z)\,\epsilon\,\sigma_1` are rounding and take no part.
 
     Args:
         p: the exponent, :math:`1\le p\le\infty`.
@@ -60,7 +65,9 @@ class Schatten(Norm):
             return Frobenius().value(W)
         xp = array_namespace(W)
         scaled, scale = _scaled(W)
-        return xp.astype(scale * vectors.length(xp.linalg.svdvals(scaled), self.p), floating(W).dtype)
+        return xp.astype(
+            scale * vectors.length(xp.linalg.svdvals(scaled), self.p), floating(W).dtype
+        )
 
     def steepest(self, G: Array) -> Array:
         """See :meth:`Norm.steepest`."""
@@ -74,7 +81,9 @@ class Schatten(Norm):
         return xp.astype((U * vectors.aligned(sigma, self.p)[..., None, :]) @ Vt, G.dtype)
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """See :meth:`Norm.project`: the singular values move onto the ball, the singular vectors stay."""
+        """See :meth:`Norm.project`: the singular values move onto the ball, the singular vectors
+        stay.
+        """
         if self.p == 2.0:
             return Frobenius().project(W, radius)
         xp = array_namespace(W)
@@ -93,8 +102,8 @@ class Schatten(Norm):
 class Nuclear(Schatten):
     r"""The nuclear norm :math:`\|W\|_\star=\sum_i\sigma_i(W)`; dual: :class:`Spectral`.
 
-    Gradient descent on the factors :math:`W=KQ^\top` converges in direction to the max-margin solution in this norm
-    (Tarzanagh et al., *Transformers as Support Vector Machines*).
+    Gradient descent on the factors :math:`W=KQ^\top` converges in direction to the max-margin
+    solution in this norm (Tarzanagh et al., *Transformers as Support Vector Machines*).
     """
 
     def __init__(self) -> None:
@@ -107,8 +116,8 @@ class Nuclear(Schatten):
 class Spectral(Schatten):
     r"""The spectral norm :math:`\sigma_1(W)`; dual: :class:`Nuclear`.
 
-    Spectral descent, the idealised Muon, converges in direction to the max-margin solution in this norm
-    (Fan, Schmidt and Thrampoulidis, *Spectral Descent and Muon*).
+    Spectral descent, the idealised Muon, converges in direction to the max-margin solution in this
+    norm (Fan, Schmidt and Thrampoulidis, *Spectral Descent and Muon*).
     """
 
     def __init__(self) -> None:
@@ -119,7 +128,9 @@ class Spectral(Schatten):
 
 
 def _scaled(W: Array) -> tuple[Array, Array]:
-    """``W`` divided by its largest entry, and that entry; at least in single precision, which a decomposition needs."""
+    """``W`` divided by its largest entry, and that entry; at least in single precision, which a
+    decomposition needs.
+    """
     xp, W = array_namespace(W), floating(W)
     W = xp.astype(W, xp.float32) if xp.finfo(W.dtype).bits < 32 else W
     scale = xp.max(xp.abs(W), axis=(-2, -1))

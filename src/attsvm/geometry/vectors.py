@@ -36,12 +36,13 @@ def length(x: Array, p: float) -> Array:
 
 
 def aligned(x: Array, p: float) -> Array:
-    r"""The unit vector of :math:`\ell_p` that attains :math:`\langle x,d\rangle=\|x\|_q`; zero at zero.
+    r"""The unit vector of :math:`\ell_p` that attains :math:`\langle x,d\rangle=\|x\|_q`; zero at
+    zero.
 
     .. math:: d=\mathrm{sign}(x)\,|x|^{q-1}/\|x\|_q^{q-1},\qquad \tfrac1p+\tfrac1q=1.
 
-    For :math:`p=1` it is not unique when the largest entry is not; the first of the largest is chosen.
-    For :math:`p=\infty` entries where ``x`` is zero are free; they are zero.
+    For :math:`p=1` it is not unique when the largest entry is not; the first of the largest is
+    chosen. For :math:`p=\infty` entries where ``x`` is zero are free; they are zero.
     """
     xp = array_namespace(x)
     if p == INFINITY:
@@ -65,8 +66,8 @@ def aligned(x: Array, p: float) -> Array:
 def onto_ball(x: Array, p: float, radius: Array) -> Array:
     r"""The nearest point of the ball :math:`\|v\|_p\le r`; a point inside is returned as it is.
 
-    Closed form for :math:`p=1` (sorting; Held, Wolfe and Crowder 1974), 2 and :math:`\infty`; else Newton's method on the
-    multiplier of the ball, inside a bracket.
+    Closed form for :math:`p=1` (sorting; Held, Wolfe and Crowder 1974), 2 and :math:`\infty`; else
+    Newton's method on the multiplier of the ball, inside a bracket.
 
     Args:
         x: ``(..., k)``.
@@ -94,7 +95,9 @@ def onto_ball(x: Array, p: float, radius: Array) -> Array:
 
 
 def _onto_simplex(v: Array) -> Array:
-    """The nearest point with sum one: a threshold, found below the largest entry so that no size of ``v`` cancels."""
+    """The nearest point with sum one: a threshold, found below the largest entry so that no size of
+    ``v`` cancels.
+    """
     xp = array_namespace(v)
     below = v - xp.max(v, axis=-1, keepdims=True)
     below = xp.where(below > -2, below, xp.full_like(below, -2.0))
@@ -104,17 +107,24 @@ def _onto_simplex(v: Array) -> Array:
     threshold = xp.max(thresholds, axis=-1, keepdims=True)
     inside = below > threshold
     # a Newton step on the sum itself removes what rounding left in the long cumulative sums
-    excess = xp.sum(xp.where(inside, below - threshold, xp.zeros_like(v)), axis=-1, keepdims=True) - 1
-    threshold = threshold + excess / xp.sum(xp.where(inside, xp.ones_like(v), xp.zeros_like(v)), axis=-1, keepdims=True)
+    excess = (
+        xp.sum(xp.where(inside, below - threshold, xp.zeros_like(v)), axis=-1, keepdims=True) - 1
+    )
+    threshold = threshold + excess / xp.sum(
+        xp.where(inside, xp.ones_like(v), xp.zeros_like(v)), axis=-1, keepdims=True
+    )
     return xp.where(below > threshold, below - threshold, xp.zeros_like(v))
 
 
 def _onto_power_ball(v: Array, p: float) -> Array:
     r"""The nearest point with :math:`\|x\|_p=1` to ``v``, ``v >= 0`` and longer than one or zero.
 
-    :math:`x+\lambda x^{p-1}=v` gives :math:`\lambda=\|v-x\|_q`, hence a bracket: :math:`\lambda\le\|v\|_q` because
-    :math:`0\le x\le v`, and :math:`\lambda\ge k^{-(1/p-1/q)_+}(\|v\|_p-1)`.  Newton's method works on
-    :math:`\|x(\lambda)\|_p^{-a}=1`, where :math:`a` makes the function linear at :math:`p=2`, for :math:`p\to1`, and for large
+    :math:`x+\lambda x^{p-1}=v` gives :math:`\lambda=\|v-x\|_q`, hence a bracket:
+    :math:`\lambda\le\|v\|_q` because
+    :math:`0\le x\le v`, and :math:`\lambda\ge k^{-(1/p-1/q)_+}(\|v\|_p-1)`.  Newton's method works
+    on
+    :math:`\|x(\lambda)\|_p^{-a}=1`, where :math:`a` makes the function linear at :math:`p=2`, for
+    :math:`p\to1`, and for large
     :math:`\lambda`; a step that leaves the bracket is replaced by its geometric middle.
     """
     xp = array_namespace(v)

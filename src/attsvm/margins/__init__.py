@@ -1,10 +1,20 @@
-"""The constraint operator and its constructors: one function per max-margin programme of the theory."""
+"""The constraint operator and its constructors: one function per max-margin programme of the
+theory.
+"""
 
 from __future__ import annotations
 
 from attsvm.margins.batch import MarginsBatch, selection_batch
 from attsvm.margins.decoder import decoder_margins
-from attsvm.margins.finite import LeastNorm, Recombination, equality_basis, finite_component, least_norm, recombine, split
+from attsvm.margins.finite import (
+    LeastNorm,
+    Recombination,
+    equality_basis,
+    finite_component,
+    least_norm,
+    recombine,
+    split,
+)
 from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.next_token import order_arcs, order_margins, output_margins
 from attsvm.margins.operator import Margins

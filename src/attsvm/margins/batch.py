@@ -17,10 +17,12 @@ from attsvm.margins.operator import Margins
 
 @dataclass(frozen=True, eq=False)
 class MarginsBatch(Sequence[Margins]):
-    """``B`` programmes of inequalities with weights of one shape; ``batch[k]`` is the k-th as :class:`Margins` that share its memory.
+    """``B`` programmes of inequalities with weights of one shape; ``batch[k]`` is the k-th as
+    :class:`Margins` that share its memory.
 
     Attributes:
-        differences: ``(M, d_x)``, the differences of all programmes, programme by programme and in each sequence by sequence.
+        differences: ``(M, d_x)``, the differences of all programmes, programme by programme and in
+            each sequence by sequence.
         queries: ``(N, d_z)``, the queries of all sequences.
         offsets: ``(N + 1,)``, where the rows of each sequence begin, from 0 to M.
         rhs: ``(M,)``, right-hand sides.
@@ -46,17 +48,25 @@ class MarginsBatch(Sequence[Margins]):
         """
         if len(programmes) == 0:
             raise InputError("there are no programmes to stack; give at least one")
-        differences, queries = [each.differences for each in programmes], [each.queries for each in programmes]
+        differences, queries = (
+            [each.differences for each in programmes],
+            [each.queries for each in programmes],
+        )
         shapes = [(D.shape[1], Z.shape[1]) for D, Z in zip(differences, queries, strict=True)]
         if len(set(shapes)) > 1:
             k = next(k for k, shape in enumerate(shapes) if shape != shapes[0])
-            raise InputError(f"programme {k} has weights {shapes[k]}, programme 0 {shapes[0]}; stack programmes of one shape")
+            raise InputError(
+                f"programme {k} has weights {shapes[k]}, programme 0 {shapes[0]}; stack programmes"
+                " of one shape"
+            )
         for k, each in enumerate(programmes):
             if each.equality is not None and each.equalities.any():
                 raise InputError(f"programme {k} holds equalities; a batch takes inequalities only")
         rows = np.concatenate([[0], np.cumsum([len(part) for part in differences])])
         instances = np.concatenate([[0], np.cumsum([len(part) for part in queries])])
-        ends = np.concatenate([each.offsets[1:] for each in programmes]) + np.repeat(rows[:-1], np.diff(instances))
+        ends = np.concatenate([each.offsets[1:] for each in programmes]) + np.repeat(
+            rows[:-1], np.diff(instances)
+        )
         return cls(
             np.concatenate(differences),
             np.concatenate(queries),
@@ -103,14 +113,17 @@ class MarginsBatch(Sequence[Margins]):
 
 
 def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
-    r"""The margins of a selection in every instance: :func:`~attsvm.margins.selection_margins` for data with leading axes.
+    r"""The margins of a selection in every instance: :func:`~attsvm.margins.selection_margins` for
+    data with leading axes.
 
-    .. math:: (x_{ki\alpha_{ki}} - x_{kit})^\top W_k z_{ki} \ge 1 \qquad\text{for all visible } t\ne\alpha_{ki},\ \text{one } W_k
+    .. math:: (x_{ki\alpha_{ki}} - x_{kit})^\top W_k z_{ki} \ge 1 \qquad\text{for all visible }
+    t\ne\alpha_{ki},\ \text{one } W_k
        \text{ per instance } k.
 
     Args:
         data: instances along the leading axes, which are flattened in row-major order.
-        tokens: ``(..., n)`` integers, the selected token :math:`\alpha_{ki}` of each sequence of each instance, as
+        tokens: ``(..., n)`` integers, the selected token :math:`\alpha_{ki}` of each sequence of
+            each instance, as
             :func:`attsvm.optimal_tokens` and :attr:`attsvm.Trajectory.selected` have them.
 
     Raises:
@@ -119,15 +132,23 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     selected = integers("tokens", tokens)
     wanted = (*data.batch_shape, data.n)
     if selected.shape != wanted:
-        raise InputError(f"tokens has shape {selected.shape}; it must be {wanted}, one selected token per sequence")
+        raise InputError(
+            f"tokens has shape {selected.shape}; it must be {wanted}, one selected token per"
+            " sequence"
+        )
     mask = data.mask.reshape(-1, data.T)
-    X, chosen, every = data.tokens.reshape(-1, data.T, data.d_x), selected.reshape(-1), np.arange(len(mask))
+    X, chosen, every = (
+        data.tokens.reshape(-1, data.T, data.d_x),
+        selected.reshape(-1),
+        np.arange(len(mask)),
+    )
     wrong = (chosen < 0) | (chosen >= data.T)
     wrong |= ~mask[every, np.where(wrong, 0, chosen)]
     if wrong.any():
         where = np.argwhere(wrong.reshape(wanted))[0].tolist()
         raise InputError(
-            f"tokens holds {selected[tuple(where)]} at {where}, which is not a visible position (0 to {data.T - 1}); select a visible token"
+            f"tokens holds {selected[tuple(where)]} at {where}, which is not a visible position (0"
+            f" to {data.T - 1}); select a visible token"
         )
     others = mask.copy()
     others[every, chosen] = False
@@ -136,4 +157,6 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
     instances = np.arange(0, len(mask) + 1, data.n)
     queries = np.array(data.queries.reshape(-1, data.d_z))
-    return MarginsBatch(differences, queries, offsets, np.ones(len(token)), token, chosen, instances)
+    return MarginsBatch(
+        differences, queries, offsets, np.ones(len(token)), token, chosen, instances
+    )

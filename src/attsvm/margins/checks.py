@@ -14,7 +14,9 @@ from attsvm.errors import InputError
 def one_instance(data: AttentionData) -> None:
     """Refuse data with leading axes."""
     if data.batch_shape:
-        raise InputError(f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)")
+        raise InputError(
+            f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)"
+        )
 
 
 def integers(name: str, value: ArrayLike) -> IntArray:
@@ -30,7 +32,10 @@ def integers(name: str, value: ArrayLike) -> IntArray:
 def reals(name: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: str) -> FloatArray:
     """``value`` as finite float64 of this shape (``None`` leaves an axis open, but not empty)."""
     array = _as_array(name, value)
-    fits = array.ndim == len(shape) and all(k == wanted or (wanted is None and k > 0) for k, wanted in zip(array.shape, shape, strict=True))
+    fits = array.ndim == len(shape) and all(
+        k == wanted or (wanted is None and k > 0)
+        for k, wanted in zip(array.shape, shape, strict=True)
+    )
     if not fits:
         raise InputError(f"{name} has shape {array.shape}; it must be {meaning}")
     if array.dtype.kind not in "fiub":
@@ -47,16 +52,24 @@ def selected_tokens(data: AttentionData, tokens: ArrayLike) -> IntArray:
     one_instance(data)
     selected = _as_array("tokens", tokens)
     if selected.shape != (data.n,):
-        raise InputError(f"tokens has shape {selected.shape}; it must be ({data.n},), one selected token per sequence")
+        raise InputError(
+            f"tokens has shape {selected.shape}; it must be ({data.n},), one selected token per"
+            " sequence"
+        )
     selected = integers("tokens", selected)
     outside = (selected < 0) | (selected >= data.T)
     if outside.any():
         i = int(np.flatnonzero(outside)[0])
-        raise InputError(f"tokens[{i}] is {selected[i]}; sequence {i} has positions 0 to {data.T - 1}")
+        raise InputError(
+            f"tokens[{i}] is {selected[i]}; sequence {i} has positions 0 to {data.T - 1}"
+        )
     rows = np.arange(data.n)
     if not data.mask[rows, selected].all():
         i = int(np.flatnonzero(~data.mask[rows, selected])[0])
-        raise InputError(f"tokens[{i}] is {selected[i]}, which the mask of sequence {i} hides; select a visible token")
+        raise InputError(
+            f"tokens[{i}] is {selected[i]}, which the mask of sequence {i} hides; select a visible"
+            " token"
+        )
     return selected
 
 
@@ -65,11 +78,15 @@ def chosen_sequences(name: str, value: ArrayLike, n: int) -> BoolArray:
     array = _as_array(name, value)
     if array.dtype == np.bool_:
         if array.shape != (n,):
-            raise InputError(f"{name} has shape {array.shape}; as booleans it must be ({n},), one per sequence")
+            raise InputError(
+                f"{name} has shape {array.shape}; as booleans it must be ({n},), one per sequence"
+            )
         return array.astype(np.bool_)
     where = integers(name, array)
     if where.ndim != 1:
-        raise InputError(f"{name} has shape {where.shape}; give booleans ({n},) or a list of positions")
+        raise InputError(
+            f"{name} has shape {where.shape}; give booleans ({n},) or a list of positions"
+        )
     outside = (where < 0) | (where >= n)
     if outside.any():
         raise InputError(f"{name} holds {where[outside][0]}; sequences are numbered 0 to {n - 1}")
@@ -84,15 +101,21 @@ def token_sets(data: AttentionData, sets: ArrayLike) -> BoolArray:
     array = _as_array("sets", sets)
     if array.shape != data.mask.shape or array.dtype != np.bool_:
         raise InputError(
-            f"sets has shape {array.shape} and dtype {array.dtype}; it must be booleans {data.mask.shape}, True on the selected tokens"
+            f"sets has shape {array.shape} and dtype {array.dtype}; it must be booleans"
+            f" {data.mask.shape}, True on the selected tokens"
         )
     hidden = array & ~data.mask
     if hidden.any():
         i, t = (int(k) for k in np.argwhere(hidden)[0])
-        raise InputError(f"sets holds token {t} of sequence {i}, which the mask hides; select visible tokens")
+        raise InputError(
+            f"sets holds token {t} of sequence {i}, which the mask hides; select visible tokens"
+        )
     empty = ~array.any(axis=1)
     if empty.any():
-        raise InputError(f"sets selects no token of sequence {int(np.flatnonzero(empty)[0])}; every sequence needs at least one")
+        raise InputError(
+            f"sets selects no token of sequence {int(np.flatnonzero(empty)[0])}; every sequence"
+            " needs at least one"
+        )
     return array.astype(np.bool_)
 
 

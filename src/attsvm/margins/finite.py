@@ -1,8 +1,9 @@
 r"""The finite component of a solution with equalities, and how it combines with the diverging one.
 
-Where several tokens share the attention, trained weights behave like :math:`W^{fin} + C\,W^{mm}`: the finite part sets the ratios inside
-the selected sets, and the multiple :math:`C` of the max-margin part grows without bound. Tarzanagh et al., *Transformers as Support
-Vector Machines* (2023); Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
+Where several tokens share the attention, trained weights behave like :math:`W^{fin} + C\,W^{mm}`:
+the finite part sets the ratios inside the selected sets, and the multiple :math:`C` of the
+max-margin part grows without bound. Tarzanagh et al., *Transformers as Support Vector Machines*
+(2023); Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ _CUTOFF = 1e-12  # singular values below this times the largest are taken as zer
 
 @dataclass(frozen=True, eq=False)
 class LeastNorm:
-    r"""The weights of least Frobenius norm with :math:`\langle A_c, W\rangle=b_c`, with what proves it.
+    r"""The weights of least Frobenius norm with :math:`\langle A_c, W\rangle=b_c`, with what proves
+    it.
 
-    :math:`W=\sum_c\mu_cA_c` is orthogonal to every change that keeps the equalities, so a small ``residual`` and a small
-    ``distance`` together prove that no solution is shorter.
+    :math:`W=\sum_c\mu_cA_c` is orthogonal to every change that keeps the equalities, so a small
+    ``residual`` and a small ``distance`` together prove that no solution is shorter.
 
     Attributes:
         margins: the equalities.
         W: ``(d_x, d_z)``; the least-squares weights when no weights meet all equalities.
-        dual: ``(m,)``, :math:`\mu`; when there are no such weights instead :math:`y` with :math:`\sum_c y_cA_c=0` and :math:`b^\top y>0`.
+        dual: ``(m,)``, :math:`\mu`; when there are no such weights instead :math:`y` with
+            :math:`\sum_c y_cA_c=0` and :math:`b^\top y>0`.
         consistent: whether the equalities can be met together.
         residual: largest :math:`|\langle A_c, W\rangle-b_c|`.
         distance: :math:`\|W-\sum_c\mu_cA_c\|/\|W\|`, or for a contradiction
@@ -54,7 +57,9 @@ class LeastNorm:
 
 
 class Recombination(NamedTuple):
-    r"""``W`` :math:`=W^{fin}+C\,W^{mm}`, the multiple ``scale`` :math:`C`, and the cosine between ``W`` and the trained weights."""
+    r"""``W`` :math:`=W^{fin}+C\,W^{mm}`, the multiple ``scale`` :math:`C`, and the cosine between
+    ``W`` and the trained weights.
+    """
 
     W: FloatArray
     scale: float
@@ -62,21 +67,28 @@ class Recombination(NamedTuple):
 
 
 def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
-    """The weights of least Frobenius norm that meet the equalities among ``margins``; the inequalities are ignored.
+    """The weights of least Frobenius norm that meet the equalities among ``margins``; the
+    inequalities are ignored.
 
     Args:
         margins: rows, of which those marked in :attr:`Margins.equality` count.
-        tol: largest residual, relative to the largest right-hand side, at which the equalities count as consistent.
+        tol: largest residual, relative to the largest right-hand side, at which the equalities
+            count as consistent.
 
     Raises:
         InputError: a value that is not finite, or more equalities than can be written out.
     """
     rows = margins.restricted(margins.equalities)
     if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
-        raise InputError(f"{rows.m} equalities of weights {rows.shape} are too many to write out; solve them with max_margin")
+        raise InputError(
+            f"{rows.m} equalities of weights {rows.shape} are too many to write out; solve them"
+            " with max_margin"
+        )
     for name in ("differences", "queries", "rhs"):
         if not np.isfinite(getattr(rows, name)).all():
-            raise InputError(f"margins.{name} holds a value that is not finite; clean the data first")
+            raise InputError(
+                f"margins.{name} holds a value that is not finite; clean the data first"
+            )
     top = float(np.abs(rows.rhs).max(initial=0.0))
     if top == 0.0:
         return LeastNorm(rows, np.zeros(rows.shape), np.zeros(rows.m), True, 0.0, 0.0)
@@ -91,21 +103,42 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
     residual = float(np.abs(missed).max())
     if residual <= tol * top:
         dual = (U @ (reach / sigma)) / size
-        return LeastNorm(rows, W, dual, True, residual, float(np.linalg.norm(W - rows.adjoint(dual)) / np.linalg.norm(W)))
+        return LeastNorm(
+            rows,
+            W,
+            dual,
+            True,
+            residual,
+            float(np.linalg.norm(W - rows.adjoint(dual)) / np.linalg.norm(W)),
+        )
     y = b - U @ (U.T @ b)
     y = (y - U @ (U.T @ y)) / size
-    widest = float((np.linalg.norm(rows.differences, axis=1) * np.linalg.norm(rows.queries[rows.sequence], axis=1)).max())
+    widest = float(
+        (
+            np.linalg.norm(rows.differences, axis=1)
+            * np.linalg.norm(rows.queries[rows.sequence], axis=1)
+        ).max()
+    )
     gain = float(rows.rhs @ y) * widest
-    proof = float(np.linalg.norm(rows.adjoint(y)) * np.linalg.norm(rows.rhs)) / gain if gain > 0 else float("inf")
+    proof = (
+        float(np.linalg.norm(rows.adjoint(y)) * np.linalg.norm(rows.rhs)) / gain
+        if gain > 0
+        else float("inf")
+    )
     return LeastNorm(rows, W, y, False, residual, proof)
 
 
-def finite_component(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike, tol: float = 1e-9) -> LeastNorm:
-    r"""The finite component :math:`W^{fin}`: the least weights whose attention splits every selected set as prescribed.
+def finite_component(
+    data: AttentionData, sets: ArrayLike, probabilities: ArrayLike, tol: float = 1e-9
+) -> LeastNorm:
+    r"""The finite component :math:`W^{fin}`: the least weights whose attention splits every
+    selected set as prescribed.
 
-    .. math:: \min\|W\|_F \ \text{ s.t. }\ (x_{it}-x_{i\tau})^\top W z_i=\log(s_{it}/s_{i\tau}) \quad (t,\tau\in\mathcal O_i).
+    .. math:: \min\|W\|_F \ \text{ s.t. }\ (x_{it}-x_{i\tau})^\top W z_i=\log(s_{it}/s_{i\tau})
+    \quad (t,\tau\in\mathcal O_i).
 
-    Tarzanagh et al., *Transformers as Support Vector Machines* (2023). Zero when every set holds one token.
+    Tarzanagh et al., *Transformers as Support Vector Machines* (2023). Zero when every set holds
+    one token.
 
     Args:
         data: one instance (no leading axes).
@@ -122,8 +155,9 @@ def finite_component(data: AttentionData, sets: ArrayLike, probabilities: ArrayL
 def recombine(W: ArrayLike, finite: ArrayLike, direction: ArrayLike) -> Recombination:
     r"""The prediction :math:`W^{fin}+C\,W^{mm}` that is closest to trained weights.
 
-    :math:`C=\langle W-W^{fin},W^{mm}\rangle/\|W^{mm}\|_F^2`, which is :math:`\langle W,W^{mm}\rangle/\|W^{mm}\|_F^2` when the two
-    components are orthogonal, as the Frobenius ones are. Without a direction (all zeros) C is 0.
+    :math:`C=\langle W-W^{fin},W^{mm}\rangle/\|W^{mm}\|_F^2`, which is
+    :math:`\langle W,W^{mm}\rangle/\|W^{mm}\|_F^2` when the two components are orthogonal, as the
+    Frobenius ones are. Without a direction (all zeros) C is 0.
 
     Args:
         W: ``(d_x, d_z)``, trained weights.
@@ -141,16 +175,21 @@ def recombine(W: ArrayLike, finite: ArrayLike, direction: ArrayLike) -> Recombin
     scale = float(np.sum((trained - fin) * unit)) / length if length > 0 else 0.0
     predicted = fin + scale * mm
     sizes = float(np.linalg.norm(predicted) * np.linalg.norm(trained))
-    return Recombination(predicted, scale, float(np.sum(predicted * trained)) / sizes if sizes > 0 else float("nan"))
+    return Recombination(
+        predicted, scale, float(np.sum(predicted * trained)) / sizes if sizes > 0 else float("nan")
+    )
 
 
 def split(W: ArrayLike, margins: Margins) -> tuple[FloatArray, FloatArray]:
-    r"""``W`` as its part in :math:`\operatorname{span}\{A_c: c \text{ an equality}\}` plus the part orthogonal to it.
+    r"""``W`` as its part in :math:`\operatorname{span}\{A_c: c \text{ an equality}\}` plus the part
+    orthogonal to it.
 
-    The first part converges to the finite component of trained weights, the second diverges along the max-margin direction.
+    The first part converges to the finite component of trained weights, the second diverges along
+    the max-margin direction.
 
     Raises:
-        InputError: weights of another shape or that are not finite, or more equalities than can be written out.
+        InputError: weights of another shape or that are not finite, or more equalities than can be
+            written out.
     """
     trained = reals("W", W, margins.shape, f"{margins.shape}, the weights of the margins")
     V = equality_basis(margins).reshape(-1, trained.size)
@@ -159,9 +198,11 @@ def split(W: ArrayLike, margins: Margins) -> tuple[FloatArray, FloatArray]:
 
 
 def equality_basis(margins: Margins) -> FloatArray:
-    r"""An orthonormal basis ``(r, d_x, d_z)`` of :math:`\operatorname{span}\{A_c: c \text{ an equality}\}`.
+    r"""An orthonormal basis ``(r, d_x, d_z)`` of
+    :math:`\operatorname{span}\{A_c: c \text{ an equality}\}`.
 
-    For priority graphs, the cyclic subspace of Li et al. (2024). By singular values, so equalities may depend on each other.
+    For priority graphs, the cyclic subspace of Li et al. (2024). By singular values, so equalities
+    may depend on each other.
 
     Raises:
         InputError: more equalities than can be written out.
@@ -175,12 +216,17 @@ def equality_basis(margins: Margins) -> FloatArray:
 
 
 def _factors(rows: Margins) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Singular vectors and values of the written-out rows, each divided by its norm, up to the numerical rank, and the norms."""
-    size = np.linalg.norm(rows.differences, axis=1) * np.linalg.norm(rows.queries, axis=1)[rows.sequence]
-    size = np.where(size > 0, size, 1.0)
-    written = ((rows.differences / size[:, None])[:, :, None] * rows.queries[rows.sequence][:, None, :]).reshape(
-        rows.m, rows.shape[0] * rows.shape[1]
+    """Singular vectors and values of the written-out rows, each divided by its norm, up to the
+    numerical rank, and the norms.
+    """
+    size = (
+        np.linalg.norm(rows.differences, axis=1)
+        * np.linalg.norm(rows.queries, axis=1)[rows.sequence]
     )
+    size = np.where(size > 0, size, 1.0)
+    written = (
+        (rows.differences / size[:, None])[:, :, None] * rows.queries[rows.sequence][:, None, :]
+    ).reshape(rows.m, rows.shape[0] * rows.shape[1])
     U, sigma, V = np.linalg.svd(written, full_matrices=False)
     rank = int((sigma > _CUTOFF * sigma.max(initial=0.0)).sum())
     return U[:, :rank], sigma[:rank], V[:rank], size

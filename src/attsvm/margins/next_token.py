@@ -1,7 +1,8 @@
 r"""Next-token prediction: the output matrix, and attention that learns one partial order per query.
 
-A sentence is a list of token numbers, its query is its last token, and ``embeddings`` ``(K, d)`` holds a row per token of the vocabulary.
-Programmes of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for Next-token Prediction* (2024).
+A sentence is a list of token numbers, its query is its last token, and ``embeddings`` ``(K, d)``
+holds a row per token of the vocabulary. Programmes of Huang, Liang and Yang, *Non-asymptotic
+Convergence of Training Transformers for Next-token Prediction* (2024).
 """
 
 from __future__ import annotations
@@ -25,36 +26,56 @@ def output_margins(embeddings: NextTokenData) -> Margins: ...
 
 
 @overload
-def output_margins(embeddings: ArrayLike, following: ArrayLike, classes: int | None = ...) -> Margins: ...
+def output_margins(
+    embeddings: ArrayLike, following: ArrayLike, classes: int | None = ...
+) -> Margins: ...
 
 
-def output_margins(embeddings: ArrayLike | NextTokenData, following: ArrayLike | None = None, classes: int | None = None) -> Margins:
-    r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1` for all :math:`v\ne n(x)`.
+def output_margins(
+    embeddings: ArrayLike | NextTokenData,
+    following: ArrayLike | None = None,
+    classes: int | None = None,
+) -> Margins:
+    r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1`
+    for all :math:`v\ne n(x)`.
 
-    The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as ``following`` it is the multiclass margin of
-    Crammer and Singer. A "sequence" is one row of ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
+    The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as
+    ``following`` it is the multiclass margin of Crammer and Singer. A "sequence" is one row of
+    ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
 
     Args:
-        embeddings: ``(n, d)``, row ``x`` is :math:`e_x`; or :class:`~attsvm.datasets.next_token.NextTokenData`, which knows the rest.
-        following: ``(n,)`` integers, the token :math:`n(x)` that follows ``x`` on its own; -1 where none is known (no margins).
-        classes: K; the number of rows of ``embeddings`` (a vocabulary that predicts itself) when left out.
+        embeddings: ``(n, d)``, row ``x`` is :math:`e_x`; or
+            :class:`~attsvm.datasets.next_token.NextTokenData`, which knows the rest.
+        following: ``(n,)`` integers, the token :math:`n(x)` that follows ``x`` on its own; -1 where
+            none is known (no margins).
+        classes: K; the number of rows of ``embeddings`` (a vocabulary that predicts itself) when
+            left out.
 
     Raises:
-        InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a class that is out of range.
+        InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a
+            class that is out of range.
     """
     if isinstance(embeddings, NextTokenData):
         following, embeddings = embeddings.following, embeddings.embeddings
     elif following is None:
-        raise InputError("following is missing; give one following token per row of embeddings, or pass NextTokenData")
+        raise InputError(
+            "following is missing; give one following token per row of embeddings, or pass"
+            " NextTokenData"
+        )
     E = _embeddings(embeddings)
     n = integers("following", following)
     if n.shape != (len(E),):
-        raise InputError(f"following has shape {n.shape}; it must be ({len(E)},), one following token per row of embeddings")
+        raise InputError(
+            f"following has shape {n.shape}; it must be ({len(E)},), one following token per row of"
+            " embeddings"
+        )
     K = len(E) if classes is None else int(classes)
     wrong = (n < -1) | (n >= K)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"following[{first}] is {n[first]}; classes are 0 to {K - 1}, or -1 where none is known")
+        raise InputError(
+            f"following[{first}] is {n[first]}; classes are 0 to {K - 1}, or -1 where none is known"
+        )
     rivals = np.ones((len(E), K), dtype=np.bool_)
     rivals[n < 0] = False
     rivals[np.flatnonzero(n >= 0), n[n >= 0]] = False
@@ -67,50 +88,70 @@ def output_margins(embeddings: ArrayLike | NextTokenData, following: ArrayLike |
 
 
 def order_arcs(
-    sentences: Sequence[ArrayLike], labels: ArrayLike, following: ArrayLike | None = None, missing: Literal["error", "drop"] = "error"
+    sentences: Sequence[ArrayLike],
+    labels: ArrayLike,
+    following: ArrayLike | None = None,
+    missing: Literal["error", "drop"] = "error",
 ) -> IntArray:
-    r"""The arcs ``(query, winner, loser)`` that sentences with their labels imply, each once and sorted, ``(k, 3)``.
+    r"""The arcs ``(query, winner, loser)`` that sentences with their labels imply, each once and
+    sorted, ``(k, 3)``.
 
-    The winner of a sentence is its token :math:`x_\star` with :math:`n(x_\star)=y`, or, without ``following``, the label itself (the
-    token-priority graphs of Li et al., *Mechanics of Next Token Prediction with Self-Attention*, 2024). Every other token of the
-    sentence, the query included, loses to it. Repeated tokens and sentences of one token add nothing.
+    The winner of a sentence is its token :math:`x_\star` with :math:`n(x_\star)=y`, or, without
+    ``following``, the label itself (the token-priority graphs of Li et al., *Mechanics of Next
+    Token Prediction with Self-Attention*, 2024). Every other token of the sentence, the query
+    included, loses to it. Repeated tokens and sentences of one token add nothing.
 
     Args:
         sentences: lists of token numbers, of any lengths; the last one is the query.
         labels: ``(N,)`` integers.
         following: ``(K,)`` integers, :math:`n(x)`, -1 where it is unknown.
-        missing: what to do with a sentence whose label no token realises: an error, or ``"drop"`` its arcs.
+        missing: what to do with a sentence whose label no token realises: an error, or ``"drop"``
+            its arcs.
 
     Raises:
-        InputError: an empty sentence, a token that is not a number from 0 on (below K with ``following``), a label count that differs
-            from the number of sentences, a label that no token of its sentence realises, or one that two do.
+        InputError: an empty sentence, a token that is not a number from 0 on (below K with
+            ``following``), a label count that differs from the number of sentences, a label that no
+            token of its sentence realises, or one that two do.
     """
     if missing not in ("error", "drop"):
         raise InputError(f"missing is {missing!r}; use 'error' or 'drop'")
     y = integers("labels", labels)
     if y.shape != (len(sentences),):
-        raise InputError(f"labels has shape {y.shape}; it must be ({len(sentences)},), one label per sentence")
+        raise InputError(
+            f"labels has shape {y.shape}; it must be ({len(sentences)},), one label per sentence"
+        )
     n = None if following is None else integers("following", following)
     arcs: set[tuple[int, int, int]] = set()
     for k, sentence in enumerate(sentences):
         tokens = integers(f"sentences[{k}]", sentence)
         if tokens.ndim != 1 or len(tokens) == 0:
-            raise InputError(f"sentences[{k}] has shape {tokens.shape}; it must be a list of at least one token")
+            raise InputError(
+                f"sentences[{k}] has shape {tokens.shape}; it must be a list of at least one token"
+            )
         if (tokens < 0).any() or (n is not None and (tokens >= len(n)).any()):
             raise InputError(
-                f"sentences[{k}] holds a token outside 0 to {'K - 1' if n is None else len(n) - 1}; use numbers of the vocabulary"
+                f"sentences[{k}] holds a token outside 0 to {'K - 1' if n is None else len(n) - 1};"
+                " use numbers of the vocabulary"
             )
         distinct = np.unique(tokens)
         winners = distinct[distinct == y[k]] if n is None else distinct[n[distinct] == y[k]]
         if len(winners) > 1:
             raise InputError(
-                f"tokens {winners[0]} and {winners[1]} of sentences[{k}] are both followed by {y[k]}; make the map injective there"
+                f"tokens {winners[0]} and {winners[1]} of sentences[{k}] are both followed by"
+                f" {y[k]}; make the map injective there"
             )
         if len(winners) == 0:
             if missing == "drop":
                 continue
-            raise InputError(f"no token of sentences[{k}] realises its label {y[k]}; correct it or pass missing='drop'")
-        arcs.update((int(tokens[-1]), int(winners[0]), int(loser)) for loser in distinct if loser != winners[0])
+            raise InputError(
+                f"no token of sentences[{k}] realises its label {y[k]}; correct it or pass"
+                " missing='drop'"
+            )
+        arcs.update(
+            (int(tokens[-1]), int(winners[0]), int(loser))
+            for loser in distinct
+            if loser != winners[0]
+        )
     return np.array(sorted(arcs), dtype=np.int64).reshape(-1, 3)
 
 
@@ -123,19 +164,23 @@ def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
 
 
 def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
-    r"""The margins of query-dependent partial orders: :math:`(e_i - e_j)^\top W e_q \ge 1` for every arc :math:`i >_q j`.
+    r"""The margins of query-dependent partial orders: :math:`(e_i - e_j)^\top W e_q \ge 1` for
+    every arc :math:`i >_q j`.
 
-    A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the vocabulary. An order with a cycle gives
-    margins that no weights meet, and the certificate of the solver is that cycle; see :func:`~attsvm.margins.graph_margins` for
-    the programme that turns cycles into equalities.
+    A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the
+    vocabulary. An order with a cycle gives margins that no weights meet, and the certificate of the
+    solver is that cycle; see :func:`~attsvm.margins.graph_margins` for the programme that turns
+    cycles into equalities.
 
     Args:
-        embeddings: ``(K, d)``, one row per token; or :class:`~attsvm.datasets.next_token.NextTokenData`, which knows its arcs.
-        arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``; see :func:`order_arcs`. Repeated rows count once.
+        embeddings: ``(K, d)``, one row per token; or
+            :class:`~attsvm.datasets.next_token.NextTokenData`, which knows its arcs.
+        arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``; see :func:`order_arcs`. Repeated
+            rows count once.
 
     Raises:
-        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or from a token to itself; data with a
-            sentence whose label no token explains, or two do.
+        InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or
+            from a token to itself; data with a sentence whose label no token explains, or two do.
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = _embeddings(embeddings)
@@ -143,17 +188,22 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     return arc_margins(E, distinct, np.zeros(len(distinct), dtype=np.bool_))
 
 
-def embeddings_and_arcs(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None) -> tuple[ArrayLike, ArrayLike]:
+def embeddings_and_arcs(
+    embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None
+) -> tuple[ArrayLike, ArrayLike]:
     """Both arguments of a programme of arcs, from data where it is given."""
     if not isinstance(embeddings, NextTokenData):
         if arcs is None:
-            raise InputError("arcs is missing; give rows of query, winner and loser, or pass NextTokenData")
+            raise InputError(
+                "arcs is missing; give rows of query, winner and loser, or pass NextTokenData"
+            )
         return embeddings, arcs
     lost = np.flatnonzero(winners(embeddings) < 0)
     if len(lost):
         raise InputError(
-            f"sentence {lost[0]} has no one token that explains its label ({len(lost)} such sentences); "
-            "see check_realizable, and pass data.select(winners(data) >= 0) to leave them out"
+            f"sentence {lost[0]} has no one token that explains its label ({len(lost)} such"
+            " sentences); see check_realizable, and pass data.select(winners(data) >= 0) to leave"
+            " them out"
         )
     return embeddings.embeddings, arcs_of(embeddings).arcs
 
@@ -164,7 +214,9 @@ def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:
     if array.size == 0:
         return np.zeros((0, 3), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 3:
-        raise InputError(f"arcs has shape {array.shape}; it must be (k, 3), rows of query, winner and loser")
+        raise InputError(
+            f"arcs has shape {array.shape}; it must be (k, 3), rows of query, winner and loser"
+        )
     wrong = ((array < 0) | (array >= size)).any(axis=1)
     if wrong.any():
         k = int(np.flatnonzero(wrong)[0])
@@ -184,7 +236,17 @@ def arc_margins(E: FloatArray, arcs: IntArray, equality: BoolArray) -> Margins:
     marked = equality if equality.any() else None
     differences = E[arcs[:, 1]] - E[arcs[:, 2]]
     winner, query = heads[:, 1].copy(), heads[:, :1].copy()
-    return Margins(differences, E[heads[:, 0]], offsets, rhs, arcs[:, 2].copy(), winner, marked, kind="order", origin=query)
+    return Margins(
+        differences,
+        E[heads[:, 0]],
+        offsets,
+        rhs,
+        arcs[:, 2].copy(),
+        winner,
+        marked,
+        kind="order",
+        origin=query,
+    )
 
 
 def _embeddings(embeddings: ArrayLike) -> FloatArray:

@@ -4,9 +4,11 @@ Every max-margin programme of the theory asks for a small matrix :math:`W` with
 
 .. math:: \langle A_c, W\rangle \ge b_c, \qquad A_c = \delta_c\, z_{i(c)}^\top,
 
-where :math:`\delta_c` is a difference of tokens and :math:`z_{i(c)}` the query of the sequence that constraint
-:math:`c` belongs to. :class:`Margins` keeps the :math:`\delta_c` and the :math:`z_i` and never forms an :math:`A_c`.
-Some programmes also ask for equalities :math:`\langle A_c, W\rangle = b_c`: rows like the others, marked in one array.
+where :math:`\delta_c` is a difference of tokens and :math:`z_{i(c)}` the query of the sequence that
+constraint
+:math:`c` belongs to. :class:`Margins` keeps the :math:`\delta_c` and the :math:`z_i` and never
+forms an :math:`A_c`. Some programmes also ask for equalities :math:`\langle A_c, W\rangle = b_c`:
+rows like the others, marked in one array.
 """
 
 from __future__ import annotations
@@ -27,23 +29,26 @@ Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order
 class Margins:
     r"""Linear margins :math:`m_c(W) = \delta_c^\top W z_{i(c)}` with right-hand sides :math:`b_c`.
 
-    Constraints are stored sequence by sequence: those of sequence ``i`` are ``offsets[i]:offsets[i + 1]``,
-    so sequences of different lengths need no padding.
+    Constraints are stored sequence by sequence: those of sequence ``i`` are
+    ``offsets[i]:offsets[i + 1]``, so sequences of different lengths need no padding.
 
     Attributes:
         differences: ``(m, d_x)``, row ``c`` is :math:`\delta_c`.
         queries: ``(n, d_z)``.
         offsets: ``(n + 1,)``, non-decreasing, from 0 to m.
         rhs: ``(m,)``, :math:`b_c`.
-        token: ``(m,)``, the position of the token that constraint ``c`` asks the selected one to beat.
+        token: ``(m,)``, the position of the token that constraint ``c`` asks the selected one to
+            beat.
         selected: ``(n,)``, the position of the selected token of each sequence.
-        equality: ``(m,)`` booleans, True where the row asks for :math:`m_c(W) = b_c` (with :math:`b_c` of any sign) instead of
+        equality: ``(m,)`` booleans, True where the row asks for :math:`m_c(W) = b_c` (with
+            :math:`b_c` of any sign) instead of
             :math:`m_c(W)\ge b_c`; ``None`` when no row does.
-        kind: what a sequence asks for, in which words a contradiction is told: its selected token (``selection``), its set (``set``), the
-            ratios in its set (``ratio``), its label (``label``), the token of one position (``position``), the class of an input
+        kind: what a sequence asks for, in which words a contradiction is told: its selected token
+            (``selection``), its set (``set``), the ratios in its set (``ratio``), its label
+            (``label``), the token of one position (``position``), the class of an input
             (``class``), or an order of two tokens (``order``).
-        origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins, the query token of ``order`` margins;
-            ``None`` for the others.
+        origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins,
+            the query token of ``order`` margins; ``None`` for the others.
     """
 
     differences: FloatArray
@@ -79,7 +84,11 @@ class Margins:
     @cached_property
     def equalities(self) -> BoolArray:
         """``(m,)``: :attr:`equality` written out, all False when there is none."""
-        return np.zeros(self.m, dtype=np.bool_) if self.equality is None else np.asarray(self.equality, dtype=np.bool_)
+        return (
+            np.zeros(self.m, dtype=np.bool_)
+            if self.equality is None
+            else np.asarray(self.equality, dtype=np.bool_)
+        )
 
     @cached_property
     def _uniform(self) -> int:
@@ -88,7 +97,9 @@ class Margins:
         return int(counts[0]) if self.n and counts[0] > 0 and (counts == counts[0]).all() else 0
 
     def __call__(self, W: ArrayLike) -> FloatArray:
-        r""":math:`(\langle A_c, W\rangle)_c`, shape ``(m,)``: one product ``Z W^T`` and one row-wise product with the differences."""
+        r""":math:`(\langle A_c, W\rangle)_c`, shape ``(m,)``: one product ``Z W^T`` and one
+        row-wise product with the differences.
+        """
         moved: FloatArray = self.queries @ np.asarray(W, dtype=np.float64).T
         return self.along(moved)
 
@@ -104,7 +115,9 @@ class Margins:
         return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
-        r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences and one product with the queries."""
+        r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences
+        and one product with the queries.
+        """
         lam = np.asarray(dual, dtype=np.float64)
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
@@ -113,26 +126,43 @@ class Margins:
             pulled = np.zeros((self.n, self.differences.shape[1]))
             filled = np.flatnonzero(np.diff(self.offsets))
             if len(filled):
-                pulled[filled] = np.add.reduceat(lam[:, None] * self.differences, self.offsets[filled], axis=0)
+                pulled[filled] = np.add.reduceat(
+                    lam[:, None] * self.differences, self.offsets[filled], axis=0
+                )
         adjoint: FloatArray = pulled.T @ self.queries
         return adjoint
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
-        r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})` on these constraints (default: all)."""
+        r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`
+        on these constraints (default: all).
+        """
         index = np.arange(self.m) if constraints is None else np.asarray(constraints)
         D, Z = self.differences[index], self.queries[self.sequence[index]]
         return (D @ D.T) * (Z @ Z.T)
 
     def restricted(self, constraints: ArrayLike) -> Margins:
-        """The same programme with only these constraints (sorted positions or a boolean mask); sequences keep their numbers."""
+        """The same programme with only these constraints (sorted positions or a boolean mask);
+        sequences keep their numbers.
+        """
         chosen = np.asarray(constraints)
-        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else np.unique(chosen).astype(np.int64)
+        index = (
+            np.flatnonzero(chosen)
+            if chosen.dtype == np.bool_
+            else np.unique(chosen).astype(np.int64)
+        )
         counts = np.bincount(self.sequence[index], minlength=self.n)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         equality = None if self.equality is None else self.equality[index]
         return replace(
-            self, differences=self.differences[index], offsets=offsets, rhs=self.rhs[index], token=self.token[index], equality=equality
+            self,
+            differences=self.differences[index],
+            offsets=offsets,
+            rhs=self.rhs[index],
+            token=self.token[index],
+            equality=equality,
         )
 
 
-_CHUNK = 1 << 15  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
+_CHUNK = (
+    1 << 15
+)  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes

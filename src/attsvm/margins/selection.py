@@ -1,4 +1,6 @@
-"""One selected token per sequence: for a matrix, for a prompt vector, and relaxed for joint training."""
+"""One selected token per sequence: for a matrix, for a prompt vector, and relaxed for joint
+training.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from attsvm.margins.operator import Margins
 
 
 def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
-    r"""The margins of a selection: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all visible :math:`t\ne\alpha_i`.
+    r"""The margins of a selection: :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for all
+    visible :math:`t\ne\alpha_i`.
 
-    The programme Att-SVM of *Transformers as Support Vector Machines*; with one-dimensional queries equal to one it is the
-    prompt programme of *Max-Margin Token Selection in Attention Mechanism*.
+    The programme Att-SVM of *Transformers as Support Vector Machines*; with one-dimensional queries
+    equal to one it is the prompt programme of *Max-Margin Token Selection in Attention Mechanism*.
 
     Args:
         data: one instance (no leading axes).
@@ -32,14 +35,20 @@ def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
     sequence, token = np.nonzero(others)
     differences = data.tokens[sequence, selected[sequence]] - data.tokens[sequence, token]
     offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(differences, np.array(data.queries), offsets, np.ones(len(token)), token, selected)
+    return Margins(
+        differences, np.array(data.queries), offsets, np.ones(len(token)), token, selected
+    )
 
 
-def prompt_margins(data: AttentionData, tokens: ArrayLike, keys: ArrayLike | None = None) -> Margins:
-    r"""The margins of a prompt vector: :math:`(k_{i\alpha_i} - k_{it})^\top p \ge 1` for all visible :math:`t\ne\alpha_i`.
+def prompt_margins(
+    data: AttentionData, tokens: ArrayLike, keys: ArrayLike | None = None
+) -> Margins:
+    r"""The margins of a prompt vector: :math:`(k_{i\alpha_i} - k_{it})^\top p \ge 1` for all
+    visible :math:`t\ne\alpha_i`.
 
-    The keys are :math:`k_{it} = K x_{it}`. The weights are ``(d_k, 1)``: the vector is ``solution.W[:, 0]``. The queries of
-    ``data`` play no part. Programme ATT-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
+    The keys are :math:`k_{it} = K x_{it}`. The weights are ``(d_k, 1)``: the vector is
+    ``solution.W[:, 0]``. The queries of ``data`` play no part. Programme ATT-SVM of Tarzanagh et
+    al., *Max-Margin Token Selection in Attention Mechanism* (2023).
 
     Args:
         data: one instance (no leading axes).
@@ -47,7 +56,8 @@ def prompt_margins(data: AttentionData, tokens: ArrayLike, keys: ArrayLike | Non
         keys: the map :math:`K`, ``(d_k, d_x)``; the identity when left out.
 
     Raises:
-        InputError: what :func:`selection_margins` refuses, or ``keys`` of another shape or with values that are not finite.
+        InputError: what :func:`selection_margins` refuses, or ``keys`` of another shape or with
+            values that are not finite.
     """
     margins = selection_margins(data, tokens)
     differences = margins.differences
@@ -62,7 +72,8 @@ def relax(margins: Margins, support: ArrayLike) -> Margins:
 
     Args:
         margins: inequalities only.
-        support: ``(n,)`` booleans, or positions of sequences (``solution.support`` of :func:`~attsvm.margins.decoder_margins`).
+        support: ``(n,)`` booleans, or positions of sequences (``solution.support`` of
+            :func:`~attsvm.margins.decoder_margins`).
 
     Raises:
         InputError: a support of another shape or out of range, or margins that hold equalities.
@@ -73,15 +84,18 @@ def relax(margins: Margins, support: ArrayLike) -> Margins:
     return replace(margins, rhs=np.where(kept[margins.sequence], margins.rhs, 0.0))
 
 
-def relaxed_margins(data: AttentionData, tokens: ArrayLike, support: ArrayLike, keys: ArrayLike | None = None) -> Margins:
+def relaxed_margins(
+    data: AttentionData, tokens: ArrayLike, support: ArrayLike, keys: ArrayLike | None = None
+) -> Margins:
     r"""The margins of a prompt trained together with its decoder.
 
     .. math:: (k_{i\alpha_i} - k_{it})^\top p \ge 1 \quad (i\in\mathcal S), \qquad
               (k_{i\alpha_i} - k_{it})^\top p \ge 0 \quad (i\notin\mathcal S),
 
-    where :math:`\mathcal S` holds the sequences that support the decoder: the others need not attend to their token alone.
-    Relaxed ATT-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023). For a matrix of weights,
-    apply :func:`relax` to :func:`selection_margins`.
+    where :math:`\mathcal S` holds the sequences that support the decoder: the others need not
+    attend to their token alone. Relaxed ATT-SVM of Tarzanagh et al., *Max-Margin Token Selection in
+    Attention Mechanism* (2023). For a matrix of weights, apply :func:`relax` to
+    :func:`selection_margins`.
 
     Args:
         data: one instance (no leading axes).

@@ -1,4 +1,6 @@
-"""Self-attention with an output at every position: each position is a query and selects its own token."""
+"""Self-attention with an output at every position: each position is a query and selects its own
+token.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from attsvm.margins.operator import Margins
 
 
 def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = False) -> Margins:
-    r"""The margins of a selection per position: :math:`(x_{i\alpha_{ij}} - x_{it})^\top W x_{ij} \ge 1`.
+    r"""The margins of a selection per position:
+    :math:`(x_{i\alpha_{ij}} - x_{it})^\top W x_{ij} \ge 1`.
 
-    For every visible position :math:`j` of every sequence :math:`i` and every :math:`t\ne\alpha_{ij}` that :math:`j` sees: all visible
-    tokens, or those with :math:`t\le j` when ``causal``. These are the margins of :func:`~attsvm.margins.selection_margins` on the pairs
-    :math:`(X_i, x_{ij})`, so a "sequence" of the result is one pair; :func:`query_positions` names the pairs. The weights are
-    ``(d_x, d_x)``, and the queries of ``data`` play no part. Programme SAtt-SVM of Tarzanagh et al., *Transformers as Support Vector
-    Machines* (2023), appendix.
+    For every visible position :math:`j` of every sequence :math:`i` and every
+    :math:`t\ne\alpha_{ij}` that :math:`j` sees: all visible tokens, or those with :math:`t\le j`
+    when ``causal``. These are the margins of :func:`~attsvm.margins.selection_margins` on the pairs
+    :math:`(X_i, x_{ij})`, so a "sequence" of the result is one pair; :func:`query_positions` names
+    the pairs. The weights are ``(d_x, d_x)``, and the queries of ``data`` play no part. Programme
+    SAtt-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023), appendix.
 
     Args:
         data: one instance (no leading axes).
@@ -26,31 +30,52 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
         causal: whether position :math:`j` sees only the positions up to :math:`j`.
 
     Raises:
-        InputError: leading axes, wrong shape, a selected position that is out of range, masked or, when causal, in the future.
+        InputError: leading axes, wrong shape, a selected position that is out of range, masked or,
+            when causal, in the future.
     """
     one_instance(data)
     selected = integers("tokens", tokens)
     if selected.shape != (data.n, data.T):
-        raise InputError(f"tokens has shape {selected.shape}; it must be ({data.n}, {data.T}), one selected token per position")
+        raise InputError(
+            f"tokens has shape {selected.shape}; it must be ({data.n}, {data.T}), one selected"
+            " token per position"
+        )
     pairs = query_positions(data)
     i, j = pairs[:, 0], pairs[:, 1]
     alpha = selected[i, j]
-    _refuse(pairs, (alpha < 0) | (alpha >= data.T), alpha, f"outside the positions 0 to {data.T - 1}")
+    _refuse(
+        pairs, (alpha < 0) | (alpha >= data.T), alpha, f"outside the positions 0 to {data.T - 1}"
+    )
     _refuse(pairs, ~data.mask[i, alpha], alpha, "which the mask hides; select a visible token")
     seen = data.mask[i]
     if causal:
-        _refuse(pairs, alpha > j, alpha, "which a causal query does not see; select a position up to its own")
+        _refuse(
+            pairs,
+            alpha > j,
+            alpha,
+            "which a causal query does not see; select a position up to its own",
+        )
         seen = seen & (np.arange(data.T) <= j[:, None])
     others = seen.copy()
     others[np.arange(len(pairs)), alpha] = False
     pair, token = np.nonzero(others)
     differences = data.tokens[i[pair], alpha[pair]] - data.tokens[i[pair], token]
     offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(differences, data.tokens[i, j], offsets, np.ones(len(token)), token, alpha, kind="position", origin=pairs)
+    return Margins(
+        differences,
+        data.tokens[i, j],
+        offsets,
+        np.ones(len(token)),
+        token,
+        alpha,
+        kind="position",
+        origin=pairs,
+    )
 
 
 def query_positions(data: AttentionData) -> IntArray:
-    """``(k, 2)``: sequence and position of every visible token, in the order of the pairs of :func:`sequence_margins`.
+    """``(k, 2)``: sequence and position of every visible token, in the order of the pairs of
+    :func:`sequence_margins`.
 
     Raises:
         InputError: leading axes.

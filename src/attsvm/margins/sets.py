@@ -1,4 +1,6 @@
-r"""Several selected tokens per sequence: equal scores, or prescribed ratios, inside the set and margins against the rest."""
+r"""Several selected tokens per sequence: equal scores, or prescribed ratios, inside the set and
+margins against the rest.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,21 @@ from attsvm.margins.operator import Margins
 
 
 def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
-    r"""The margins of selected sets :math:`\mathcal O_i`: equal scores inside, at least one above the rest.
+    r"""The margins of selected sets :math:`\mathcal O_i`: equal scores inside, at least one above
+    the rest.
 
     .. math:: (x_{ia_i}-x_{it})^\top W z_i = 0 \quad (t\in\mathcal O_i\setminus a_i), \qquad
               (x_{ia_i}-x_{i\tau})^\top W z_i \ge 1 \quad (\tau\notin\mathcal O_i \text{ visible}),
 
-    where the anchor :math:`a_i` is the first token of the set; any other anchor gives the same programme. With sets of one token
-    it is :func:`~attsvm.margins.selection_margins`. Programme Gen-SVM of Tarzanagh et al., *Transformers as Support Vector Machines*
-    (2023): the direction in which weights diverge when a head needs several tokens.
+    where the anchor :math:`a_i` is the first token of the set; any other anchor gives the same
+    programme. With sets of one token it is :func:`~attsvm.margins.selection_margins`. Programme
+    Gen-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023): the direction in
+    which weights diverge when a head needs several tokens.
 
     Args:
         data: one instance (no leading axes).
-        sets: ``(n, T)`` booleans, True on the selected tokens; at least one visible token per sequence.
+        sets: ``(n, T)`` booleans, True on the selected tokens; at least one visible token per
+            sequence.
 
     Raises:
         InputError: leading axes, wrong shape or dtype, an empty set, a set with a masked token.
@@ -33,39 +38,54 @@ def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
     chosen = token_sets(data, sets)
     margins, inside = _anchored(data, chosen, data.mask)
     equality = inside if inside.any() else None
-    return replace(margins, rhs=np.where(inside, 0.0, 1.0), equality=equality, kind="set" if inside.any() else "selection")
+    return replace(
+        margins,
+        rhs=np.where(inside, 0.0, 1.0),
+        equality=equality,
+        kind="set" if inside.any() else "selection",
+    )
 
 
 def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike) -> Margins:
     r"""The equalities that make attention split a selected set as prescribed.
 
-    .. math:: (x_{ia_i}-x_{it})^\top W z_i = \log(s_{ia_i}/s_{it}) \quad (t\in\mathcal O_i\setminus a_i),
+    .. math:: (x_{ia_i}-x_{it})^\top W z_i = \log(s_{ia_i}/s_{it}) \quad (t\in\mathcal O_i\setminus
+    a_i),
 
-    with the anchor of :func:`multi_token_margins`. Their solution of least norm is the finite component; see
+    with the anchor of :func:`multi_token_margins`. Their solution of least norm is the finite
+    component; see
     :func:`~attsvm.margins.finite_component`.
 
     Args:
         data: one instance (no leading axes).
-        sets: ``(n, T)`` booleans, True on the selected tokens; at least one visible token per sequence.
-        probabilities: ``(n, T)``, :math:`s_{it}`, finite, positive on the sets; they need not sum to one.
+        sets: ``(n, T)`` booleans, True on the selected tokens; at least one visible token per
+            sequence.
+        probabilities: ``(n, T)``, :math:`s_{it}`, finite, positive on the sets; they need not sum
+            to one.
 
     Raises:
-        InputError: leading axes, wrong shape or dtype, an empty set, a set with a masked token, a probability that is not
-            finite or, on a set, not positive.
+        InputError: leading axes, wrong shape or dtype, an empty set, a set with a masked token, a
+            probability that is not finite or, on a set, not positive.
     """
     chosen = token_sets(data, sets)
-    s = reals("probabilities", probabilities, chosen.shape, f"{chosen.shape}, one probability per token")
+    s = reals(
+        "probabilities", probabilities, chosen.shape, f"{chosen.shape}, one probability per token"
+    )
     wrong = chosen & (s <= 0)
     if wrong.any():
         i, t = (int(k) for k in np.argwhere(wrong)[0])
-        raise InputError(f"probabilities[{i}, {t}] is {s[i, t]:g}; on the selected tokens they must be positive")
+        raise InputError(
+            f"probabilities[{i}, {t}] is {s[i, t]:g}; on the selected tokens they must be positive"
+        )
     margins, _ = _anchored(data, chosen, chosen)
     sequence = margins.sequence
     rhs = np.log(s[sequence, margins.selected[sequence]]) - np.log(s[sequence, margins.token])
     return replace(margins, rhs=rhs, equality=np.ones(margins.m, dtype=np.bool_), kind="ratio")
 
 
-def _anchored(data: AttentionData, chosen: BoolArray, rivals: BoolArray) -> tuple[Margins, BoolArray]:
+def _anchored(
+    data: AttentionData, chosen: BoolArray, rivals: BoolArray
+) -> tuple[Margins, BoolArray]:
     """Rows anchor minus every other token of ``rivals``, and which of them stay inside the sets."""
     anchor = np.argmax(chosen, axis=1).astype(np.int64)
     others = rivals.copy()
@@ -73,5 +93,7 @@ def _anchored(data: AttentionData, chosen: BoolArray, rivals: BoolArray) -> tupl
     sequence, token = np.nonzero(others)
     differences = data.tokens[sequence, anchor[sequence]] - data.tokens[sequence, token]
     offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    margins = Margins(differences, np.array(data.queries), offsets, np.ones(len(token)), token, anchor)
+    margins = Margins(
+        differences, np.array(data.queries), offsets, np.ones(len(token)), token, anchor
+    )
     return margins, chosen[sequence, token]

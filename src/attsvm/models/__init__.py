@@ -3,7 +3,16 @@
 from attsvm.models.attention import Attention
 from attsvm.models.encoder import VisionTransformer, soft_sparsity
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
-from attsvm.models.losses import Custom, Exponential, Linear, Logistic, LogScale, Loss, PerRun, logistic_loss
+from attsvm.models.losses import (
+    Custom,
+    Exponential,
+    Linear,
+    Logistic,
+    LogScale,
+    Loss,
+    PerRun,
+    logistic_loss,
+)
 from attsvm.models.next_token import NextTokenTransformer
 from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences

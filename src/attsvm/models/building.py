@@ -45,7 +45,10 @@ def build(
     if inner < 1:
         raise InputError(f"inner is {inner}; factors need at least one column")
     if init is None:
-        raise InputError("factors need an init, because K = Q = 0 is a stationary point; pass ('uniform', seed) or a pair of arrays (K, Q)")
+        raise InputError(
+            "factors need an init, because K = Q = 0 is a stationary point; pass ('uniform', seed)"
+            " or a pair of arrays (K, Q)"
+        )
     K, Q = _starts({"K": (d_x, inner), "Q": (d_z, inner)}, lead, init)
     return FactoredAttention({"K": K, "Q": Q}, **common, stacked=factors[1])
 
@@ -73,10 +76,15 @@ def build_prompt(
         (p,) = _starts({"p": (d_k, 1)}, lead, init)
         return PromptAttention({"p": p}, **common)
     if keys is not None:
-        raise InputError("keys and prompt are both given; W is the key map that is trained under a fixed prompt, so leave keys out")
+        raise InputError(
+            "keys and prompt are both given; W is the key map that is trained under a fixed prompt,"
+            " so leave keys out"
+        )
     u = np.asarray(prompt, dtype=np.float64)
     if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
-        raise InputError(f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero")
+        raise InputError(
+            f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
+        )
     (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
     return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
 
@@ -90,12 +98,20 @@ def position_labels(data: AttentionData, labels: ArrayLike) -> FloatArray:
     signs = np.array(labels, dtype=np.float64)
     shape = data.mask.shape
     if signs.shape not in (shape, shape[len(data.batch_shape) :]):
-        raise InputError(f"labels has shape {signs.shape}; it must be {shape}, one label per position")
-    seen = data.mask if signs.shape == shape else data.mask.any(axis=tuple(range(len(data.batch_shape))))
+        raise InputError(
+            f"labels has shape {signs.shape}; it must be {shape}, one label per position"
+        )
+    seen = (
+        data.mask
+        if signs.shape == shape
+        else data.mask.any(axis=tuple(range(len(data.batch_shape))))
+    )
     wrong = seen & (np.abs(signs) != 1.0)
     if wrong.any():
         where = np.argwhere(wrong)[0].tolist()
-        raise InputError(f"labels holds {signs[tuple(where)]:g} at {where}; labels must be -1 or +1")
+        raise InputError(
+            f"labels holds {signs[tuple(where)]:g} at {where}; labels must be -1 or +1"
+        )
     return np.where(seen, signs, 0.0)
 
 
@@ -114,19 +130,34 @@ def _common(
     lead = () if count is None else (count,)
     objective = Logistic() if loss is None else as_loss(loss)
     if isinstance(objective, PerRun) and len(objective.losses) != count:
-        raise InputError(f"loss lists {len(objective.losses)} losses but the model has runs={count}; give one per run")
+        raise InputError(
+            f"loss lists {len(objective.losses)} losses but the model has runs={count}; give one"
+            " per run"
+        )
     strength = np.asarray(penalty, dtype=np.float64)
     if strength.shape not in ((), lead) or not (np.isfinite(strength) & (strength >= 0)).all():
-        raise InputError(f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there are runs ({count})")
+        raise InputError(
+            f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there"
+            f" are runs ({count})"
+        )
     built = _head(head, intercept, lead, data.d_x, train_head)
-    return lead, {"head": built, "runs": count, "objective": objective, "penalty": strength, "reading": reading}
+    return lead, {
+        "head": built,
+        "runs": count,
+        "objective": objective,
+        "penalty": strength,
+        "reading": reading,
+    }
 
 
-def _head(head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: int, train_head: bool) -> Any:
+def _head(
+    head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: int, train_head: bool
+) -> Any:
     if isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor)):
         if train_head:
             raise InputError(
-                "train_head makes a linear head a parameter; the parameters of a module are trained when the optimizer has them"
+                "train_head makes a linear head a parameter; the parameters of a module are trained"
+                " when the optimizer has them"
             )
         return head
     v = spread("head", head, (*lead, d_x), 1)
@@ -136,23 +167,35 @@ def _head(head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: i
 
 def _runs(data: AttentionData, runs: int | None) -> int | None:
     if len(data.batch_shape) > 1:
-        raise InputError(f"data has leading axes {data.batch_shape}; a model takes at most one, the runs")
+        raise InputError(
+            f"data has leading axes {data.batch_shape}; a model takes at most one, the runs"
+        )
     if runs is not None and runs < 1:
-        raise InputError(f"runs is {runs}; ask for at least one run, or None for a model without run axis")
+        raise InputError(
+            f"runs is {runs}; ask for at least one run, or None for a model without run axis"
+        )
     if data.batch_shape and runs not in (None, data.batch_shape[0]):
-        raise InputError(f"runs is {runs} but data holds {data.batch_shape[0]} instances; leave runs out or make them equal")
+        raise InputError(
+            f"runs is {runs} but data holds {data.batch_shape[0]} instances; leave runs out or make"
+            " them equal"
+        )
     return data.batch_shape[0] if data.batch_shape else runs
 
 
 def spread(name: str, value: Any, shape: tuple[int, ...], own: int) -> FloatArray:
-    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be given.
+    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be
+    given.
 
     Raises:
         InputError: another shape, or a value that is not finite.
     """
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
+    array = np.asarray(
+        value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64
+    )
     if array.shape not in (shape, shape[len(shape) - own :]):
-        raise InputError(f"{name} has shape {array.shape}; it must be {shape[len(shape) - own :]} or {shape}")
+        raise InputError(
+            f"{name} has shape {array.shape}; it must be {shape[len(shape) - own :]} or {shape}"
+        )
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds a value that is not finite; every value must be finite")
     return np.array(np.broadcast_to(array, shape), order="C")
@@ -161,16 +204,25 @@ def spread(name: str, value: Any, shape: tuple[int, ...], own: int) -> FloatArra
 def _matrix(name: str, value: ArrayLike, columns: int) -> FloatArray:
     array = np.array(value, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != columns or not np.isfinite(array).all():
-        raise InputError(f"{name} has shape {array.shape}; it must be a finite matrix (d_k, {columns})")
+        raise InputError(
+            f"{name} has shape {array.shape}; it must be a finite matrix (d_k, {columns})"
+        )
     return array
 
 
-def _starts(shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Init | None) -> list[Tensor]:
+def _starts(
+    shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Init | None
+) -> list[Tensor]:
     """The start of every parameter, in order."""
     full = [(*lead, *shape) for shape in shapes.values()]
     if init is None or (isinstance(init, str) and init == "zeros"):
         arrays = [np.zeros(shape) for shape in full]
-    elif isinstance(init, tuple) and len(init) == 2 and isinstance(init[0], str) and init[0] == "uniform":
+    elif (
+        isinstance(init, tuple)
+        and len(init) == 2
+        and isinstance(init[0], str)
+        and init[0] == "uniform"
+    ):
         seed: Any = init[1]
         arrays = _uniform(int(seed), full)
     elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
@@ -179,7 +231,10 @@ def _starts(shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Ini
         arrays = [spread("init", init, full[0], 2)]
     else:
         if not isinstance(init, (tuple, list)) or len(init) != len(shapes):
-            raise InputError(f"init of factors is a pair of arrays ({', '.join(shapes)}), 'zeros' or ('uniform', seed)")
+            raise InputError(
+                f"init of factors is a pair of arrays ({', '.join(shapes)}), 'zeros' or ('uniform',"
+                " seed)"
+            )
         arrays = [spread(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
     return [torch.from_numpy(array) for array in arrays]
 
@@ -190,5 +245,9 @@ def _uniform(seed: int, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
     out = []
     for shape in shapes:
         width = 1.0 / np.sqrt(shape[-2])
-        out.append(np.stack([generator.uniform(-width, width, shape[-2:]) for generator in generators]).reshape(shape))
+        out.append(
+            np.stack(
+                [generator.uniform(-width, width, shape[-2:]) for generator in generators]
+            ).reshape(shape)
+        )
     return out

@@ -1,4 +1,6 @@
-"""A small vision transformer whose attention can be read: what the theory's selection looks like in a trained network."""
+"""A small vision transformer whose attention can be read: what the theory's selection looks like in
+a trained network.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,31 @@ from attsvm.models.multihead import SelfAttention
 
 
 class Block(nn.Module):
-    """A pre-norm block: tokens plus attention of normed tokens, then plus a GELU network of normed tokens."""
+    """A pre-norm block: tokens plus attention of normed tokens, then plus a GELU network of normed
+    tokens.
+    """
 
-    def __init__(self, width: int, heads: int, head_width: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, heads: int, head_width: int, hidden: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(width)
         self.attention = SelfAttention(width, heads, head_width, dropout)
         drop = nn.Dropout(dropout)
-        layers = (nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), drop, nn.Linear(hidden, width), drop)
+        layers = (
+            nn.LayerNorm(width),
+            nn.Linear(width, hidden),
+            nn.GELU(),
+            drop,
+            nn.Linear(hidden, width),
+            drop,
+        )
         self.network = nn.Sequential(*layers)
 
     def rows(self, x: Tensor) -> Tensor:
-        """``(..., heads, T, T)``: the attention rows of this block, see :meth:`SelfAttention.rows`."""
+        """``(..., heads, T, T)``: the attention rows of this block, see
+        :meth:`SelfAttention.rows`.
+        """
         return self.attention.rows(self.before_attention(x))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,11 +50,13 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    r"""Images to class scores: patches, a [CLS] token, learned positions, pre-norm blocks, a linear read-out of [CLS].
+    r"""Images to class scores: patches, a [CLS] token, learned positions, pre-norm blocks, a linear
+    read-out of [CLS].
 
-    With ``side=48, patch=4, channels=3, width=512, depth=6, heads=8, hidden=512, dropout=0.1`` it is the architecture of the vision
-    experiment of *Optimizing Attention with Mirror Descent*, 9.56 million parameters. Weights start as PyTorch's layers do,
-    [CLS] and positions standard normal; seed with :func:`torch.manual_seed`.
+    With ``side=48, patch=4, channels=3, width=512, depth=6, heads=8, hidden=512, dropout=0.1`` it
+    is the architecture of the vision experiment of *Optimizing Attention with Mirror Descent*, 9.56
+    million parameters. Weights start as PyTorch's layers do, [CLS] and positions standard normal;
+    seed with :func:`torch.manual_seed`.
 
     Args:
         side: pixels of a side of the square images.
@@ -50,10 +67,12 @@ class VisionTransformer(nn.Module):
         depth: number of blocks.
         heads: attention heads of each block; divides ``width``.
         hidden: width of the network inside a block; ``2 * width`` when left out.
-        dropout: share dropped in training, of embeddings, attention weights, and outputs of attention and network.
+        dropout: share dropped in training, of embeddings, attention weights, and outputs of
+            attention and network.
 
     Raises:
-        InputError: patches that do not tile the image, heads that do not divide the width, a size below one.
+        InputError: patches that do not tile the image, heads that do not divide the width, a size
+            below one.
 
     Source: Dosovitskiy et al., *An Image is Worth 16x16 Words* (2021).
     """
@@ -73,33 +92,53 @@ class VisionTransformer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, size in (("side", side), ("patch", patch), ("channels", channels), ("width", width), ("depth", depth), ("heads", heads)):
+        for name, size in (
+            ("side", side),
+            ("patch", patch),
+            ("channels", channels),
+            ("width", width),
+            ("depth", depth),
+            ("heads", heads),
+        ):
             if size < 1:
                 raise InputError(f"{name} is {size}; give at least 1")
         if side % patch:
-            raise InputError(f"patches of {patch} pixels do not tile a side of {side}; choose a divisor of {side}")
+            raise InputError(
+                f"patches of {patch} pixels do not tile a side of {side}; choose a divisor of"
+                f" {side}"
+            )
         if width % heads:
-            raise InputError(f"{heads} heads do not divide the width {width}; choose a divisor of {width}")
+            raise InputError(
+                f"{heads} heads do not divide the width {width}; choose a divisor of {width}"
+            )
         self.side, self.patch, self.channels = side, patch, channels
         self.length = (side // patch) ** 2 + 1
         size = channels * patch * patch
-        self.embedding = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, width), nn.LayerNorm(width))
+        self.embedding = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, width), nn.LayerNorm(width)
+        )
         self.cls = nn.Parameter(torch.randn(width))
         self.positions = nn.Parameter(torch.randn(self.length, width))
         self.dropout = nn.Dropout(dropout)
-        blocks = (Block(width, heads, width // heads, 2 * width if hidden is None else hidden, dropout) for _ in range(depth))
+        blocks = (
+            Block(width, heads, width // heads, 2 * width if hidden is None else hidden, dropout)
+            for _ in range(depth)
+        )
         self.blocks = nn.ModuleList(blocks)
         self.readout = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
 
     def tokens(self, images: Tensor) -> Tensor:
-        """``(n, T + 1, width)``: [CLS] and the embedded patches, row by row, of ``images`` ``(n, channels, side, side)``.
+        """``(n, T + 1, width)``: [CLS] and the embedded patches, row by row, of ``images``
+        ``(n, channels, side, side)``.
 
         Raises:
             InputError: images of another shape.
         """
         if images.ndim != 4 or images.shape[1:] != (self.channels, self.side, self.side):
             expected = f"(n, {self.channels}, {self.side}, {self.side})"
-            raise InputError(f"images have shape {tuple(images.shape)}; this model takes {expected}")
+            raise InputError(
+                f"images have shape {tuple(images.shape)}; this model takes {expected}"
+            )
         patches = F.unfold(images, self.patch, stride=self.patch).mT
         embedded = torch.cat([self.cls.expand(len(images), 1, -1), self.embedding(patches)], dim=1)
         dropped: Tensor = self.dropout(embedded + self.positions)
@@ -114,7 +153,9 @@ class VisionTransformer(nn.Module):
         return scores
 
     def cls_rows(self, images: Tensor) -> Tensor:
-        """``(n, depth, heads, T + 1)``: how [CLS] divides its attention over [CLS] itself and the patches, in every block and head."""
+        """``(n, depth, heads, T + 1)``: how [CLS] divides its attention over [CLS] itself and the
+        patches, in every block and head.
+        """
         x = self.tokens(images)
         rows = []
         for block in self.blocks:
@@ -123,14 +164,20 @@ class VisionTransformer(nn.Module):
         return torch.stack(rows, dim=1)
 
     def query_key_norms(self) -> Tensor:
-        r"""``(depth,)``: :math:`\sqrt{\|W_Q\|_F^2+\|W_K\|_F^2}` of every block, all heads together."""
-        pairs = [(block.attention.query.weight, block.attention.key.weight) for block in self.blocks]
+        r"""``(depth,)``: :math:`\sqrt{\|W_Q\|_F^2+\|W_K\|_F^2}` of every block, all heads
+        together.
+        """
+        pairs = [
+            (block.attention.query.weight, block.attention.key.weight) for block in self.blocks
+        ]
         return torch.stack([torch.hypot(query.norm(), key.norm()) for query, key in pairs])
 
 
 def soft_sparsity(rows: Tensor) -> tuple[Tensor, Tensor]:
-    r"""How many tokens an attention row is spread over, :math:`1/\|s\|_\infty` and :math:`1/\|s\|_2^2`, for rows along the last axis.
+    r"""How many tokens an attention row is spread over, :math:`1/\|s\|_\infty` and
+    :math:`1/\|s\|_2^2`, for rows along the last axis.
 
-    Both are 1 for a single selected token and T for uniform attention; the second is never below the first.
+    Both are 1 for a single selected token and T for uniform attention; the second is never below
+    the first.
     """
     return 1.0 / rows.amax(dim=-1), 1.0 / rows.square().sum(dim=-1)

@@ -1,8 +1,10 @@
-"""The attention operation compiled for float64 on the CPU: from moved queries to outputs, and back, in one pass each.
+"""The attention operation compiled for float64 on the CPU: from moved queries to outputs, and back,
+in one pass each.
 
-The same arithmetic as the torch operations in :mod:`attsvm.models.softmax`; a step of many small runs is not worth twenty
-kernel launches. Row ``i`` of a run asks sequence ``i // q``. Large batches share their runs out among the cores, so the bits do not depend
-on their number; small ones stay away from the thread pool, which on a busy machine costs more than the pass.
+The same arithmetic as the torch operations in :mod:`attsvm.models.softmax`; a step of many small
+runs is not worth twenty kernel launches. Row ``i`` of a run asks sequence ``i // q``. Large batches
+share their runs out among the cores, so the bits do not depend on their number; small ones stay
+away from the thread pool, which on a busy machine costs more than the pass.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from attsvm.parallel import parallel_kernel
 
 @kernel
 def _forward_run(
-    moved: FloatArray, keys: FloatArray, tokens: FloatArray, mask: BoolArray, outputs: FloatArray, log_s: FloatArray, winners: IntArray
+    moved: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    mask: BoolArray,
+    outputs: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
 ) -> None:
     n, q, T = mask.shape
     S = np.empty(T)
@@ -55,9 +63,17 @@ def _forward_run(
 
 @kernel
 def forward(
-    moved: FloatArray, keys: FloatArray, tokens: FloatArray, mask: BoolArray, outputs: FloatArray, log_s: FloatArray, winners: IntArray
+    moved: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    mask: BoolArray,
+    outputs: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
 ) -> None:
-    """Outputs ``(R, N, d_x)``, log-probabilities ``(R, N, T)`` and winners ``(R, N)`` of moved queries ``(R, N, d_k)``."""
+    """Outputs ``(R, N, d_x)``, log-probabilities ``(R, N, T)`` and winners ``(R, N)`` of moved
+    queries ``(R, N, d_k)``.
+    """
     for r in range(moved.shape[0]):
         k, m = min(r, tokens.shape[0] - 1), min(r, mask.shape[0] - 1)
         _forward_run(moved[r], keys[k], tokens[k], mask[m], outputs[r], log_s[r], winners[r])
@@ -65,7 +81,13 @@ def forward(
 
 @parallel_kernel
 def forward_shared(
-    moved: FloatArray, keys: FloatArray, tokens: FloatArray, mask: BoolArray, outputs: FloatArray, log_s: FloatArray, winners: IntArray
+    moved: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    mask: BoolArray,
+    outputs: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
 ) -> None:
     """:func:`forward` on all cores."""
     for r in numba.prange(moved.shape[0]):
@@ -76,7 +98,14 @@ def forward_shared(
 
 @kernel
 def _backward_run(
-    grad: FloatArray, keys: FloatArray, tokens: FloatArray, log_s: FloatArray, winners: IntArray, q: int, rescale: bool, pulled: FloatArray
+    grad: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
+    q: int,
+    rescale: bool,
+    pulled: FloatArray,
 ) -> float:
     N, T = log_s.shape
     values, s, first, b = np.empty((N, T)), np.empty(T), np.empty(T), np.empty(T)
@@ -115,21 +144,41 @@ def _backward_run(
 
 @kernel
 def backward(
-    grad: FloatArray, keys: FloatArray, tokens: FloatArray, log_s: FloatArray, winners: IntArray, q: int, rescale: bool,
-    pulled: FloatArray, factors: FloatArray,
-) -> None:  # fmt: skip
-    """Gradient ``(R, N, d_k)`` for the moved queries from that for the outputs, and the logarithms ``(R,)`` of what was taken out of it."""
+    grad: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
+    q: int,
+    rescale: bool,
+    pulled: FloatArray,
+    factors: FloatArray,
+) -> None:
+    """Gradient ``(R, N, d_k)`` for the moved queries from that for the outputs, and the logarithms
+    ``(R,)`` of what was taken out of it.
+    """
     for r in range(grad.shape[0]):
         k = min(r, tokens.shape[0] - 1)
-        factors[r] = _backward_run(grad[r], keys[k], tokens[k], log_s[r], winners[r], q, rescale, pulled[r])
+        factors[r] = _backward_run(
+            grad[r], keys[k], tokens[k], log_s[r], winners[r], q, rescale, pulled[r]
+        )
 
 
 @parallel_kernel
 def backward_shared(
-    grad: FloatArray, keys: FloatArray, tokens: FloatArray, log_s: FloatArray, winners: IntArray, q: int, rescale: bool,
-    pulled: FloatArray, factors: FloatArray,
-) -> None:  # fmt: skip
+    grad: FloatArray,
+    keys: FloatArray,
+    tokens: FloatArray,
+    log_s: FloatArray,
+    winners: IntArray,
+    q: int,
+    rescale: bool,
+    pulled: FloatArray,
+    factors: FloatArray,
+) -> None:
     """:func:`backward` on all cores."""
     for r in numba.prange(grad.shape[0]):
         k = min(np.int64(r), tokens.shape[0] - 1)
-        factors[r] = _backward_run(grad[r], keys[k], tokens[k], log_s[r], winners[r], q, rescale, pulled[r])
+        factors[r] = _backward_run(
+            grad[r], keys[k], tokens[k], log_s[r], winners[r], q, rescale, pulled[r]
+        )

@@ -1,4 +1,6 @@
-"""One compiled pass from moved queries, or what moves them, to losses and gradients: :mod:`attsvm.models.linear` for float64 on the CPU."""
+"""One compiled pass from moved queries, or what moves them, to losses and gradients:
+:mod:`attsvm.models.linear` for float64 on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,51 @@ from attsvm.models import kernels, loss_stages
 from attsvm.parallel import parallel_kernel
 
 Instances = tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]
-"""Keys, tokens, mask, labels and weights of the rows, as :attr:`attsvm.models.sequences.Sequences.arrays` holds them."""
+"""Keys, tokens, mask, labels and weights of the rows, as
+:attr:`attsvm.models.sequences.Sequences.arrays` holds them.
+"""
 
 
 @kernel
 def token_scores(tokens: FloatArray, readout: FloatArray, scores: FloatArray) -> None:
     """Scores ``(k, n, T)`` of every instance under its own readout, or under the only one."""
     for r in range(scores.shape[0]):
-        loss_stages.scores(tokens, loss_stages.own(tokens.shape[0], r), readout, loss_stages.own(readout.shape[0], r), scores, r)
+        loss_stages.scores(
+            tokens,
+            loss_stages.own(tokens.shape[0], r),
+            readout,
+            loss_stages.own(readout.shape[0], r),
+            scores,
+            r,
+        )
 
 
 @kernel
 def _run(
-    r: int, moved: FloatArray, at: int, keys: FloatArray, tokens: FloatArray, mask: BoolArray, labels: FloatArray, weights: FloatArray,
-    readout: FloatArray, scores: FloatArray, has_intercept: bool, codes: IntArray, rescale: bool, pulled: FloatArray, to: int,
-    column: FloatArray, found: FloatArray,
-    every: FloatArray, powers: FloatArray, raised: FloatArray, rows: FloatArray, fresh: FloatArray, outputs: FloatArray,
-) -> None:  # fmt: skip
+    r: int,
+    moved: FloatArray,
+    at: int,
+    keys: FloatArray,
+    tokens: FloatArray,
+    mask: BoolArray,
+    labels: FloatArray,
+    weights: FloatArray,
+    readout: FloatArray,
+    scores: FloatArray,
+    has_intercept: bool,
+    codes: IntArray,
+    rescale: bool,
+    pulled: FloatArray,
+    to: int,
+    column: FloatArray,
+    found: FloatArray,
+    every: FloatArray,
+    powers: FloatArray,
+    raised: FloatArray,
+    rows: FloatArray,
+    fresh: FloatArray,
+    outputs: FloatArray,
+) -> None:
     """One run: the stages of :mod:`attsvm.models.loss_stages`, one after the other."""
     q, v = mask.shape[2], loss_stages.own(readout.shape[0], r)
     loss_stages.logits(r, keys, moved, at, mask, every)
@@ -39,48 +69,112 @@ def _run(
     kernels.exp_into(powers, raised, 0, powers.size)
     loss_stages.weigh(every, rows)
     b = readout[v, tokens.shape[3]] if has_intercept else 0.0
-    found[0, r], steepest, largest = loss_stages.slopes(r, labels, weights, b, codes[loss_stages.own(codes.shape[0], r)], rescale, rows)
+    found[0, r], steepest, largest = loss_stages.slopes(
+        r, labels, weights, b, codes[loss_stages.own(codes.shape[0], r)], rescale, rows
+    )
     found[1, r], found[2, r], found[3, r] = steepest, largest - steepest, steepest
     loss_stages.coefficients(every, rows)
     loss_stages.pull(r, every, rows, keys, q, pulled, to)
     if column.shape[1] > 0:
-        found[3, r] = loss_stages.head(r, tokens, q, has_intercept, rescale, every, rows, outputs, column)
+        found[3, r] = loss_stages.head(
+            r, tokens, q, has_intercept, rescale, every, rows, outputs, column
+        )
 
 
 @kernel
 def loss(
-    moved: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray,
-    has_intercept: bool, codes: IntArray, rescale: bool, pulled: FloatArray, column: FloatArray, found: FloatArray,
-) -> None:  # fmt: skip
-    """Losses ``found[0]``, gradients ``pulled`` and ``column`` (empty when the head is fixed), and logarithms of what was taken out.
+    moved: FloatArray,
+    instances: Instances,
+    readout: FloatArray,
+    scores: FloatArray,
+    has_intercept: bool,
+    codes: IntArray,
+    rescale: bool,
+    pulled: FloatArray,
+    column: FloatArray,
+    found: FloatArray,
+) -> None:
+    """Losses ``found[0]``, gradients ``pulled`` and ``column`` (empty when the head is fixed), and
+    logarithms of what was taken out.
 
-    ``found[1]`` was taken out by the slopes, ``found[2]`` on top of it from ``pulled``, ``found[3]`` in all from ``column``. Without
-    ``rescale`` nothing is taken out and they say what would have been. ``scores`` are those of :func:`token_scores`; empty, they are
-    computed on the way.
+    ``found[1]`` was taken out by the slopes, ``found[2]`` on top of it from ``pulled``,
+    ``found[3]`` in all from ``column``. Without ``rescale`` nothing is taken out and they say what
+    would have been. ``scores`` are those of :func:`token_scores`; empty, they are computed on the
+    way.
     """
     keys, tokens, mask, labels, weights = instances
     every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
     for r in range(moved.shape[0]):
         _run(
-            r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
-            every, powers, raised, rows, fresh, outputs,
-        )  # fmt: skip
+            r,
+            moved,
+            r,
+            keys,
+            tokens,
+            mask,
+            labels,
+            weights,
+            readout,
+            scores,
+            has_intercept,
+            codes,
+            rescale,
+            pulled,
+            r,
+            column,
+            found,
+            every,
+            powers,
+            raised,
+            rows,
+            fresh,
+            outputs,
+        )
 
 
 @parallel_kernel
 def loss_shared(
-    moved: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray,
-    has_intercept: bool, codes: IntArray, rescale: bool, pulled: FloatArray, column: FloatArray, found: FloatArray,
-) -> None:  # fmt: skip
+    moved: FloatArray,
+    instances: Instances,
+    readout: FloatArray,
+    scores: FloatArray,
+    has_intercept: bool,
+    codes: IntArray,
+    rescale: bool,
+    pulled: FloatArray,
+    column: FloatArray,
+    found: FloatArray,
+) -> None:
     """:func:`loss` on all cores."""
     keys, tokens, mask, labels, weights = instances
     for run in numba.prange(moved.shape[0]):
         r = int(np.int64(run))  # prange counts in unsigned integers
         every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
         _run(
-            r, moved, r, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pulled, r, column, found,
-            every, powers, raised, rows, fresh, outputs,
-        )  # fmt: skip
+            r,
+            moved,
+            r,
+            keys,
+            tokens,
+            mask,
+            labels,
+            weights,
+            readout,
+            scores,
+            has_intercept,
+            codes,
+            rescale,
+            pulled,
+            r,
+            column,
+            found,
+            every,
+            powers,
+            raised,
+            rows,
+            fresh,
+            outputs,
+        )
 
 
 @summing_kernel
@@ -106,9 +200,16 @@ def _outer(r: int, pulled: FloatArray, at: int, queries: FloatArray, G: FloatArr
     for four in range(N // 4):
         i = 4 * four
         for k in range(d_k):
-            w0, w1, w2, w3 = pulled[at, i, k], pulled[at, i + 1, k], pulled[at, i + 2, k], pulled[at, i + 3, k]
+            w0, w1, w2, w3 = (
+                pulled[at, i, k],
+                pulled[at, i + 1, k],
+                pulled[at, i + 2, k],
+                pulled[at, i + 3, k],
+            )
             for j in range(d_z):
-                G[r, k, j] += (w0 * queries[z, i, j] + w1 * queries[z, i + 1, j]) + (w2 * queries[z, i + 2, j] + w3 * queries[z, i + 3, j])
+                G[r, k, j] += (w0 * queries[z, i, j] + w1 * queries[z, i + 1, j]) + (
+                    w2 * queries[z, i + 2, j] + w3 * queries[z, i + 3, j]
+                )
     for i in range(N - N % 4, N):
         for k in range(d_k):
             w0 = pulled[at, i, k]
@@ -118,27 +219,68 @@ def _outer(r: int, pulled: FloatArray, at: int, queries: FloatArray, G: FloatArr
 
 @kernel
 def matrix_loss(
-    M: FloatArray, queries: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray,
-    has_intercept: bool, codes: IntArray, rescale: bool, G: FloatArray, column: FloatArray, found: FloatArray,
-) -> None:  # fmt: skip
-    """:func:`loss` of the matrix that moves the queries: reads ``M`` in the place of ``moved`` and writes its gradient ``G``."""
+    M: FloatArray,
+    queries: FloatArray,
+    instances: Instances,
+    readout: FloatArray,
+    scores: FloatArray,
+    has_intercept: bool,
+    codes: IntArray,
+    rescale: bool,
+    G: FloatArray,
+    column: FloatArray,
+    found: FloatArray,
+) -> None:
+    """:func:`loss` of the matrix that moves the queries: reads ``M`` in the place of ``moved`` and
+    writes its gradient ``G``.
+    """
     keys, tokens, mask, labels, weights = instances
     every, powers, raised, rows, fresh, outputs = loss_stages.scratch(queries.shape[1], tokens)
     pair = np.empty((2, queries.shape[1], M.shape[1]))  # moved and pulled
     for r in range(M.shape[0]):
         _move(r, M, queries, pair, 0)
         _run(
-            r, pair, 0, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pair, 1, column, found,
-            every, powers, raised, rows, fresh, outputs,
-        )  # fmt: skip
+            r,
+            pair,
+            0,
+            keys,
+            tokens,
+            mask,
+            labels,
+            weights,
+            readout,
+            scores,
+            has_intercept,
+            codes,
+            rescale,
+            pair,
+            1,
+            column,
+            found,
+            every,
+            powers,
+            raised,
+            rows,
+            fresh,
+            outputs,
+        )
         _outer(r, pair, 1, queries, G)
 
 
 @parallel_kernel
 def matrix_loss_shared(
-    M: FloatArray, queries: FloatArray, instances: Instances, readout: FloatArray, scores: FloatArray,
-    has_intercept: bool, codes: IntArray, rescale: bool, G: FloatArray, column: FloatArray, found: FloatArray,
-) -> None:  # fmt: skip
+    M: FloatArray,
+    queries: FloatArray,
+    instances: Instances,
+    readout: FloatArray,
+    scores: FloatArray,
+    has_intercept: bool,
+    codes: IntArray,
+    rescale: bool,
+    G: FloatArray,
+    column: FloatArray,
+    found: FloatArray,
+) -> None:
     """:func:`matrix_loss` on all cores."""
     keys, tokens, mask, labels, weights = instances
     for run in numba.prange(M.shape[0]):
@@ -147,7 +289,28 @@ def matrix_loss_shared(
         pair = np.empty((2, queries.shape[1], M.shape[1]))
         _move(r, M, queries, pair, 0)
         _run(
-            r, pair, 0, keys, tokens, mask, labels, weights, readout, scores, has_intercept, codes, rescale, pair, 1, column, found,
-            every, powers, raised, rows, fresh, outputs,
-        )  # fmt: skip
+            r,
+            pair,
+            0,
+            keys,
+            tokens,
+            mask,
+            labels,
+            weights,
+            readout,
+            scores,
+            has_intercept,
+            codes,
+            rescale,
+            pair,
+            1,
+            column,
+            found,
+            every,
+            powers,
+            raised,
+            rows,
+            fresh,
+            outputs,
+        )
         _outer(r, pair, 1, queries, G)

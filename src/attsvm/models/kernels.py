@@ -1,14 +1,16 @@
-"""Compiled pieces that both training kernels share: exponentials, products, and the softmax step of one sequence.
+"""Compiled pieces that both training kernels share: exponentials, products, and the softmax step of
+one sequence.
 
-A sequence is read relative to its winner (see :mod:`attsvm.models.softmax`). For every rival ``t`` of the winner
+A sequence is read relative to its winner (see :mod:`attsvm.models.softmax`). For every rival ``t``
+of the winner
 
     S_t = exp(e_t)                 e_t = a_t - a_winner
     Q_t = exp(e_t - L) g_t         g_t = score of the winner minus score of t
     L   = max e_t over rivals with g_t != 0
 
-so that the gradient with respect to the logits is ``-(exp(L) |l'| / Z) (Q_t - S_t sum(Q) / Z)`` with ``Z = 1 + sum(S)``: one factor that
-may be any power of ten, kept as a logarithm, and numbers of order one. A rival with a tied score has ``Q_t = 0`` and keeps its exact
-second-order term.
+so that the gradient with respect to the logits is ``-(exp(L) |l'| / Z) (Q_t - S_t sum(Q) / Z)``
+with ``Z = 1 + sum(S)``: one factor that may be any power of ten, kept as a logarithm, and numbers
+of order one. A rival with a tied score has ``Q_t = 0`` and keeps its exact second-order term.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = _C[2:]
 
 @kernel
 def exp_into(x: FloatArray, out: FloatArray, start: int, stop: int) -> None:
-    """``out = exp(x)`` for ``x <= 0`` to about one unit in the last place, as vector code; below -708 the answer is 0."""
+    """``out = exp(x)`` for ``x <= 0`` to about one unit in the last place, as vector code; below
+    -708 the answer is 0.
+    """
     for j in range(start, stop):
         y = x[j] if x[j] > -708.0 else -708.0
         shifted = y * _LOG2E + _ROUND
@@ -53,7 +57,15 @@ def dot(a: FloatArray, b: FloatArray) -> float:
 
 @summing_kernel
 def add_four(
-    y: FloatArray, w0: float, x0: FloatArray, w1: float, x1: FloatArray, w2: float, x2: FloatArray, w3: float, x3: FloatArray
+    y: FloatArray,
+    w0: float,
+    x0: FloatArray,
+    w1: float,
+    x1: FloatArray,
+    w2: float,
+    x2: FloatArray,
+    w3: float,
+    x3: FloatArray,
 ) -> None:
     """``y += w0 x0 + w1 x1 + w2 x2 + w3 x3``."""
     for k in range(y.shape[0]):
@@ -72,7 +84,17 @@ def add_rows(y: FloatArray, weights: FloatArray, rows: FloatArray, start: int, s
     """``y += sum_j weights[j] rows[j]`` over ``start <= j < stop``."""
     j = start
     while j + 4 <= stop:
-        add_four(y, weights[j], rows[j], weights[j + 1], rows[j + 1], weights[j + 2], rows[j + 2], weights[j + 3], rows[j + 3])
+        add_four(
+            y,
+            weights[j],
+            rows[j],
+            weights[j + 1],
+            rows[j + 1],
+            weights[j + 2],
+            rows[j + 2],
+            weights[j + 3],
+            rows[j + 3],
+        )
         j += 4
     while j < stop:
         add_one(y, weights[j], rows[j])
@@ -98,7 +120,9 @@ def combine(weights: FloatArray, rows: FloatArray, out: FloatArray) -> None:
     while t + 4 <= rows.shape[0]:
         a, b, c, d = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
         for k in range(rows.shape[1]):
-            out[k] += (a * rows[t, k] + b * rows[t + 1, k]) + (c * rows[t + 2, k] + d * rows[t + 3, k])
+            out[k] += (a * rows[t, k] + b * rows[t + 1, k]) + (
+                c * rows[t + 2, k] + d * rows[t + 3, k]
+            )
         t += 4
     while t < rows.shape[0]:
         for k in range(rows.shape[1]):
@@ -107,7 +131,15 @@ def combine(weights: FloatArray, rows: FloatArray, out: FloatArray) -> None:
 
 
 @kernel
-def compare(a: FloatArray, score: FloatArray, lo: int, hi: int, e: FloatArray, shifted: FloatArray, g: FloatArray) -> tuple[int, float]:
+def compare(
+    a: FloatArray,
+    score: FloatArray,
+    lo: int,
+    hi: int,
+    e: FloatArray,
+    shifted: FloatArray,
+    g: FloatArray,
+) -> tuple[int, float]:
     """Winner and ``L`` of the sequence ``lo:hi``; writes ``e``, ``e - L`` (at most 0) and ``g``."""
     winner = lo
     for t in range(lo + 1, hi):
@@ -126,8 +158,12 @@ def compare(a: FloatArray, score: FloatArray, lo: int, hi: int, e: FloatArray, s
 
 
 @kernel
-def weigh(S: FloatArray, Q: FloatArray, g: FloatArray, lo: int, hi: int, winner: int) -> tuple[float, float]:
-    """``Z`` and ``sum(Q) / Z``; on entry ``Q`` holds ``exp(e - L)``, on return the ``Q`` of the module. ``S[winner]`` stays 1."""
+def weigh(
+    S: FloatArray, Q: FloatArray, g: FloatArray, lo: int, hi: int, winner: int
+) -> tuple[float, float]:
+    """``Z`` and ``sum(Q) / Z``; on entry ``Q`` holds ``exp(e - L)``, on return the ``Q`` of the
+    module. ``S[winner]`` stays 1.
+    """
     mass = 0.0
     total = 0.0
     for t in range(lo, hi):
@@ -140,8 +176,19 @@ def weigh(S: FloatArray, Q: FloatArray, g: FloatArray, lo: int, hi: int, winner:
 
 
 @kernel
-def coefficients(S: FloatArray, Q: FloatArray, lo: int, hi: int, winner: int, ratio: float, factor: float, b: FloatArray) -> None:
-    """Ascent coefficients of the logits, ``b_t = -factor (Q_t - S_t ratio)``, the winner's so that they sum to zero."""
+def coefficients(
+    S: FloatArray,
+    Q: FloatArray,
+    lo: int,
+    hi: int,
+    winner: int,
+    ratio: float,
+    factor: float,
+    b: FloatArray,
+) -> None:
+    """Ascent coefficients of the logits, ``b_t = -factor (Q_t - S_t ratio)``, the winner's so that
+    they sum to zero.
+    """
     total = 0.0
     for t in range(lo, hi):
         value = factor * (Q[t] - S[t] * ratio)
@@ -153,7 +200,9 @@ def coefficients(S: FloatArray, Q: FloatArray, lo: int, hi: int, winner: int, ra
 
 @kernel
 def log_slope_top(u: float, loss: int) -> float:
-    r"""The ``m`` of :func:`log_slope_parts`. Losses are numbered as in :mod:`attsvm.models.losses`."""
+    r"""The ``m`` of :func:`log_slope_parts`. Losses are numbered as in
+    :mod:`attsvm.models.losses`.
+    """
     if loss == 0:
         return -max(u, 0.0)
     return -u if loss == 1 else 0.0
@@ -161,7 +210,9 @@ def log_slope_top(u: float, loss: int) -> float:
 
 @kernel
 def log_slope_parts(u: float, loss: int) -> tuple[float, float]:
-    r"""``m, r`` with slope :math:`|\ell'(u)|=e^{m}r`, ``r`` between one half and one: for the logistic loss ``m = -max(u, 0)``."""
+    r"""``m, r`` with slope :math:`|\ell'(u)|=e^{m}r`, ``r`` between one half and one: for the
+    logistic loss ``m = -max(u, 0)``.
+    """
     return log_slope_top(u, loss), 1.0 / (1.0 + math.exp(-abs(u))) if loss == 0 else 1.0
 
 
@@ -175,7 +226,9 @@ def loss_value(u: float, loss: int) -> float:
 
 @kernel
 def log_excess(best: float, log_fall: float, loss: int) -> float:
-    r""":math:`\log(\ell(b-f)-\ell(b))` from :math:`b` and :math:`\log f`, without cancellation and for any size of either."""
+    r""":math:`\log(\ell(b-f)-\ell(b))` from :math:`b` and :math:`\log f`, without cancellation and
+    for any size of either.
+    """
     if loss == 2:
         return log_fall
     fall = math.exp(log_fall)
@@ -194,7 +247,9 @@ def log_excess(best: float, log_fall: float, loss: int) -> float:
 
 @kernel
 def nearest(e: FloatArray, tokens: FloatArray, winner: int) -> float:
-    """Largest relative logit of a token that is not zero: 0 unless a zero token wins, -inf when all tokens are zero."""
+    """Largest relative logit of a token that is not zero: 0 unless a zero token wins, -inf when all
+    tokens are zero.
+    """
     if tokens[winner].any():
         return 0.0
     near = -np.inf
@@ -206,7 +261,9 @@ def nearest(e: FloatArray, tokens: FloatArray, winner: int) -> float:
 
 @kernel
 def probabilities(e: FloatArray, near: float, Z: float, S: FloatArray) -> None:
-    """``S = exp(e - near) / Z`` where that is at most one; it holds ``exp(e)`` on entry. Beyond ``near`` there are only zero tokens."""
+    """``S = exp(e - near) / Z`` where that is at most one; it holds ``exp(e)`` on entry. Beyond
+    ``near`` there are only zero tokens.
+    """
     if near < 0.0:
         for t in range(e.shape[0]):
             S[t] = math.exp(min(e[t] - near, 0.0)) if near > -np.inf else 0.0
@@ -215,5 +272,7 @@ def probabilities(e: FloatArray, near: float, Z: float, S: FloatArray) -> None:
 
 
 def offsets_of(lengths: IntArray) -> IntArray:
-    """Where each sequence starts when the visible tokens of all are laid end to end; the last entry is their number."""
+    """Where each sequence starts when the visible tokens of all are laid end to end; the last entry
+    is their number.
+    """
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

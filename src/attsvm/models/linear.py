@@ -1,14 +1,19 @@
-r"""Attention, a linear head and the loss as one operation: from the weights to the loss of each run, and its gradients beside it.
+r"""Attention, a linear head and the loss as one operation: from the weights to the loss of each
+run, and its gradients beside it.
 
-With :math:`g_{it}=\gamma_{i\alpha_i}-\gamma_{it}`, the score of the winner minus that of token t, and :math:`u_i` the margin,
+With :math:`g_{it}=\gamma_{i\alpha_i}-\gamma_{it}`, the score of the winner minus that of token t,
+and :math:`u_i` the margin,
 
 .. math::
-    -\frac{\partial L}{\partial a_{it}}=-w_i\,\ell'(u_i)\,s_{it}\Big(g_{it}-\sum_\tau s_{i\tau}g_{i\tau}\Big)\quad(t\ne\alpha_i),\qquad
+    -\frac{\partial L}{\partial a_{it}}=-w_i\,\ell'(u_i)\,s_{it}\Big(g_{it}-\sum_\tau
+    s_{i\tau}g_{i\tau}\Big)\quad(t\ne\alpha_i),\qquad
     -\nabla_vL=-\sum_iw_i\,\ell'(u_i)\,Y_i\sum_ts_{it}x_{it}.
 
-Both are sums of terms of any size. Each row keeps its largest probability and its slope as logarithms, and they meet only once the
-largest of the run is known: of the rivals with :math:`g_{it}\ne0` for the weights, of the tokens :math:`x_{it}\ne0` for the head. So the
-head's gradient survives when every sequence selects a zero token, as it does in joint training on data that hold one.
+Both are sums of terms of any size. Each row keeps its largest probability and its slope as
+logarithms, and they meet only once the largest of the run is known: of the rivals with
+:math:`g_{it}\ne0` for the weights, of the tokens :math:`x_{it}\ne0` for the head. So the head's
+gradient survives when every sequence selects a zero token, as it does in joint training on data
+that hold one.
 """
 
 from __future__ import annotations
@@ -32,9 +37,15 @@ _NO_SCORES = np.empty((0, 0, 0))
 
 
 def linear_loss(
-    moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None = None
+    moved: Tensor,
+    readout: Tensor,
+    has_intercept: bool,
+    sequences: Sequences,
+    loss: Loss,
+    scale: LogScale | None = None,
 ) -> Tensor:
-    r""":math:`\sum_iw_i\,\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for the moved queries and the readout.
+    r""":math:`\sum_iw_i\,\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for the
+    moved queries and the readout.
 
     On the CPU in float64, and for losses that the kernels know, everything is one compiled pass.
 
@@ -51,35 +62,55 @@ def linear_loss(
     """
     codes = _codes(loss, moved)
     operation = _Torch if codes is None else _Compiled
-    losses: Tensor = operation.apply(moved, readout, has_intercept, sequences, loss if codes is None else codes, scale)  # type: ignore[no-untyped-call]
+    losses: Tensor = operation.apply(
+        moved, readout, has_intercept, sequences, loss if codes is None else codes, scale
+    )  # type: ignore[no-untyped-call]
     return losses
 
 
 def matrix_loss(
-    matrix: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None = None
+    matrix: Tensor,
+    readout: Tensor,
+    has_intercept: bool,
+    sequences: Sequences,
+    loss: Loss,
+    scale: LogScale | None = None,
 ) -> Tensor:
     """:func:`linear_loss` of the queries that ``matrix``, ``([runs,] d_k, d_z)``, moves.
 
-    Where the compiled pass applies and the matrices are too small for a library's products, it multiplies as well.
+    Where the compiled pass applies and the matrices are too small for a library's products, it
+    multiplies as well.
     """
-    codes = _codes(loss, matrix) if sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL else None
+    codes = (
+        _codes(loss, matrix)
+        if sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL
+        else None
+    )
     if codes is None:
-        return linear_loss(sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale)
+        return linear_loss(
+            sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
+        )
     losses: Tensor = _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
     return losses
 
 
 def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:
-    """What the kernels call the loss of each run; None where they do not know one, or not the kind of tensor."""
+    """What the kernels call the loss of each run; None where they do not know one, or not the kind
+    of tensor.
+    """
     return loss.codes if tensor.dtype == torch.float64 and tensor.device.type == "cpu" else None
 
 
 class _Gradients(torch.autograd.Function):
-    """The forward pass leaves the gradients in ``ctx.gradients``, and the logarithms of their factors in ``ctx.factors``."""
+    """The forward pass leaves the gradients in ``ctx.gradients``, and the logarithms of their
+    factors in ``ctx.factors``.
+    """
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
+    def backward(
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
         if ctx.scale is not None:
             ctx.scale.loss, ctx.scale.attention, ctx.scale.readout = ctx.factors
         pulled, column = ctx.gradients
@@ -96,39 +127,85 @@ def _unexpand(column: Tensor, ctx: Any) -> Tensor:
 class _Compiled(_Gradients):
     @staticmethod
     def forward(
-        ctx: Any, moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, codes: IntArray, scale: LogScale | None
+        ctx: Any,
+        moved: Tensor,
+        readout: Tensor,
+        has_intercept: bool,
+        sequences: Sequences,
+        codes: IntArray,
+        scale: LogScale | None,
     ) -> Tensor:
         from attsvm.models import fused_loss  # and with it numba, which no other path needs
 
         passes = fused_loss.loss, fused_loss.loss_shared
-        return _compiled(ctx, passes, moved, (_three(moved.numpy()),), readout, has_intercept, sequences, codes, scale)
+        return _compiled(
+            ctx,
+            passes,
+            moved,
+            (_three(moved.numpy()),),
+            readout,
+            has_intercept,
+            sequences,
+            codes,
+            scale,
+        )
 
 
 class _CompiledMatrix(_Gradients):
     @staticmethod
     def forward(
-        ctx: Any, matrix: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, codes: IntArray, scale: LogScale | None
+        ctx: Any,
+        matrix: Tensor,
+        readout: Tensor,
+        has_intercept: bool,
+        sequences: Sequences,
+        codes: IntArray,
+        scale: LogScale | None,
     ) -> Tensor:
         from attsvm.models import fused_loss
 
         passes = fused_loss.matrix_loss, fused_loss.matrix_loss_shared
         moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
-        return _compiled(ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale)
+        return _compiled(
+            ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale
+        )
 
 
 def _compiled(
-    ctx: Any, passes: tuple[Any, Any], like: Tensor, moving: tuple[FloatArray, ...], readout: Tensor, has_intercept: bool,
-    sequences: Sequences, codes: IntArray, scale: LogScale | None,
-) -> Tensor:  # fmt: skip
-    """One pass, on one core or on all; ``like`` is what the gradient is of. Small things are made by NumPy, which is quicker to ask."""
+    ctx: Any,
+    passes: tuple[Any, Any],
+    like: Tensor,
+    moving: tuple[FloatArray, ...],
+    readout: Tensor,
+    has_intercept: bool,
+    sequences: Sequences,
+    codes: IntArray,
+    scale: LogScale | None,
+) -> Tensor:
+    """One pass, on one core or on all; ``like`` is what the gradient is of. Small things are made
+    by NumPy, which is quicker to ask.
+    """
     front, length = tuple(like.shape[:-2]), readout.shape[-2]
     runs, joint = moving[0].shape[0], ctx.needs_input_grad[1]
     pulled, column = np.empty(moving[0].shape), np.empty((runs, length if joint else 0))
     found = np.empty((4, runs))
-    shared = worth_sharing(runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1])
+    shared = worth_sharing(
+        runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1]
+    )
     columns = readout.numpy().reshape(-1, length)
     scores = _NO_SCORES if joint else sequences.scores(columns)
-    passes[shared](*moving, sequences.arrays, columns, scores, has_intercept, codes, scale is not None, pulled, column, found)
+    passes[shared](
+        *moving,
+        sequences.arrays,
+        columns,
+        scores,
+        has_intercept,
+        codes,
+        scale is not None,
+        pulled,
+        column,
+        found,
+    )
     losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
     gradient = torch.from_numpy(pulled if front else pulled[0])
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
@@ -144,19 +221,37 @@ def _three(array: FloatArray) -> FloatArray:
 class _Torch(_Gradients):
     @staticmethod
     def forward(
-        ctx: Any, moved: Tensor, readout: Tensor, has_intercept: bool, sequences: Sequences, loss: Loss, scale: LogScale | None
+        ctx: Any,
+        moved: Tensor,
+        readout: Tensor,
+        has_intercept: bool,
+        sequences: Sequences,
+        loss: Loss,
+        scale: LogScale | None,
     ) -> Tensor:
         tokens, weights = sequences.tokens, sequences.weights
         selection = select(query_logits(moved, sequences), sequences.mask)
-        log_s, s, winner = selection.log_probability, selection.probability, selection.winner[..., None]
-        v, intercept = (readout[..., :-1, :], readout[..., -1:, 0]) if has_intercept else (readout, 0.0)
-        scores = by_sequence(sequences.labels[..., None], sequences) * (tokens @ v[..., None, :, :]).mT
+        log_s, s, winner = (
+            selection.log_probability,
+            selection.probability,
+            selection.winner[..., None],
+        )
+        v, intercept = (
+            (readout[..., :-1, :], readout[..., -1:, 0]) if has_intercept else (readout, 0.0)
+        )
+        scores = (
+            by_sequence(sequences.labels[..., None], sequences) * (tokens @ v[..., None, :, :]).mT
+        )
         scores = scores.expand(log_s.shape)
         best = scores.gather(-1, winner)
         g = best - scores
         margins = _rows(best - (s * g).sum(dim=-1, keepdim=True)) + sequences.labels * intercept
         value = loss.value(margins)
-        losses = value.mean(dim=-1) if weights is None else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
+        losses = (
+            value.mean(dim=-1)
+            if weights is None
+            else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
+        )
         sign, log_slope = loss.slope(margins)
         shares = margins.new_full((), 1.0 / margins.shape[-1]) if weights is None else weights
         log_slope = log_slope.masked_fill(shares == 0, -torch.inf)
@@ -165,22 +260,37 @@ class _Torch(_Gradients):
         top = untied.amax(dim=-1, keepdim=True)
         first = g * torch.exp(untied - _finite(top))
         factor, sizes = _meet(log_slope + _rows(top), scale)
-        b = by_sequence((shares * sizes)[..., None], sequences) * (s * first.sum(dim=-1, keepdim=True) - first)
+        b = by_sequence((shares * sizes)[..., None], sequences) * (
+            s * first.sum(dim=-1, keepdim=True) - first
+        )
         b = b.scatter(-1, winner, 0.0)
         b = b.scatter(-1, winner, -b.sum(dim=-1, keepdim=True))
         slopes = log_slope.amax(dim=-1)
         column, own = None, slopes
         if ctx.needs_input_grad[1]:
-            column, own = _column(log_s, log_slope, shares * sequences.labels, tokens, has_intercept, scale)
+            column, own = _column(
+                log_s, log_slope, shares * sequences.labels, tokens, has_intercept, scale
+            )
         ctx.factors = slopes, factor - _finite(slopes), own
-        ctx.gradients, ctx.scale, ctx.readout_ndim = ((b @ sequences.centred).flatten(-3, -2), column), scale, readout.ndim
+        ctx.gradients, ctx.scale, ctx.readout_ndim = (
+            ((b @ sequences.centred).flatten(-3, -2), column),
+            scale,
+            readout.ndim,
+        )
         return losses
 
 
 def _column(
-    log_s: Tensor, log_slope: Tensor, signs: Tensor, tokens: Tensor, has_intercept: bool, scale: LogScale | None
+    log_s: Tensor,
+    log_slope: Tensor,
+    signs: Tensor,
+    tokens: Tensor,
+    has_intercept: bool,
+    scale: LogScale | None,
 ) -> tuple[Tensor, Tensor]:
-    """The readout's gradient and the logarithm of what was taken out of it; an intercept sees a one in every token."""
+    """The readout's gradient and the logarithm of what was taken out of it; an intercept sees a one
+    in every token.
+    """
     if has_intercept:
         factor, sizes = _meet(log_slope, scale)
         outputs = (torch.exp(log_s) @ tokens).flatten(-3, -2)
@@ -194,7 +304,9 @@ def _column(
 
 
 def _meet(logs: Tensor, scale: LogScale | None) -> tuple[Tensor, Tensor]:
-    """The largest logarithm of a run, and the exponentials of all: divided by that of the largest when there is a ``scale``."""
+    """The largest logarithm of a run, and the exponentials of all: divided by that of the largest
+    when there is a ``scale``.
+    """
     largest = logs.amax(dim=-1)
     return largest, torch.exp(logs if scale is None else logs - _finite(largest)[..., None])
 

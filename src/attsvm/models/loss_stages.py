@@ -1,7 +1,9 @@
-"""The stages of the fused loss of one run: logits, comparison with the winner, slopes, coefficients, gradients.
+"""The stages of the fused loss of one run: logits, comparison with the winner, slopes,
+coefficients, gradients.
 
-A stage goes through all rows, so that its loop is long enough for vector instructions, and takes whole arrays and the index of the run:
-a view of an array costs as much as the arithmetic of a row. See :mod:`attsvm.models.kernels` for what the letters mean.
+A stage goes through all rows, so that its loop is long enough for vector instructions, and takes
+whole arrays and the index of the run: a view of an array costs as much as the arithmetic of a row.
+See :mod:`attsvm.models.kernels` for what the letters mean.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from attsvm.models import kernels
 
 Scratch = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 
-_RELATIVE, _BELOW, _S, _Q, _G = range(5)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.kernels`
+_RELATIVE, _BELOW, _S, _Q, _G = range(
+    5
+)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.kernels`
 _WINNER, _TOP, _BEST, _GAP, _Z, _RATIO, _MILD, _SIGN, _FACTOR, _OWN = range(10)  # of every row
 
 
@@ -28,7 +32,9 @@ def own(count: int, run: int) -> int:
 
 @kernel
 def _loss_and_slope(u: float, code: int) -> tuple[float, float, float]:
-    """The loss, and its slope as in :func:`attsvm.models.kernels.log_slope_parts`; one exponential serves both."""
+    """The loss, and its slope as in :func:`attsvm.models.kernels.log_slope_parts`; one exponential
+    serves both.
+    """
     if code == 0:
         small = math.exp(-abs(u))
         return max(-u, 0.0) + math.log1p(small), -max(u, 0.0), 1.0 / (1.0 + small)
@@ -37,7 +43,9 @@ def _loss_and_slope(u: float, code: int) -> tuple[float, float, float]:
 
 @kernel
 def scratch(N: int, tokens: FloatArray) -> Scratch:
-    """Room for a run: all tokens of all rows, what exponentials are taken of and where they go, all rows, scores, outputs."""
+    """Room for a run: all tokens of all rows, what exponentials are taken of and where they go, all
+    rows, scores, outputs.
+    """
     n, T, d_x = tokens.shape[1:]
     every = np.empty((5, N, T))
     powers, raised = every[_RELATIVE : _BELOW + 1].reshape(-1), every[_S : _Q + 1].reshape(-1)
@@ -45,7 +53,9 @@ def scratch(N: int, tokens: FloatArray) -> Scratch:
 
 
 @summing_kernel
-def logits(r: int, keys: FloatArray, moved: FloatArray, at: int, mask: BoolArray, every: FloatArray) -> None:
+def logits(
+    r: int, keys: FloatArray, moved: FloatArray, at: int, mask: BoolArray, every: FloatArray
+) -> None:
     """Logits of all rows, one after the other; hidden tokens hold -inf."""
     n, q, T = mask.shape[1:]
     k, m = own(keys.shape[0], r), own(mask.shape[0], r)
@@ -60,8 +70,12 @@ def logits(r: int, keys: FloatArray, moved: FloatArray, at: int, mask: BoolArray
 
 
 @summing_kernel
-def scores(tokens: FloatArray, x: int, readout: FloatArray, v: int, scores: FloatArray, to: int) -> None:
-    """Values of all tokens under a readout; equal tokens have equal bits, for a tie is a score difference of exactly zero."""
+def scores(
+    tokens: FloatArray, x: int, readout: FloatArray, v: int, scores: FloatArray, to: int
+) -> None:
+    """Values of all tokens under a readout; equal tokens have equal bits, for a tie is a score
+    difference of exactly zero.
+    """
     n, T, d = tokens.shape[1:]
     for i in range(n):
         for t in range(T):
@@ -95,7 +109,12 @@ def compare(scores: FloatArray, own: int, q: int, every: FloatArray, rows: Float
         for t in range(T):
             below = every[_RELATIVE, row, t] - base
             every[_BELOW, row, t] = below if below < 0.0 else 0.0
-        rows[_WINNER, row], rows[_TOP, row], rows[_BEST, row], rows[_GAP, row] = winner, top, best, every[_RELATIVE, row, winner]
+        rows[_WINNER, row], rows[_TOP, row], rows[_BEST, row], rows[_GAP, row] = (
+            winner,
+            top,
+            best,
+            every[_RELATIVE, row, winner],
+        )
 
 
 @summing_kernel
@@ -113,7 +132,9 @@ def weigh(every: FloatArray, rows: FloatArray) -> None:
 
 @summing_kernel
 def coefficients(every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.coefficients` for all rows, in the place of ``Q``; the winner's takes what is left of the sum."""
+    """:func:`attsvm.models.kernels.coefficients` for all rows, in the place of ``Q``; the winner's
+    takes what is left of the sum.
+    """
     for row in range(every.shape[1]):
         total, factor, ratio = 0.0, rows[_FACTOR, row], rows[_RATIO, row]
         for t in range(every.shape[2]):
@@ -124,8 +145,18 @@ def coefficients(every: FloatArray, rows: FloatArray) -> None:
 
 
 @summing_kernel
-def pull(r: int, every: FloatArray, rows: FloatArray, keys: FloatArray, q: int, pulled: FloatArray, to: int) -> None:
-    """``pulled = sum_t b_t key_t`` for every row; one whose coefficients had the factor 0 pulls nothing."""
+def pull(
+    r: int,
+    every: FloatArray,
+    rows: FloatArray,
+    keys: FloatArray,
+    q: int,
+    pulled: FloatArray,
+    to: int,
+) -> None:
+    """``pulled = sum_t b_t key_t`` for every row; one whose coefficients had the factor 0 pulls
+    nothing.
+    """
     n, T, d = keys.shape[1:]
     x = own(keys.shape[0], r)
     for i in range(n):
@@ -137,7 +168,12 @@ def pull(r: int, every: FloatArray, rows: FloatArray, keys: FloatArray, q: int, 
                 continue
             for four in range(T // 4):
                 t = 4 * four
-                w0, w1, w2, w3 = every[_Q, row, t], every[_Q, row, t + 1], every[_Q, row, t + 2], every[_Q, row, t + 3]
+                w0, w1, w2, w3 = (
+                    every[_Q, row, t],
+                    every[_Q, row, t + 1],
+                    every[_Q, row, t + 2],
+                    every[_Q, row, t + 3],
+                )
                 for c in range(d):
                     pulled[to, row, c] += (w0 * keys[x, i, t, c] + w1 * keys[x, i, t + 1, c]) + (
                         w2 * keys[x, i, t + 2, c] + w3 * keys[x, i, t + 3, c]
@@ -150,9 +186,17 @@ def pull(r: int, every: FloatArray, rows: FloatArray, keys: FloatArray, q: int, 
 
 @kernel
 def slopes(
-    r: int, labels: FloatArray, weights: FloatArray, b: float, code: int, rescale: bool, rows: FloatArray
-) -> tuple[float, float, float]:  # fmt: skip
-    """The loss, logarithms of the largest slope and of the weights' factor; writes the factors of all coefficients."""
+    r: int,
+    labels: FloatArray,
+    weights: FloatArray,
+    b: float,
+    code: int,
+    rescale: bool,
+    rows: FloatArray,
+) -> tuple[float, float, float]:
+    """The loss, logarithms of the largest slope and of the weights' factor; writes the factors of
+    all coefficients.
+    """
     N, y, w = labels.shape[1], own(labels.shape[0], r), own(weights.shape[0], r)
     total, steepest, largest = 0.0, -np.inf, -np.inf
     for row in range(N):
@@ -169,15 +213,24 @@ def slopes(
         rows[_MILD, row], rows[_SIGN, row] = mild, -share * slope * label
     base = largest if rescale and largest > -np.inf else 0.0
     for row in range(N):
-        rows[_FACTOR, row] = rows[_SIGN, row] * math.exp(rows[_MILD, row] + rows[_TOP, row] - base) / rows[_Z, row]
+        rows[_FACTOR, row] = (
+            rows[_SIGN, row] * math.exp(rows[_MILD, row] + rows[_TOP, row] - base) / rows[_Z, row]
+        )
     return total, steepest, largest
 
 
 @kernel
 def head(
-    r: int, tokens: FloatArray, q: int, has_intercept: bool, rescale: bool, every: FloatArray, rows: FloatArray, outputs: FloatArray,
+    r: int,
+    tokens: FloatArray,
+    q: int,
+    has_intercept: bool,
+    rescale: bool,
+    every: FloatArray,
+    rows: FloatArray,
+    outputs: FloatArray,
     column: FloatArray,
-) -> float:  # fmt: skip
+) -> float:
     """Writes the gradient of the head; returns the logarithm of its factor."""
     N, d_x = outputs.shape
     x, largest = tokens[own(tokens.shape[0], r)], -np.inf
@@ -185,7 +238,9 @@ def head(
         rows[_OWN, row] = -np.inf
         if rows[_SIGN, row] != 0.0:
             e, S = every[_RELATIVE, row], every[_S, row]
-            near = 0.0 if has_intercept else kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
+            near = (
+                0.0 if has_intercept else kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
+            )
             rows[_OWN, row] = rows[_MILD, row] + near
             largest = max(largest, rows[_OWN, row])
             kernels.probabilities(e, near, rows[_Z, row], S)

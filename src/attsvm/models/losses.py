@@ -20,11 +20,13 @@ from attsvm.errors import InputError
 
 @dataclass
 class LogScale:
-    """Logarithms, one per run, of the positive factors that were taken out of gradients in the last backward pass.
+    """Logarithms, one per run, of the positive factors that were taken out of gradients in the last
+    backward pass.
 
-    ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of everything behind the softmax:
-    the true gradient of the head is ``exp(head)`` times the stored one, that of the attention weights ``exp(weights)`` times.
-    ``penalty`` replaces the sum of the two where a penalty on the weights has a say in the factor, ``readout`` replaces ``loss`` for a
+    ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of
+    everything behind the softmax: the true gradient of the head is ``exp(head)`` times the stored
+    one, that of the attention weights ``exp(weights)`` times. ``penalty`` replaces the sum of the
+    two where a penalty on the weights has a say in the factor, ``readout`` replaces ``loss`` for a
     linear head, whose gradient may be far smaller where all sequences select a zero token.
     """
 
@@ -46,7 +48,10 @@ class LogScale:
             InputError: nothing went backward through the model yet.
         """
         if self.loss is None or self.attention is None:
-            raise InputError("the attention weights receive no gradient from the loss; train a model whose weights require gradients")
+            raise InputError(
+                "the attention weights receive no gradient from the loss; train a model whose"
+                " weights require gradients"
+            )
         return self.loss + self.attention
 
     @property
@@ -77,14 +82,18 @@ class Loss(ABC):
     def slope(self, margins: Tensor) -> tuple[Tensor | float, Tensor]:
         r"""Sign of :math:`\ell'(u)` and :math:`\log|\ell'(u)|`, entry by entry."""
 
-    def __call__(self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None
+    ) -> Tensor:
         r"""Mean loss :math:`\frac1n\sum_i\ell(u_i)` over the last axis.
 
         Args:
             margins: ``(..., n)``.
-            scale: when given, the gradient of each run is divided by :math:`\max_i|\ell'(u_i)|` and the logarithm of that is stored in
-                ``scale.loss``. Normalised optimisers do not notice, and slopes that would underflow survive.
-            weights: ``(..., n)`` weights in the place of :math:`1/n`; margins of weight zero do not count.
+            scale: when given, the gradient of each run is divided by :math:`\max_i|\ell'(u_i)|` and
+                the logarithm of that is stored in ``scale.loss``. Normalised optimisers do not
+                notice, and slopes that would underflow survive.
+            weights: ``(..., n)`` weights in the place of :math:`1/n`; margins of weight zero do not
+                count.
 
         Returns:
             ``(...)``.
@@ -139,9 +148,11 @@ class Linear(Loss):
 
 
 class Custom(Loss):
-    r"""A loss given by a differentiable function of margins, entry by entry; its slope comes from autograd.
+    r"""A loss given by a differentiable function of margins, entry by entry; its slope comes from
+    autograd.
 
-    Exact while :math:`\ell'(u)` itself is a floating-point number; the logarithm of a slope that underflows is -inf.
+    Exact while :math:`\ell'(u)` itself is a floating-point number; the logarithm of a slope that
+    underflows is -inf.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -169,7 +180,9 @@ class PerRun(Loss):
         self.losses = [as_loss(loss) for loss in losses]
         groups: dict[int, tuple[Loss, list[int]]] = {}
         for r, loss in enumerate(self.losses):
-            groups.setdefault(loss.code if loss.code >= 0 else 3 + id(loss), (loss, []))[1].append(r)
+            groups.setdefault(loss.code if loss.code >= 0 else 3 + id(loss), (loss, []))[1].append(
+                r
+            )
         self._groups = list(groups.values())
 
     @cached_property
@@ -197,7 +210,9 @@ class PerRun(Loss):
         return f"PerRun({self.losses!r})"
 
 
-def as_loss(loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]]) -> Loss:
+def as_loss(
+    loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]],
+) -> Loss:
     """A :class:`Loss` as it is, a function as :class:`Custom`, a sequence as :class:`PerRun`.
 
     Raises:
@@ -209,16 +224,25 @@ def as_loss(loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[
         return PerRun(loss)
     if callable(loss):
         return Custom(loss)
-    raise InputError(f"loss is {loss!r}; give Logistic(), Exponential(), Linear(), a function of margins, or one of these per run")
+    raise InputError(
+        f"loss is {loss!r}; give Logistic(), Exponential(), Linear(), a function of margins, or one"
+        " of these per run"
+    )
 
 
 class _Mean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None, weights: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None, weights: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(margins, weights)
         ctx.loss, ctx.scale = loss, scale
         value = loss.value(margins)
-        return value.mean(dim=-1) if weights is None else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
+        return (
+            value.mean(dim=-1)
+            if weights is None
+            else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
+        )
 
     @staticmethod
     @once_differentiable
@@ -229,8 +253,12 @@ class _Mean(torch.autograd.Function):
             log_slope = log_slope.masked_fill(weights == 0, -torch.inf)
         if ctx.scale is not None:
             ctx.scale.loss = log_slope.amax(dim=-1)
-            log_slope = log_slope - ctx.scale.loss.clamp(min=torch.finfo(margins.dtype).min)[..., None]
-        share = grad[..., None] / margins.shape[-1] if weights is None else grad[..., None] * weights
+            log_slope = (
+                log_slope - ctx.scale.loss.clamp(min=torch.finfo(margins.dtype).min)[..., None]
+            )
+        share = (
+            grad[..., None] / margins.shape[-1] if weights is None else grad[..., None] * weights
+        )
         return torch.exp(log_slope) * (share * sign), None, None, None
 
 

@@ -1,4 +1,6 @@
-"""Multi-head softmax self-attention whose rows can be read, with its three maps apart or fused into one."""
+"""Multi-head softmax self-attention whose rows can be read, with its three maps apart or fused into
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ Parts = tuple[Tensor, Tensor, Tensor]
 
 
 class MultiHead(nn.Module):
-    r"""What every multi-head attention shares: :math:`\mathrm{softmax}\big(QK^\top/\sqrt{d_h}\big)V` per head, then one output map.
+    r"""What every multi-head attention shares:
+    :math:`\mathrm{softmax}\big(QK^\top/\sqrt{d_h}\big)V` per head, then one output map.
 
     A subclass says how tokens become queries, keys and values.
 
@@ -30,29 +33,39 @@ class MultiHead(nn.Module):
         self.dropout = dropout
 
     def project(self, x: Tensor, first: int | None) -> Parts:
-        """Queries of the first tokens (of all for None), keys and values of all, ``(..., T, heads * head_width)``."""
+        """Queries of the first tokens (of all for None), keys and values of all,
+        ``(..., T, heads * head_width)``.
+        """
         raise NotImplementedError
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:-1], self.heads, -1).transpose(-3, -2)
 
     def rows(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
-        """``(..., heads, T, T)``: the attention of every token, a row each, before dropout; rows sum to one.
+        """``(..., heads, T, T)``: the attention of every token, a row each, before dropout; rows
+        sum to one.
 
         Args:
             x: tokens ``(..., T, width)``.
-            visible: True at keys that may be attended, broadcast to ``(..., heads, T, T)``; all when left out.
+            visible: True at keys that may be attended, broadcast to ``(..., heads, T, T)``; all
+                when left out.
             first: rows of this many tokens from the front; of all when left out.
         """
         query, key, _ = (self._split(part) for part in self.project(x, first))
         logits = query @ key.mT / math.sqrt(query.shape[-1])
-        return torch.softmax(logits if visible is None else logits.masked_fill(~visible, -torch.inf), dim=-1)
+        return torch.softmax(
+            logits if visible is None else logits.masked_fill(~visible, -torch.inf), dim=-1
+        )
 
     def forward(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
-        """``(..., T, width)``: attention outputs of tokens of that shape; arguments as in :meth:`rows`."""
+        """``(..., T, width)``: attention outputs of tokens of that shape; arguments as in
+        :meth:`rows`.
+        """
         query, key, value = (self._split(part) for part in self.project(x, first))
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, dropout_p=dropout
+        )
         joined: Tensor = self.output(mixed.transpose(-3, -2).flatten(-2))
         return F.dropout(joined, self.dropout, self.training)
 
@@ -61,7 +74,8 @@ class SelfAttention(MultiHead):
     """Attention with a map each for queries, keys and values.
 
     Attributes:
-        query: map without bias, weight ``(heads * head_width, width)``; so are ``key`` and ``value``.
+        query: map without bias, weight ``(heads * head_width, width)``; so are ``key`` and
+            ``value``.
     """
 
     def __init__(self, width: int, heads: int, head_width: int, dropout: float = 0.0) -> None:
@@ -79,7 +93,8 @@ class FusedSelfAttention(MultiHead):
     """Attention with one map to queries, keys and values, and no biases.
 
     Attributes:
-        qkv: weight ``(3 * width, width)``: rows of the queries, then of the keys, then of the values.
+        qkv: weight ``(3 * width, width)``: rows of the queries, then of the keys, then of the
+            values.
     """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:

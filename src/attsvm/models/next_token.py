@@ -1,11 +1,14 @@
-r"""The one-layer transformer of next-token prediction as a torch module, with gradients that stay exact at any saturation.
+r"""The one-layer transformer of next-token prediction as a torch module, with gradients that stay
+exact at any saturation.
 
 .. math::
-    \varphi_v\propto m_ve^{e_v^\top W_{kq}e_q},\qquad o=\sum_v\varphi_vW_{ov}e_v,\qquad p=\mathrm{softmax}(o)
+    \varphi_v\propto m_ve^{e_v^\top W_{kq}e_q},\qquad o=\sum_v\varphi_vW_{ov}e_v,\qquad
+    p=\mathrm{softmax}(o)
 
-over the distinct tokens of a sentence with multiplicities :math:`m_v` and its last token q as the query (Huang, Liang and Yang 2024; with
-``log_mass`` the model of Li et al. 2024). For any optimiser of torch, trained copies in larger models, and as the reference of the
-compiled loops of :mod:`attsvm.dynamics.next_token`, which are for long runs.
+over the distinct tokens of a sentence with multiplicities :math:`m_v` and its last token q as the
+query (Huang, Liang and Yang 2024; with ``log_mass`` the model of Li et al. 2024). For any optimiser
+of torch, trained copies in larger models, and as the reference of the compiled loops of
+:mod:`attsvm.dynamics.next_token`, which are for long runs.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ class NextTokenTransformer(nn.Module):
     Parameters: ``W_kq`` ``(R, d, d)`` and ``W_ov`` ``(R, K, d)``, zero unless given.
 
     Args:
-        batch: sentences of R data sets, see :func:`attsvm.datasets.next_token.stack`; kept as buffers.
+        batch: sentences of R data sets, see :func:`attsvm.datasets.next_token.stack`; kept as
+            buffers.
         W_kq: start of the query-key matrix, ``(d, d)`` or ``(R, d, d)``.
         W_ov: start of the output matrix, ``(K, d)`` or ``(R, K, d)``.
-        identity: predict the attention mass per token instead of :math:`W_{ov}e_v` (Li et al.'s head); there is no ``W_ov`` then.
+        identity: predict the attention mass per token instead of :math:`W_{ov}e_v` (Li et al.'s
+            head); there is no ``W_ov`` then.
 
     Raises:
         InputError: a start of another shape, or ``W_ov`` with ``identity``.
@@ -48,7 +53,12 @@ class NextTokenTransformer(nn.Module):
     weights: Tensor
 
     def __init__(
-        self, batch: NextTokenBatch, W_kq: ArrayLike | None = None, W_ov: ArrayLike | None = None, *, identity: bool = False
+        self,
+        batch: NextTokenBatch,
+        W_kq: ArrayLike | None = None,
+        W_ov: ArrayLike | None = None,
+        *,
+        identity: bool = False,
     ) -> None:
         super().__init__()
         runs, K, d = batch.embeddings.shape
@@ -73,7 +83,9 @@ class NextTokenTransformer(nn.Module):
     def values(self) -> Tensor:
         """``(R, K, classes)``, the row that every token adds to the output."""
         if self.W_ov is None:
-            return torch.eye(self.embeddings.shape[1], dtype=torch.float64).expand(len(self.embeddings), -1, -1)
+            return torch.eye(self.embeddings.shape[1], dtype=torch.float64).expand(
+                len(self.embeddings), -1, -1
+            )
         return self.embeddings @ self.W_ov.mT
 
     def scores(self) -> Tensor:
@@ -81,7 +93,9 @@ class NextTokenTransformer(nn.Module):
         return self.embeddings @ self.W_kq.mT @ self.embeddings.mT
 
     def logits(self) -> Tensor:
-        """``(R, N, J)``, scores of the tokens of every sentence plus the logarithm of their multiplicities; -inf on padding."""
+        """``(R, N, J)``, scores of the tokens of every sentence plus the logarithm of their
+        multiplicities; -inf on padding.
+        """
         run = torch.arange(len(self.embeddings))[:, None, None]
         found: Tensor = self.scores()[run, self.queries[..., None], self.tokens] + self.log_count
         return found
@@ -93,7 +107,8 @@ class NextTokenTransformer(nn.Module):
         return found
 
     def loss(self, kind: Loss = "cross_entropy") -> Tensor:
-        """``(R,)``, weighted over the sentences; the losses of :class:`attsvm.dynamics.next_token.Problem`.
+        """``(R,)``, weighted over the sentences; the losses of
+        :class:`attsvm.dynamics.next_token.Problem`.
 
         Raises:
             InputError: an unknown loss.
@@ -109,7 +124,9 @@ class NextTokenTransformer(nn.Module):
             if kind == "squared_softmax":
                 each = torch.expm1(-each) ** 2
         else:
-            raise InputError(f"loss is {kind!r}; choose from: cross_entropy, squared, squared_softmax, log_mass")
+            raise InputError(
+                f"loss is {kind!r}; choose from: cross_entropy, squared, squared_softmax, log_mass"
+            )
         return (each * self.weights).sum(dim=-1)
 
 
@@ -138,14 +155,20 @@ class _Attend(torch.autograd.Function):
 
 
 class _Surprise(torch.autograd.Function):
-    """``-log softmax(o)_y`` as ``log1p`` of odds; the residual of ``y`` is minus the sum of the others."""
+    """``-log softmax(o)_y`` as ``log1p`` of odds; the residual of ``y`` is minus the sum of the
+    others.
+    """
 
     @staticmethod
     def forward(ctx: Any, o: Tensor, y: Tensor) -> Tensor:
         index = y[..., None]
         others = (o - o.take_along_dim(index, dim=-1)).scatter(-1, index, -torch.inf)
         odds = torch.logsumexp(others, dim=-1)
-        surprise = torch.where(odds > 0, odds + torch.log1p(torch.exp(-odds.abs())), torch.log1p(torch.exp(odds.clamp(max=0.0))))
+        surprise = torch.where(
+            odds > 0,
+            odds + torch.log1p(torch.exp(-odds.abs())),
+            torch.log1p(torch.exp(odds.clamp(max=0.0))),
+        )
         ctx.save_for_backward(torch.exp(others - surprise[..., None]), index)
         return surprise
 
@@ -164,5 +187,7 @@ def _surprise(o: Tensor, y: Tensor) -> Tensor:
 def _start(name: str, value: ArrayLike | None, runs: int, shape: tuple[int, int]) -> Tensor:
     W = np.zeros(shape) if value is None else np.asarray(value, dtype=np.float64)
     if W.shape not in (shape, (runs, *shape)):
-        raise InputError(f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})")
+        raise InputError(
+            f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
+        )
     return torch.tensor(np.broadcast_to(W, (runs, *shape)).copy())

@@ -1,4 +1,6 @@
-"""The other parameters that a softmax-attention layer may have: factors, a prompt, or keys under a fixed prompt."""
+"""The other parameters that a softmax-attention layer may have: factors, a prompt, or keys under a
+fixed prompt.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ class FactoredAttention(Attention):
 
     Attributes:
         K: ``([runs,] d_x, m)``.
-        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``, ``([runs,] d_x + d_z, m)``.
+        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``,
+            ``([runs,] d_x + d_z, m)``.
 
-    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of the nuclear norm.
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of
+    the nuclear norm.
     """
 
     K: Tensor
@@ -60,7 +64,8 @@ class PromptAttention(Attention):
     r"""Attention that one trained prompt asks: logits :math:`X_iK^\top p` with a fixed key map K.
 
     Attributes:
-        p: ``([runs,] d_k, 1)``, one column, so that a normalised optimiser measures it with one norm.
+        p: ``([runs,] d_k, 1)``, one column, so that a normalised optimiser measures it with one
+            norm.
 
     Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
     """
@@ -77,19 +82,23 @@ class PromptAttention(Attention):
 
 
 class FixedPromptAttention(Attention):
-    r"""Attention with trained keys :math:`Wx_{it}` and a fixed prompt u: logits :math:`X_iW^\top u`.
+    r"""Attention with trained keys :math:`Wx_{it}` and a fixed prompt u: logits
+    :math:`X_iW^\top u`.
 
     Attributes:
         W: ``([runs,] d_u, d_x)``.
         u: buffer ``(d_u, 1)``, the fixed prompt.
 
-    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), Lemma 1: descent on W is descent on
+    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), Lemma 1:
+    descent on W is descent on
     :math:`p=W^\top u` with a step :math:`\|u\|^2` times as long.
     """
 
     u: Tensor
 
-    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, u: Tensor, **options: Any) -> None:
+    def __init__(
+        self, weights: Mapping[str, Tensor], *arguments: Any, u: Tensor, **options: Any
+    ) -> None:
         super().__init__(weights, *arguments, **options)
         self.register_buffer("u", u)
 

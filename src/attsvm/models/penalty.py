@@ -1,8 +1,11 @@
-r"""A small quadratic penalty on weights whose loss gradient may be smaller than any floating-point number.
+r"""A small quadratic penalty on weights whose loss gradient may be smaller than any floating-point
+number.
 
-The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` when :math:`g` is the loss gradient with the factor
+The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` when :math:`g` is the
+loss gradient with the factor
 :math:`e^M` taken out. The two are added at the scale of the larger, :math:`F=\max(M,\log\lambda)`:
-:math:`e^{M-F}g+2e^{\log\lambda-F}\theta`, with :math:`F` as the new logarithm of what was taken out. All parameters of a model share it.
+:math:`e^{M-F}g+2e^{\log\lambda-F}\theta`, with :math:`F` as the new logarithm of what was taken
+out. All parameters of a model share it.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def penalised(parameter: Tensor, strength: FloatArray, scale: LogScale | None) -
 
 class _Penalised(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parameter: Tensor, strength: FloatArray, scale: LogScale | None) -> Tensor:
+    def forward(
+        ctx: Any, parameter: Tensor, strength: FloatArray, scale: LogScale | None
+    ) -> Tensor:
         ctx.save_for_backward(parameter)
         ctx.strength, ctx.scale = strength, scale
         return parameter.view_as(parameter)
@@ -46,6 +51,8 @@ class _Penalised(torch.autograd.Function):
         data, own = ctx.scale.data, torch.log(strength)
         total = torch.maximum(data, own)
         ctx.scale.penalty = total
-        base = total.masked_fill(torch.isneginf(total), 0.0)  # a run without a gradient and without a penalty
+        base = total.masked_fill(
+            torch.isneginf(total), 0.0
+        )  # a run without a gradient and without a penalty
         shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
         return shares[0] * grad + (2.0 * shares[1]) * parameter, None, None

@@ -15,10 +15,12 @@ from attsvm.errors import InputError
 
 @dataclass(frozen=True)
 class Sequences:
-    """An :class:`~attsvm.AttentionData` as torch tensors, plus the keys minus their sequence's mean.
+    """An :class:`~attsvm.AttentionData` as torch tensors, plus the keys minus their sequence's
+    mean.
 
-    Logits matter only up to a constant per sequence, so they are computed from the centred keys: a large common part
-    then costs no digits. Each of the ``n`` sequences has ``q`` queries (one, or one per position); ``N = n q`` rows in all.
+    Logits matter only up to a constant per sequence, so they are computed from the centred keys: a
+    large common part then costs no digits. Each of the ``n`` sequences has ``q`` queries (one, or
+    one per position); ``N = n q`` rows in all.
 
     Attributes:
         tokens: ``(..., n, T, d_x)``, what attention averages.
@@ -38,19 +40,30 @@ class Sequences:
 
     @cached_property
     def arrays(self) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]:
-        """Keys, tokens, mask, labels and weights (empty for the plain mean) as a compiled pass takes them, with one axis of instances."""
+        """Keys, tokens, mask, labels and weights (empty for the plain mean) as a compiled pass
+        takes them, with one axis of instances.
+        """
         n, q, T = self.mask.shape[-3:]
-        weights = self.labels.new_empty((0, n * q)) if self.weights is None else self.weights.reshape(-1, n * q)
+        weights = (
+            self.labels.new_empty((0, n * q))
+            if self.weights is None
+            else self.weights.reshape(-1, n * q)
+        )
         return (
-            self.centred.reshape(-1, n, T, self.centred.shape[-1]).numpy(), self.tokens.reshape(-1, n, T, self.tokens.shape[-1]).numpy(),
-            self.mask.reshape(-1, n, q, T).numpy(), self.labels.reshape(-1, n * q).numpy(), weights.numpy(),
-        )  # fmt: skip
+            self.centred.reshape(-1, n, T, self.centred.shape[-1]).numpy(),
+            self.tokens.reshape(-1, n, T, self.tokens.shape[-1]).numpy(),
+            self.mask.reshape(-1, n, q, T).numpy(),
+            self.labels.reshape(-1, n * q).numpy(),
+            weights.numpy(),
+        )
 
     def scores(self, readout: FloatArray) -> FloatArray:
-        r"""``(k, n, T)``: values :math:`v^\top x_{it}` of all tokens; kept while the readout stays the same, as a fixed head does.
+        r"""``(k, n, T)``: values :math:`v^\top x_{it}` of all tokens; kept while the readout stays
+        the same, as a fixed head does.
 
         Args:
-            readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no part.
+            readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no
+                part.
         """
         known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
         asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
@@ -70,8 +83,10 @@ class Reading:
 
     Attributes:
         keys: ``(d_k, d_x)``, the fixed map from tokens to keys; None for the identity.
-        prompt: whether one prompt takes the place of the queries (they count as one-dimensional ones).
-        labels: ``(..., n, T)`` labels of positions, when every position is a query; None when the data's queries ask.
+        prompt: whether one prompt takes the place of the queries (they count as one-dimensional
+            ones).
+        labels: ``(..., n, T)`` labels of positions, when every position is a query; None when the
+            data's queries ask.
         causal: whether a position sees only the positions up to its own.
     """
 
@@ -89,14 +104,18 @@ class Reading:
         """The data with the dtype and on the device of ``like``.
 
         Raises:
-            InputError: tokens of another size than the key map takes, labels of another shape than the positions.
+            InputError: tokens of another size than the key map takes, labels of another shape than
+                the positions.
         """
 
         def tensor(array: FloatArray) -> Tensor:
             return torch.tensor(array, dtype=like.dtype, device=like.device)
 
         if self.keys is not None and self.keys.shape[1] != data.d_x:
-            raise InputError(f"the data has d_x={data.d_x} but the model's key map takes tokens of {self.keys.shape[1]} features")
+            raise InputError(
+                f"the data has d_x={data.d_x} but the model's key map takes tokens of"
+                f" {self.keys.shape[1]} features"
+            )
         mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
         centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
         centred = centred if self.keys is None else centred @ self.keys.T
@@ -106,16 +125,27 @@ class Reading:
         if self.labels is not None:
             queries, labels, mask, weights = _positions(data, self.labels, self.causal)
         return Sequences(
-            tensor(data.tokens), tensor(centred), tensor(queries), tensor(labels), torch.tensor(mask, device=like.device),
+            tensor(data.tokens),
+            tensor(centred),
+            tensor(queries),
+            tensor(labels),
+            torch.tensor(mask, device=like.device),
             None if weights is None else tensor(weights),
-        )  # fmt: skip
+        )
 
 
-def _positions(data: AttentionData, labels: FloatArray, causal: bool) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray | None]:
-    """Queries, labels, mask and weights of a model in which every position asks. A hidden position sees only itself and weighs nothing."""
+def _positions(
+    data: AttentionData, labels: FloatArray, causal: bool
+) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray | None]:
+    """Queries, labels, mask and weights of a model in which every position asks. A hidden position
+    sees only itself and weighs nothing.
+    """
     shape = data.mask.shape
     if labels.shape not in (shape, shape[len(data.batch_shape) :]):
-        raise InputError(f"the model has labels for positions {labels.shape} but the data has positions {shape}; they must be equal")
+        raise InputError(
+            f"the model has labels for positions {labels.shape} but the data has positions {shape};"
+            " they must be equal"
+        )
     sees = data.mask[..., None, :] & data.mask[..., :, None]
     if causal:
         sees = sees & np.tri(data.T, dtype=np.bool_)

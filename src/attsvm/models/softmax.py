@@ -1,12 +1,15 @@
 r"""Softmax attention as a selection: everything is measured from the winning token.
 
-With :math:`\alpha=\arg\max_t a_t` and :math:`s=\mathrm{softmax}(a)`, the loss gradient with respect to the logits is
+With :math:`\alpha=\arg\max_t a_t` and :math:`s=\mathrm{softmax}(a)`, the loss gradient with respect
+to the logits is
 
-.. math:: G_t = s_t\,(\Delta_t-\textstyle\sum_\tau s_\tau\Delta_\tau)\quad(t\ne\alpha),\qquad G_\alpha=-\sum_{t\ne\alpha}G_t,
+.. math:: G_t = s_t\,(\Delta_t-\textstyle\sum_\tau s_\tau\Delta_\tau)\quad(t\ne\alpha),\qquad
+G_\alpha=-\sum_{t\ne\alpha}G_t,
 
-where :math:`\Delta_t=(x_t-x_\alpha)^\top\partial L/\partial o`. All terms of the textbook form :math:`s_\alpha(\gamma_\alpha-\bar\gamma)`
-that nearly cancel once :math:`s_\alpha\to1` have cancelled on paper, so no digit is lost at any saturation; and since every term
-carries an :math:`s_t`, the largest can be taken out as a factor before it underflows.
+where :math:`\Delta_t=(x_t-x_\alpha)^\top\partial L/\partial o`. All terms of the textbook form
+:math:`s_\alpha(\gamma_\alpha-\bar\gamma)` that nearly cancel once :math:`s_\alpha\to1` have
+cancelled on paper, so no digit is lost at any saturation; and since every term carries an
+:math:`s_t`, the largest can be taken out as a factor before it underflows.
 """
 
 from __future__ import annotations
@@ -53,13 +56,15 @@ def select(logits: Tensor, mask: Tensor) -> Selection:
     visible = logits.masked_fill(~mask, -torch.inf)
     best, winner = visible.max(dim=-1, keepdim=True)
     relative = visible - best
-    # The winner's own term is an exact 1; log1p keeps the losers' mass when it is far below one ulp of 1.
+    # The winner's own term is an exact 1; log1p keeps the losers' mass when it is far below one ulp
+    # of 1.
     losers = torch.exp(relative).scatter(-1, winner, 0.0).sum(dim=-1, keepdim=True)
     return Selection(winner[..., 0], relative, relative - torch.log1p(losers))
 
 
 def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None = None) -> Tensor:
-    r"""Attention outputs :math:`o_i=X_i^\top\mathrm{softmax}(a_i)`, with the exact gradient above for the logits.
+    r"""Attention outputs :math:`o_i=X_i^\top\mathrm{softmax}(a_i)`, with the exact gradient above
+    for the logits.
 
     The gradient does not flow into ``tokens``.
 
@@ -67,9 +72,11 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
         logits: ``(..., n, T)``.
         tokens: ``(..., n, T, d_x)``, broadcastable in front.
         mask: ``(..., n, T)``, broadcastable in front.
-        scale: when given, the gradient of each run (all axes but the last two) is divided by the largest probability
-            :math:`\max s_{it}` of a token with :math:`\Delta_{it}\ne0` and the logarithm of that is stored in
-            ``scale.attention``; -inf where there is none and the gradient is exactly zero.
+        scale: when given, the gradient of each run (all axes but the last two) is divided by the
+            largest probability
+            :math:`\max s_{it}` of a token with :math:`\Delta_{it}\ne0` and the logarithm of that is
+            stored in ``scale.attention``; -inf where there is none and the gradient is exactly
+            zero.
 
     Returns:
         ``(..., n, d_x)``.
@@ -79,7 +86,8 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
 
 
 def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
-    """:func:`attend` for all queries of ``sequences``, from the moved queries: logits are centred keys times these.
+    """:func:`attend` for all queries of ``sequences``, from the moved queries: logits are centred
+    keys times these.
 
     On the CPU in float64 logits, softmax and outputs are one compiled pass.
 
@@ -100,7 +108,9 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
 
 
 def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:
-    """``(..., n, q, T)``: centred keys times moved queries ``(..., N, d_k)``; hidden tokens hold zeros."""
+    """``(..., n, q, T)``: centred keys times moved queries ``(..., N, d_k)``; hidden tokens hold
+    zeros.
+    """
     return by_sequence(moved, sequences) @ sequences.centred.mT
 
 
@@ -111,7 +121,9 @@ def by_sequence(rows: Tensor, sequences: Sequences) -> Tensor:
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None
+    ) -> Tensor:
         selection = select(logits, mask)
         ctx.save_for_backward(selection.log_probability, selection.winner, tokens)
         ctx.scale = scale
@@ -131,7 +143,8 @@ class _Attend(torch.autograd.Function):
             largest = untied.amax(dim=(-3, -2, -1), keepdim=True)
             ctx.scale.attention = largest[..., 0, 0, 0]
             first = values * torch.exp(untied - largest.clamp(min=torch.finfo(largest.dtype).min))
-        # Tied scores have no first-order term: what remains for them is -s_t times the sum, which is exact as it stands.
+        # Tied scores have no first-order term: what remains for them is -s_t times the sum, which
+        # is exact as it stands.
         gradient = first - torch.exp(log_s) * first.sum(dim=-1, keepdim=True)
         gradient = gradient.scatter(-1, winner, 0.0)
         return gradient.scatter(-1, winner, -gradient.sum(dim=-1, keepdim=True)), None, None, None
@@ -145,15 +158,24 @@ class _Compiled(torch.autograd.Function):
         tokens, keys, mask = sequences.tokens, sequences.centred, sequences.mask
         n, q, T = mask.shape[-3:]
         runs = moved.shape[0] if moved.ndim == 3 else 1
-        ctx.inputs = (keys.numpy().reshape(-1, n, T, keys.shape[-1]), tokens.numpy().reshape(-1, n, T, tokens.shape[-1]))
+        ctx.inputs = (
+            keys.numpy().reshape(-1, n, T, keys.shape[-1]),
+            tokens.numpy().reshape(-1, n, T, tokens.shape[-1]),
+        )
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        passing: Any = (fused.forward, fused.forward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        passing: Any = (fused.forward, fused.forward_shared)[
+            worth_sharing(ctx.log_s.size, tokens.shape[-1])
+        ]
         passing(
-            moved.contiguous().numpy().reshape(runs, n * q, -1), *ctx.inputs, mask.numpy().reshape(-1, n, q, T),
-            outputs.numpy().reshape(runs, n * q, -1), ctx.log_s, ctx.winners,
-        )  # fmt: skip
+            moved.contiguous().numpy().reshape(runs, n * q, -1),
+            *ctx.inputs,
+            mask.numpy().reshape(-1, n, q, T),
+            outputs.numpy().reshape(runs, n * q, -1),
+            ctx.log_s,
+            ctx.winners,
+        )
         return outputs
 
     @staticmethod
@@ -165,16 +187,27 @@ class _Compiled(torch.autograd.Function):
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        passing: Any = (fused.backward, fused.backward_shared)[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        passing: Any = (fused.backward, fused.backward_shared)[
+            worth_sharing(ctx.log_s.size, tokens.shape[-1])
+        ]
         passing(
-            grad.contiguous().numpy().reshape(runs, N, -1), keys, tokens, ctx.log_s, ctx.winners, ctx.q, ctx.scale is not None,
-            pulled.numpy().reshape(runs, N, -1), factors.numpy().reshape(runs),
-        )  # fmt: skip
+            grad.contiguous().numpy().reshape(runs, N, -1),
+            keys,
+            tokens,
+            ctx.log_s,
+            ctx.winners,
+            ctx.q,
+            ctx.scale is not None,
+            pulled.numpy().reshape(runs, N, -1),
+            factors.numpy().reshape(runs),
+        )
         if ctx.scale is not None:
             ctx.scale.attention = factors
         return pulled, None, None
 
 
 def worth_sharing(logits: int, width: int) -> bool:
-    """Whether one pass over this many logits takes more than about half a millisecond on one core."""
+    """Whether one pass over this many logits takes more than about half a millisecond on one
+    core.
+    """
     return logits * (10.0 + 0.5 * width) > 5e5

@@ -5,4 +5,11 @@ from attsvm.optim.mirror import MirrorDescent, lr_from_sgd
 from attsvm.optim.split import Split, split_params
 from attsvm.optim.steepest import SteepestDescent
 
-__all__ = ["CombinedOptimizer", "MirrorDescent", "Split", "SteepestDescent", "lr_from_sgd", "split_params"]
+__all__ = [
+    "CombinedOptimizer",
+    "MirrorDescent",
+    "Split",
+    "SteepestDescent",
+    "lr_from_sgd",
+    "split_params",
+]

@@ -1,4 +1,6 @@
-"""What every optimiser of the house shares: one fixed ``step`` around a small direction of its own."""
+"""What every optimiser of the house shares: one fixed ``step`` around a small direction of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +22,35 @@ StateList = list[Tensor | None]
 class DescentOptimizer(Optimizer):
     """A ``torch.optim.Optimizer`` whose subclasses only say how a list of parameters moves.
 
-    A subclass names its state in ``state_names``, fills it in :meth:`_new_state`, checks its hyper-parameters in
-    :meth:`_check_group` and moves the parameters in :meth:`_update`. Everything else is here: the closure, parameters without a
-    gradient, refusals, groups, checkpoints that keep the precision of the state, pickling.
+    A subclass names its state in ``state_names``, fills it in :meth:`_new_state`, checks its
+    hyper-parameters in
+    :meth:`_check_group` and moves the parameters in :meth:`_update`. Everything else is here: the
+    closure, parameters without a gradient, refusals, groups, checkpoints that keep the precision of
+    the state, pickling.
 
-    Hyper-parameters live in ``param_groups`` alone and are read at every step, so schedulers, per-group values and loaded
-    checkpoints are seen. The step reads no tensor on the host unless that is free, and none at all in a group with ``capturable``.
+    Hyper-parameters live in ``param_groups`` alone and are read at every step, so schedulers,
+    per-group values and loaded checkpoints are seen. The step reads no tensor on the host unless
+    that is free, and none at all in a group with ``capturable``.
 
-    Where every group is ``fused`` or ``capturable``, a ``GradScaler`` hands its scale and what it found to the step, as it does to torch's
-    fused optimisers: an overflow skips the step, and on an accelerator nobody waits to learn of it. There the step keeps a copy of what
-    it moves, for its duration.
+    Where every group is ``fused`` or ``capturable``, a ``GradScaler`` hands its scale and what it
+    found to the step, as it does to torch's fused optimisers: an overflow skips the step, and on an
+    accelerator nobody waits to learn of it. There the step keeps a copy of what it moves, for its
+    duration.
 
     Args:
         params: parameters, named parameters, or groups of them.
         defaults: the hyper-parameters of a group that does not set them; ``lr`` is one of them.
 
     Raises:
-        InputError: no parameters, a complex parameter, a ``lr`` that is not positive and finite; at :meth:`step`, a closure that
-            returns None and a sparse gradient (where ``accepts_sparse`` is False).
+        InputError: no parameters, a complex parameter, a ``lr`` that is not positive and finite; at
+            :meth:`step`, a closure that returns None and a sparse gradient (where
+            ``accepts_sparse`` is False).
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
-    """The tensors that are kept per parameter, in the order in which :meth:`_update` receives them."""
+    """The tensors that are kept per parameter, in the order in which :meth:`_update` receives
+    them.
+    """
 
     accepts_sparse: ClassVar[bool] = False
 
@@ -49,22 +58,41 @@ class DescentOptimizer(Optimizer):
         if not isinstance(params, Tensor):  # which torch refuses in its own words
             params = list(params)  # type: ignore[assignment]
             if not params:
-                raise InputError(f"{type(self).__name__} got an empty parameter list; give at least one parameter or parameter group")
+                raise InputError(
+                    f"{type(self).__name__} got an empty parameter list; give at least one"
+                    " parameter or parameter group"
+                )
         super().__init__(params, defaults)
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise :class:`~attsvm.errors.InputError` for hyper-parameters or parameters that this optimiser cannot use."""
+        """Raise :class:`~attsvm.errors.InputError` for hyper-parameters or parameters that this
+        optimiser cannot use.
+        """
 
-    def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
-        """The state that this parameter lacks now, given what is ``known``; empty where nothing has to be added."""
+    def _new_state(
+        self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The state that this parameter lacks now, given what is ``known``; empty where nothing has
+        to be added.
+        """
         return {}
 
-    def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
-        """Move ``parameters`` in place, given their gradients and one list per name in ``state_names`` (None where there is none)."""
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: TensorList,
+        gradients: TensorList,
+        *states: StateList,
+    ) -> None:
+        """Move ``parameters`` in place, given their gradients and one list per name in
+        ``state_names`` (None where there is none).
+        """
         raise NotImplementedError
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
-        """Call :meth:`_update` for every group; where groups have to know of each other, this is the place."""
+        """Call :meth:`_update` for every group; where groups have to know of each other, this is
+        the place.
+        """
         for arguments in moving:
             self._update(*arguments)
 
@@ -97,8 +125,14 @@ class DescentOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
             if loss is None:
-                raise InputError(f"the closure given to {type(self).__name__}.step returned None; return the loss from it")
-        overflow, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)  # there only while a GradScaler steps
+                raise InputError(
+                    f"the closure given to {type(self).__name__}.step returned None; return the"
+                    " loss from it"
+                )
+        overflow, scale = (
+            getattr(self, "found_inf", None),
+            getattr(self, "grad_scale", None),
+        )  # there only while a GradScaler steps
         if overflow is not None and all(reads_host(group, overflow) for group in self.param_groups):
             if float(overflow):
                 return loss
@@ -116,9 +150,16 @@ class DescentOptimizer(Optimizer):
         if overflow is None:
             self._update_groups(moving)
         else:
-            written = [tensor for _, parameters, _, *states in moving for column in (parameters, *states) for tensor in column]
+            written = [
+                tensor
+                for _, parameters, _, *states in moving
+                for column in (parameters, *states)
+                for tensor in column
+            ]
             known = [tensor for tensor in written if tensor is not None]
-            unless_overflowed(overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving))
+            unless_overflowed(
+                overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving)
+            )
         self._moved(moving)
         return loss
 
@@ -132,16 +173,27 @@ class DescentOptimizer(Optimizer):
             if before is None and name in self.state.get(parameter, {})
         ]
 
-    def _init_group(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
-        """Gather what takes part in this step. ``torch.compile`` runs the method of this name outside its graph."""
+    def _init_group(
+        self,
+        group: dict[str, Any],
+        parameters: TensorList,
+        gradients: TensorList,
+        *states: StateList,
+    ) -> None:
+        """Gather what takes part in this step. ``torch.compile`` runs the method of this name
+        outside its graph.
+        """
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if gradient.layout is not torch.strided and not (self.accepts_sparse and gradient.layout is torch.sparse_coo):
+            if gradient.layout is not torch.strided and not (
+                self.accepts_sparse and gradient.layout is torch.sparse_coo
+            ):
                 raise InputError(
-                    f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient ({gradient.layout}); "
-                    f"{type(self).__name__} needs {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
+                    f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
+                    f" ({gradient.layout}); {type(self).__name__} needs"
+                    f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
                 )
             known = self.state.get(parameter, {})
             added = self._new_state(group, parameter, known)
@@ -161,14 +213,15 @@ class DescentOptimizer(Optimizer):
             _check_capturable(param_group)
             if param_group.get("differentiable"):
                 raise InputError(
-                    f"differentiable is True, but a step of {type(self).__name__} has no useful derivative where weights or gradients "
-                    "are zero; leave it False"
+                    f"differentiable is True, but a step of {type(self).__name__} has no useful"
+                    " derivative where weights or gradients are zero; leave it False"
                 )
             for parameter in param_group["params"]:
                 if parameter.is_complex():
                     raise InputError(
-                        f"a parameter of shape {tuple(parameter.shape)} is complex; a complex gradient has no place here: "
-                        f"give {type(self).__name__} torch.view_as_real of it"
+                        f"a parameter of shape {tuple(parameter.shape)} is complex; a complex"
+                        f" gradient has no place here: give {type(self).__name__}"
+                        " torch.view_as_real of it"
                     )
             self._check_group(param_group)
         except InputError:
@@ -184,12 +237,15 @@ class DescentOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned; state keeps the precision in which it was saved.
 
-        torch itself casts floating state to the parameter's precision, which would round the float32 state of a bfloat16
-        parameter. Hyper-parameters that the checkpoint does not know stay as constructed.
+        torch itself casts floating state to the parameter's precision, which would round the
+        float32 state of a bfloat16 parameter. Hyper-parameters that the checkpoint does not know
+        stay as constructed.
         """
         saved: dict[str, Any] = {}
         last = self.register_load_state_dict_pre_hook(lambda _, final: saved.update(final))
-        first = self.register_load_state_dict_post_hook(lambda _: self._restore_precision(saved), prepend=True)
+        first = self.register_load_state_dict_post_hook(
+            lambda _: self._restore_precision(saved), prepend=True
+        )
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -207,34 +263,52 @@ class DescentOptimizer(Optimizer):
 
 
 def check_lr(lr: Any) -> None:
-    """Raise :class:`~attsvm.errors.InputError` unless ``lr`` is a positive finite number or a tensor of one."""
+    """Raise :class:`~attsvm.errors.InputError` unless ``lr`` is a positive finite number or a
+    tensor of one.
+    """
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise InputError(
-            f"lr is a tensor of shape {tuple(lr.shape)}; give a tensor with one element (step lengths per run: step_scale of attsvm.train)"
+            f"lr is a tensor of shape {tuple(lr.shape)}; give a tensor with one element (step"
+            " lengths per run: step_scale of attsvm.train)"
         )
-    if isinstance(lr, bool) or not isinstance(lr, (int, float, Tensor)) or not (math.isfinite(float(lr)) and float(lr) > 0):
+    if (
+        isinstance(lr, bool)
+        or not isinstance(lr, (int, float, Tensor))
+        or not (math.isfinite(float(lr)) and float(lr) > 0)
+    ):
         raise InputError(f"lr is {lr!r}; give a positive finite step length")
 
 
 def _check_capturable(group: dict[str, Any]) -> None:
-    """A graph replays what it saw: a number would stay what it was, and a tensor elsewhere would be read through the host."""
+    """A graph replays what it saw: a number would stay what it was, and a tensor elsewhere would be
+    read through the host.
+    """
     if not group.get("capturable"):
         return
     lr = group["lr"]
     if not isinstance(lr, Tensor):
-        raise InputError(f"capturable is True with lr={lr!r}, which a graph would never see change; give a tensor of one number")
+        raise InputError(
+            f"capturable is True with lr={lr!r}, which a graph would never see change; give a"
+            " tensor of one number"
+        )
     for parameter in group["params"]:
         if parameter.device != lr.device:
             raise InputError(
-                f"capturable is True with lr on {lr.device} and a parameter on {parameter.device}; put lr where the parameters are"
+                f"capturable is True with lr on {lr.device} and a parameter on {parameter.device};"
+                " put lr where the parameters are"
             )
     if group.get("fused"):
-        raise InputError("capturable and fused are both True, and the compiled kernel is the CPU's, which has no graphs; choose one")
+        raise InputError(
+            "capturable and fused are both True, and the compiled kernel is the CPU's, which has no"
+            " graphs; choose one"
+        )
 
 
 def reads_host(group: dict[str, Any], value: Tensor) -> bool:
     """Whether the step of this group may read the tensor on the host, because that is free."""
-    if group.get("capturable"):  # asked by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
+    if group.get(
+        "capturable"
+    ):  # asked by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
         return False
     return value.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -248,7 +322,9 @@ def scalar(group: dict[str, Any], name: str) -> float | Tensor:
 
 
 def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tensor) -> None:
-    """``target += factor * direction`` for every pair, in one multi-tensor call; ``factor`` as from :func:`scalar`."""
+    """``target += factor * direction`` for every pair, in one multi-tensor call; ``factor`` as from
+    :func:`scalar`.
+    """
     if isinstance(factor, Tensor):
         torch._foreach_add_(targets, torch._foreach_mul(directions, factor))
     else:

@@ -1,4 +1,6 @@
-"""Several optimisers as one: attention by its own geometry, the rest by AdamW, one object for the training loop."""
+"""Several optimisers as one: attention by its own geometry, the rest by AdamW, one object for the
+training loop.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,22 @@ from attsvm.errors import InputError
 class CombinedOptimizer(Optimizer):
     """Optimisers of disjoint parameters as one ``torch.optim.Optimizer``.
 
-    ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the ``Trainer`` of Hugging Face, acts on
-    all of them, and whatever changes in a member is seen here. ``state_dict`` has torch's usual layout, as if one optimiser owned all
-    groups, so checkpoints work as usual, distributed ones included; loading hands every member its part, through the member's own
-    ``load_state_dict``.
+    ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
+    ``Trainer`` of Hugging Face, acts on all of them, and whatever changes in a member is seen here.
+    ``state_dict`` has torch's usual layout, as if one optimiser owned all groups, so checkpoints
+    work as usual, distributed ones included; loading hands every member its part, through the
+    member's own ``load_state_dict``.
 
-    Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the step of every member.
+    Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the
+    step of every member.
 
     Args:
         optimizers: the members, in the order of their groups. Their steps run in this order.
 
     Raises:
-        InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that two members would move; a checkpoint
-            with other groups; an ``add_param_group``, which does not say who gets the parameters.
+        InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that
+            two members would move; a checkpoint with other groups; an ``add_param_group``, which
+            does not say who gets the parameters.
     """
 
     optimizers: tuple[Optimizer, ...] = ()
@@ -36,7 +41,10 @@ class CombinedOptimizer(Optimizer):
         members = tuple(optimizers)
         for member in members:
             if not isinstance(member, Optimizer):
-                raise InputError(f"a member of CombinedOptimizer is a {type(member).__name__}; give torch.optim.Optimizer objects")
+                raise InputError(
+                    f"a member of CombinedOptimizer is a {type(member).__name__}; give"
+                    " torch.optim.Optimizer objects"
+                )
         if not members:
             raise InputError("CombinedOptimizer got no optimisers; give at least one")
         _owners(members)
@@ -54,7 +62,10 @@ class CombinedOptimizer(Optimizer):
             return
         counts = [len(member.param_groups) for member in self.optimizers]
         if len(groups) != sum(counts):
-            raise InputError(f"{len(groups)} parameter groups for members that have {counts}; give as many groups, in the same order")
+            raise InputError(
+                f"{len(groups)} parameter groups for members that have {counts}; give as many"
+                " groups, in the same order"
+            )
         for member, count in zip(self.optimizers, counts, strict=True):
             member.param_groups, groups = groups[:count], groups[count:]
 
@@ -70,10 +81,13 @@ class CombinedOptimizer(Optimizer):
             joined[parameter] = value
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused after construction: add the group to the member that should move it, and it appears here."""
+        """Refused after construction: add the group to the member that should move it, and it
+        appears here.
+        """
         if self.optimizers:
             raise InputError(
-                "CombinedOptimizer cannot tell which member gets a new parameter group; call add_param_group of that member instead"
+                "CombinedOptimizer cannot tell which member gets a new parameter group; call"
+                " add_param_group of that member instead"
             )
 
     @overload
@@ -88,7 +102,10 @@ class CombinedOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
             if loss is None:
-                raise InputError("the closure given to CombinedOptimizer.step returned None; return the loss from it")
+                raise InputError(
+                    "the closure given to CombinedOptimizer.step returned None; return the loss"
+                    " from it"
+                )
         for member in self.optimizers:
             member.step()
         return loss
@@ -106,7 +123,10 @@ class CombinedOptimizer(Optimizer):
         groups = list(state_dict["param_groups"])
         counts = [len(member.param_groups) for member in self.optimizers]
         if len(groups) != sum(counts):
-            raise InputError(f"the checkpoint has {len(groups)} parameter groups but the members have {counts}; load one with as many")
+            raise InputError(
+                f"the checkpoint has {len(groups)} parameter groups but the members have {counts};"
+                " load one with as many"
+            )
         for member, count in zip(self.optimizers, counts, strict=True):
             mine, groups = groups[:count], groups[count:]
             ids = {index for group in mine for index in group["params"]}
@@ -124,13 +144,17 @@ class CombinedOptimizer(Optimizer):
 
 
 class _JoinedState(MutableMapping[Tensor, Any]):
-    """The members' states as one mapping; an entry is kept by the member that owns the parameter."""
+    """The members' states as one mapping; an entry is kept by the member that owns the
+    parameter.
+    """
 
     def __init__(self, members: Sequence[Optimizer]) -> None:
         self._members = members
 
     def _owner(self, parameter: Tensor) -> Optimizer:
-        for member in self._members:  # sharding a model replaces parameters in groups: what has state may be in no group
+        for member in (
+            self._members
+        ):  # sharding a model replaces parameters in groups: what has state may be in no group
             if parameter in member.state:
                 return member
         return _owners(self._members)[parameter]
@@ -167,7 +191,8 @@ def _owners(members: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
             for parameter in group["params"]:
                 if owner.setdefault(parameter, member) is not member:
                     raise InputError(
-                        f"a parameter of shape {tuple(parameter.shape)} is in two optimisers, {type(owner[parameter]).__name__} and "
-                        f"{type(member).__name__}; give each parameter to one (attsvm.optim.split_params does)"
+                        f"a parameter of shape {tuple(parameter.shape)} is in two optimisers,"
+                        f" {type(owner[parameter]).__name__} and {type(member).__name__}; give each"
+                        " parameter to one (attsvm.optim.split_params does)"
                     )
     return owner

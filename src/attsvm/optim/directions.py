@@ -1,6 +1,8 @@
-r"""Steepest directions of every norm, for a batch of gradients: :math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
+r"""Steepest directions of every norm, for a batch of gradients:
+:math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
 
-The same directions as :meth:`attsvm.geometry.Norm.steepest`, in fewer passes over memory: an optimiser takes them at every step.
+The same directions as :meth:`attsvm.geometry.Norm.steepest`, in fewer passes over memory: an
+optimiser takes them at every step.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ INFINITY = float("inf")
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # compared with at every step
 
 
-def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5, capturable: bool = False) -> Tensor:
-    r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G`` is zero, NaN where it is not finite.
+def steepest_direction(
+    G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5, capturable: bool = False
+) -> Tensor:
+    r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G``
+    is zero, NaN where it is not finite.
 
-    Nothing is added to a divisor: powers and squares are taken after division by the largest entry, so a gradient of size 1e-30 has the
-    direction of one of size 1e30.
+    Nothing is added to a divisor: powers and squares are taken after division by the largest entry,
+    so a gradient of size 1e-30 has the direction of one of size 1e30.
 
     Args:
         G: ``(k, m, n)``, float32 or float64.
@@ -29,7 +34,8 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
         capturable: read no value on the host, not even to take a shorter way.
 
     Returns:
-        ``(k, m, n)``. An approximate polar factor has the spectral norm that :func:`attsvm.optim.polar.landing_range` states.
+        ``(k, m, n)``. An approximate polar factor has the spectral norm that
+        :func:`attsvm.optim.polar.landing_range` states.
     """
     if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps, capturable)
@@ -44,7 +50,8 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
 
 
 def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
-    r""":math:`\langle G,D\rangle` per matrix, ``(k,)``: the dual norm of ``G`` when ``direction`` is its steepest one.
+    r""":math:`\langle G,D\rangle` per matrix, ``(k,)``: the dual norm of ``G`` when ``direction``
+    is its steepest one.
 
     For an approximate polar factor it is what the direction really attains.
     """
@@ -66,7 +73,9 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
             return entries.div(norm).view_as(G)
     if p == 1.0:  # the first largest entry
         first = entries.abs().argmax(dim=1, keepdim=True)
-        return torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
+        return (
+            torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
+        )
     size = entries.abs()
     largest = size.amax(dim=1, keepdim=True)
     largest = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -77,7 +86,9 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
     size = size.div_(largest)
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
-    return torch.copysign(raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries).view_as(G)
+    return torch.copysign(
+        raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries
+    ).view_as(G)
 
 
 def _sign(G: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""The fused mirror step: hands a list of CPU tensors to the compiled kernel as addresses and blocks."""
+"""The fused mirror step: hands a list of CPU tensors to the compiled kernel as addresses and
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,37 @@ _KINDS = {
 }
 
 
-def fused_step(potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList, shrink: float, lr: float) -> None:
-    r""":math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow\mathrm{sp}(Y,\frac1{p-1})` for contiguous tensors of one precision each.
+def fused_step(
+    potential: PowerMap,
+    weights: TensorList,
+    gradients: TensorList,
+    duals: StateList,
+    shrink: float,
+    lr: float,
+) -> None:
+    r""":math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow\mathrm{sp}(Y,\frac1{p-1})` for
+    contiguous tensors of one precision each.
 
-    :math:`Y` is :math:`\mathrm{sp}(W,p-1)` where there is no dual. Takes as many threads as torch takes, one where the list is short.
+    :math:`Y` is :math:`\mathrm{sp}(W,p-1)` where there is no dual. Takes as many threads as torch
+    takes, one where the list is short.
     """
     for dtype in sorted({weight.dtype for weight in weights}, key=str):
-        members = [index for index, weight in enumerate(weights) if weight.dtype == dtype and weight.numel()]
+        members = [
+            index
+            for index, weight in enumerate(weights)
+            if weight.dtype == dtype and weight.numel()
+        ]
         if not members:
             continue
         step = kernels.step64 if dtype == torch.float64 else kernels.step32
-        inverse, forward = (compiled_power(exponent, dtype) for exponent in (potential.inverse, potential.forward))
+        inverse, forward = (
+            compiled_power(exponent, dtype) for exponent in (potential.inverse, potential.forward)
+        )
         sizes, starts, owners = _blocks(tuple(weights[index].numel() for index in members))
-        g, y, w = (np.array([_address(tensors[index]) for index in members]) for tensors in (gradients, duals, weights))
+        g, y, w = (
+            np.array([_address(tensors[index]) for index in members])
+            for tensors in (gradients, duals, weights)
+        )
         with at_most_threads(min(torch.get_num_threads(), len(starts))):
             step(g, y, w, sizes, starts, owners, shrink, lr, inverse, forward)
     torch.autograd.graph.increment_version(weights)  # torch does not see these writes

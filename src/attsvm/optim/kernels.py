@@ -1,8 +1,10 @@
-r"""One compiled pass over a list of parameters on the CPU: :math:`y\leftarrow\rho y-\eta g`, :math:`w=\mathrm{sp}(y,r)`.
+r"""One compiled pass over a list of parameters on the CPU: :math:`y\leftarrow\rho y-\eta g`,
+:math:`w=\mathrm{sp}(y,r)`.
 
-Reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per number. Without a dual iterate it is
-made from the weight, block by block, and never leaves the cache. The tensors are handed over as addresses, cut into blocks of equal
-size, so that many small ones cost no more than one large one.
+Reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per
+number. Without a dual iterate it is made from the weight, block by block, and never leaves the
+cache. The tensors are handed over as addresses, cut into blocks of equal size, so that many small
+ones cost no more than one large one.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def step32(
         owners: for every block, its tensor.
         rho: factor of the dual iterate.
         eta: step length.
-        inverse: the power that takes the dual iterate to the weight: how it is computed, and its exponent, whole and rest.
+        inverse: the power that takes the dual iterate to the weight: how it is computed, and its
+            exponent, whole and rest.
         forward: the power that takes the weight to the dual iterate.
     """
     for block in numba.prange(starts.size):

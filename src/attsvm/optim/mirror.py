@@ -24,37 +24,46 @@ _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
 class MirrorDescent(DescentOptimizer):
     r"""Mirror descent with the potential :math:`\psi(W)=\frac1p\|W\|_p^p`, :math:`1<p<\infty`.
 
-    .. math:: Y \leftarrow Y-\eta\,\nabla L,\qquad W \leftarrow \mathrm{sp}\big(Y,\tfrac1{p-1}\big),\qquad
+    .. math:: Y \leftarrow Y-\eta\,\nabla L,\qquad W \leftarrow
+    \mathrm{sp}\big(Y,\tfrac1{p-1}\big),\qquad
               \mathrm{sp}(y,r)=\mathrm{sign}(y)\,|y|^r .
 
-    :math:`Y=\nabla\psi(W)=\mathrm{sp}(W,p-1)` is the dual iterate. It is kept, in float32 or better, and the weights are its image:
-    small gradients add up where the weights alone would round them away, and a low-precision parameter has its master copy in it.
+    :math:`Y=\nabla\psi(W)=\mathrm{sp}(W,p-1)` is the dual iterate. It is kept, in float32 or
+    better, and the weights are its image: small gradients add up where the weights alone would
+    round them away, and a low-precision parameter has its master copy in it.
     :math:`p=2` is gradient descent, bit for bit ``torch.optim.SGD``, and keeps nothing.
 
-    On separable data the direction of the weights converges to the max-margin solution in the norm :math:`\|\cdot\|_p`: small
-    :math:`p` gives sparse weights, large :math:`p` even ones. Zeros are sticky for :math:`p` near 1: a tensor that starts at zero
-    (a bias, the second factor of LoRA) needs :math:`|Y|^{1/(p-1)}` to move; give it a group with ``p=2``.
+    On separable data the direction of the weights converges to the max-margin solution in the norm
+    :math:`\|\cdot\|_p`: small
+    :math:`p` gives sparse weights, large :math:`p` even ones. Zeros are sticky for :math:`p` near
+    1: a tensor that starts at zero (a bias, the second factor of LoRA) needs :math:`|Y|^{1/(p-1)}`
+    to move; give it a group with ``p=2``.
 
-    One step is, for the gradient :math:`g` of one parameter :math:`w`, all in the precision of the state::
+    One step is, for the gradient :math:`g` of one parameter :math:`w`, all in the precision of the
+    state::
 
         g = -g                                    if maximize
         g = g + weight_decay * w                  if decay_mode is "l2"
-        m = momentum * m + (1 - dampening) * g    if momentum (first step: m = g), then g = g + momentum * m (nesterov) or g = m
-        g = g / (||g||_q + eps)                   if normalize; a gradient that is exactly zero stays zero
-        y = y * (1 - lr * weight_decay)           if decay_mode is "dual"
-        y = y * (1 - lr * weight_decay)**(p - 1)  if decay_mode is "primal"
+        m = momentum * m + (1 - dampening) * g    if momentum (first step: m = g), then g = g +
+        momentum * m (nesterov) or g = m g = g / (||g||_q + eps)                   if normalize; a
+        gradient that is exactly zero stays zero y = y * (1 - lr * weight_decay)           if
+        decay_mode is "dual" y = y * (1 - lr * weight_decay)**(p - 1)  if decay_mode is "primal"
         y = y - lr * g
         w = sp(y, 1 / (p - 1))
 
-    Momentum averages in the dual space, where gradients live. Decay in the dual is mirror descent on :math:`L+\lambda\psi`; primal
-    decay shrinks :math:`W` itself by :math:`1-\eta\lambda`, as AdamW does; ``l2`` adds :math:`\frac\lambda2\|W\|_2^2` to the loss.
-    At :math:`p=2` without momentum and normalisation the three are one.
+    Momentum averages in the dual space, where gradients live. Decay in the dual is mirror descent
+    on :math:`L+\lambda\psi`; primal decay shrinks :math:`W` itself by :math:`1-\eta\lambda`, as
+    AdamW does; ``l2`` adds :math:`\frac\lambda2\|W\|_2^2` to the loss. At :math:`p=2` without
+    momentum and normalisation the three are one.
 
-    ``lr`` is the length of a step in the dual; :func:`lr_from_sgd` translates it from gradient descent. Set per group: everything.
-    Changing ``p`` of a group starts a new dual from the weights. Weights that somebody else has written (a loaded model, a pruning
-    mask, averaged weights) are noticed by their version counter, and the dual follows where they differ; see :meth:`resync_`.
+    ``lr`` is the length of a step in the dual; :func:`lr_from_sgd` translates it from gradient
+    descent. Set per group: everything. Changing ``p`` of a group starts a new dual from the
+    weights. Weights that somebody else has written (a loaded model, a pruning mask, averaged
+    weights) are noticed by their version counter, and the dual follows where they differ; see
+    :meth:`resync_`.
 
-    Sparse COO gradients touch their own entries alone and give the dense step there; they go without momentum and decay.
+    Sparse COO gradients touch their own entries alone and give the dense step there; they go
+    without momentum and decay.
 
     Args:
         params: parameters, named parameters, or groups of them.
@@ -65,25 +74,33 @@ class MirrorDescent(DescentOptimizer):
         nesterov: Nesterov's momentum.
         weight_decay: :math:`\lambda\ge0`.
         decay_mode: ``dual``, ``primal`` or ``l2``.
-        normalize: None; ``tensor`` (or True), by the dual norm :math:`\|g\|_q`, :math:`\frac1p+\frac1q=1`, of each parameter;
-            ``run``, the same with the last two axes as one matrix and the axes before them as independent runs; ``global``, by one
-            norm over all parameters that say so, which then share one ``p``. Norms neither overflow nor underflow.
-        eps: added to the dual norm; the published code adds :math:`2.2\cdot10^{-16}`, at which late steps stall.
-        dual_state: False keeps nothing and takes :math:`Y` from the weights at every step, as the published code does.
+        normalize: None; ``tensor`` (or True), by the dual norm :math:`\|g\|_q`,
+            :math:`\frac1p+\frac1q=1`, of each parameter; ``run``, the same with the last two axes
+            as one matrix and the axes before them as independent runs; ``global``, by one norm over
+            all parameters that say so, which then share one ``p``. Norms neither overflow nor
+            underflow.
+        eps: added to the dual norm; the published code adds :math:`2.2\cdot10^{-16}`, at which late
+            steps stall.
+        dual_state: False keeps nothing and takes :math:`Y` from the weights at every step, as the
+            published code does.
         state_dtype: precision of the state; by default that of the parameter, float32 at least.
         maximize: ascend.
-        potential: ``power``, or ``schatten`` for :math:`\frac1p\sum_i\sigma_i^p` of the singular values of the last two axes.
+        potential: ``power``, or ``schatten`` for :math:`\frac1p\sum_i\sigma_i^p` of the singular
+            values of the last two axes.
         foreach: multi-tensor calls.
-        fused: one compiled kernel for the whole list, with or without a dual: contiguous float32 or float64 parameters on the CPU, with
-            a state of the same precision. By default it is taken
-            where it applies and the list is long, ``foreach`` on accelerators, and a plain loop elsewhere.
-        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are;
-            the compiled kernel, ``schatten`` and sparse gradients are refused.
-        differentiable: not supported: the derivative of a power is infinite, or zero, at weights that are zero.
+        fused: one compiled kernel for the whole list, with or without a dual: contiguous float32 or
+            float64 parameters on the CPU, with a state of the same precision. By default it is
+            taken where it applies and the list is long, ``foreach`` on accelerators, and a plain
+            loop elsewhere.
+        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is
+            a tensor where the parameters are; the compiled kernel, ``schatten`` and sparse
+            gradients are refused.
+        differentiable: not supported: the derivative of a power is infinite, or zero, at weights
+            that are zero.
 
     Raises:
-        InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does not apply; at :meth:`step`,
-            what sparse gradients do not go with.
+        InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does
+            not apply; at :meth:`step`, what sparse gradients do not go with.
 
     Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
     """
@@ -114,7 +131,11 @@ class MirrorDescent(DescentOptimizer):
         differentiable: bool = False,
     ) -> None:
         self._written: dict[Tensor, int] = {}
-        settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
+        settings = {
+            name: value
+            for name, value in locals().items()
+            if name not in ("self", "params", "__class__")
+        }
         super().__init__(params, settings)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -126,7 +147,11 @@ class MirrorDescent(DescentOptimizer):
         if isinstance(p, bool) or not isinstance(p, (int, float)) or not 1.0 < p < math.inf:
             raise InputError(f"p is {p!r}; the potential needs a number with 1 < p < inf")
         if not 1.01 <= p <= 10:
-            warnings.warn(f"p = {p} makes the weights powers {1 / (p - 1):.3g} of the dual; 1.01 <= p <= 10 is usual", stacklevel=4)
+            warnings.warn(
+                f"p = {p} makes the weights powers {1 / (p - 1):.3g} of the dual; 1.01 <= p <= 10"
+                " is usual",
+                stacklevel=4,
+            )
         for name in ("momentum", "weight_decay", "eps"):
             if not (isinstance(group[name], (int, float)) and 0 <= group[name] < math.inf):
                 raise InputError(f"{name} is {group[name]!r}; give a finite number, 0 or more")
@@ -134,42 +159,65 @@ class MirrorDescent(DescentOptimizer):
             raise InputError(f"dampening is {group['dampening']!r}; give a finite number")
         if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
             raise InputError("nesterov is True; it needs a momentum above 0 and a dampening of 0")
-        for name, allowed in (("decay_mode", _DECAYS), ("normalize", _NORMALIZATIONS), ("potential", tuple(MAPS))):
+        for name, allowed in (
+            ("decay_mode", _DECAYS),
+            ("normalize", _NORMALIZATIONS),
+            ("potential", tuple(MAPS)),
+        ):
             if group[name] not in allowed:
-                raise InputError(f"{name} is {group[name]!r}; use one of {', '.join(map(repr, allowed))}")
+                raise InputError(
+                    f"{name} is {group[name]!r}; use one of {', '.join(map(repr, allowed))}"
+                )
         dtype = group["state_dtype"]
         if dtype is not None and dtype not in (torch.float32, torch.float64):
             raise InputError(f"state_dtype is {dtype!r}; use torch.float32 or torch.float64")
         if group["foreach"] and group["fused"]:
             raise InputError("foreach and fused are both True; choose one")
         if group["normalize"] or group["potential"] != "power":
-            refuse_flat(group["params"], f"normalize={group['normalize']!r} with potential={group['potential']!r}")
+            refuse_flat(
+                group["params"],
+                f"normalize={group['normalize']!r} with potential={group['potential']!r}",
+            )
         if group["capturable"] and group["potential"] == "schatten":
-            raise InputError("capturable is True with potential='schatten', whose singular values are found with the host; leave it False")
+            raise InputError(
+                "capturable is True with potential='schatten', whose singular values are found with"
+                " the host; leave it False"
+            )
         for parameter in group["params"]:
             if group["potential"] == "schatten" and parameter.ndim < 2:
                 raise InputError(
-                    f"a parameter of shape {tuple(parameter.shape)} has no singular values; give it a group with potential='power'"
+                    f"a parameter of shape {tuple(parameter.shape)} has no singular values; give it"
+                    " a group with potential='power'"
                 )
             obstacle = fused_obstacle(parameter) if group["fused"] else None
-            if group["fused"] and obstacle is None and state_dtype(group, parameter) != parameter.dtype:
+            if (
+                group["fused"]
+                and obstacle is None
+                and state_dtype(group, parameter) != parameter.dtype
+            ):
                 obstacle = f"is {parameter.dtype}, with a state of {state_dtype(group, parameter)}"
             if obstacle is not None:
-                raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
+                raise InputError(
+                    f"fused is True for a parameter of shape {tuple(parameter.shape)} that"
+                    f" {obstacle}; leave fused out"
+                )
         group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
 
     @torch.no_grad()
     def resync_(self) -> None:
         """Start every dual anew from the present weights.
 
-        Needed only where weights were changed behind torch's back (through ``.data`` or another view of the memory) and under
-        ``torch.compile``, which does not see version counters; other writes are noticed.
+        Needed only where weights were changed behind torch's back (through ``.data`` or another
+        view of the memory) and under ``torch.compile``, which does not see version counters; other
+        writes are noticed.
         """
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state.get(parameter, {}).pop("dual", None)
 
-    def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
+    def _new_state(
+        self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
+    ) -> dict[str, Any]:
         if group.setdefault("dual_p", group["p"]) != group["p"]:
             group["dual_p"] = group["p"]
             for other in group["params"]:
@@ -181,11 +229,24 @@ class MirrorDescent(DescentOptimizer):
         gather = whole if group["potential"] == "schatten" else local
         weight = gather(parameter.detach())
         if dual is None:
-            return {"dual": like(_part(potential.mirror(weight.to(state_dtype(group, parameter))), parameter, group), parameter)}
+            return {
+                "dual": like(
+                    _part(
+                        potential.mirror(weight.to(state_dtype(group, parameter))), parameter, group
+                    ),
+                    parameter,
+                )
+            }
         if self._written.get(parameter) != parameter._version:
             mine = gather(dual)
             kept = potential.agreement(weight, potential.image(mine).to(weight.dtype))
-            local(dual).copy_(_part(torch.where(kept, mine, potential.mirror(weight.to(mine.dtype))), parameter, group))
+            local(dual).copy_(
+                _part(
+                    torch.where(kept, mine, potential.mirror(weight.to(mine.dtype))),
+                    parameter,
+                    group,
+                )
+            )
         return {}
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
@@ -204,13 +265,19 @@ class MirrorDescent(DescentOptimizer):
             for _, parameters, *_ in moving:
                 self._written.update((parameter, parameter._version) for parameter in parameters)
 
-    def _directions(self, group: dict[str, Any], parameters: TensorList, work: Moving, buffers: StateList) -> None:
-        """Turn gradients into directions: sign, l2 decay, momentum. The gradients themselves are never written."""
+    def _directions(
+        self, group: dict[str, Any], parameters: TensorList, work: Moving, buffers: StateList
+    ) -> None:
+        """Turn gradients into directions: sign, l2 decay, momentum. The gradients themselves are
+        never written.
+        """
         if group["maximize"]:
             work.gradients = list(torch._foreach_neg(work.gradients))
         if group["weight_decay"] and group["decay_mode"] == "l2":
             weights = [w.to(g.dtype) for w, g in zip(work.weights, work.gradients, strict=True)]
-            work.gradients = list(torch._foreach_add(work.gradients, weights, alpha=group["weight_decay"]))
+            work.gradients = list(
+                torch._foreach_add(work.gradients, weights, alpha=group["weight_decay"])
+            )
         if not group["momentum"]:
             return
         averages: TensorList = []
@@ -219,32 +286,50 @@ class MirrorDescent(DescentOptimizer):
                 averages.append(gradient.clone())
                 self.state[parameter]["momentum_buffer"] = like(averages[-1], parameter)
             else:
-                averages.append(local(buffer).mul_(group["momentum"]).add_(gradient, alpha=1 - group["dampening"]))
-        work.gradients = list(torch._foreach_add(work.gradients, averages, alpha=group["momentum"])) if group["nesterov"] else averages
+                averages.append(
+                    local(buffer)
+                    .mul_(group["momentum"])
+                    .add_(gradient, alpha=1 - group["dampening"])
+                )
+        work.gradients = (
+            list(torch._foreach_add(work.gradients, averages, alpha=group["momentum"]))
+            if group["nesterov"]
+            else averages
+        )
 
 
 def lr_from_sgd(lr: float, p: float, typical: float) -> float:
-    r"""The step length :math:`\eta_p\approx\eta_2\,(p-1)\,\bar w^{\,p-2}` that moves weights of size :math:`\bar w` as SGD does.
+    r"""The step length :math:`\eta_p\approx\eta_2\,(p-1)\,\bar w^{\,p-2}` that moves weights of
+    size :math:`\bar w` as SGD does.
 
-    To first order mirror descent moves a weight by :math:`\eta\frac{|w|^{2-p}}{p-1}g`. For un-normalised steps.
+    To first order mirror descent moves a weight by :math:`\eta\frac{|w|^{2-p}}{p-1}g`. For
+    un-normalised steps.
 
     Args:
         lr: step length of gradient descent, :math:`\eta_2`.
         p: exponent of the potential.
-        typical: typical modulus :math:`\bar w` of a weight, for instance the standard deviation of its initialisation.
+        typical: typical modulus :math:`\bar w` of a weight, for instance the standard deviation of
+            its initialisation.
 
     Raises:
         InputError: a value that is not positive and finite, ``p`` not above 1.
     """
     if not (1.0 < p < math.inf and 0.0 < lr < math.inf and 0.0 < typical < math.inf):
-        raise InputError(f"lr_from_sgd got lr={lr!r}, p={p!r}, typical={typical!r}; give lr > 0, 1 < p < inf and typical > 0")
+        raise InputError(
+            f"lr_from_sgd got lr={lr!r}, p={p!r}, typical={typical!r}; give lr > 0, 1 < p < inf and"
+            " typical > 0"
+        )
     return float(lr * (p - 1.0) * typical ** (p - 2.0))
 
 
 def _part(values: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """What this process keeps of a dual, which a Schatten potential maps whole and another one in its parts."""
+    """What this process keeps of a dual, which a Schatten potential maps whole and another one in
+    its parts.
+    """
     return part(values, parameter) if group["potential"] == "schatten" else values
 
 
 def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:
-    return bool(group["dual_state"]) and (group["p"] != 2 or state_dtype(group, parameter) != parameter.dtype)
+    return bool(group["dual_state"]) and (
+        group["p"] != 2 or state_dtype(group, parameter) != parameter.dtype
+    )

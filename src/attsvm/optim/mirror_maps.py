@@ -10,9 +10,11 @@ from attsvm.optim.reductions import norms
 
 
 class PowerMap:
-    r""":math:`\psi(W)=\frac1p\|W\|_p^p`: its mirror map is the signed power with exponent :math:`p-1`, entry by entry.
+    r""":math:`\psi(W)=\frac1p\|W\|_p^p`: its mirror map is the signed power with exponent
+    :math:`p-1`, entry by entry.
 
-    The optimiser's side of :class:`attsvm.geometry.PowerPotential`: the same function, in place and in the precision of its state.
+    The optimiser's side of :class:`attsvm.geometry.PowerPotential`: the same function, in place and
+    in the precision of its state.
 
     Attributes:
         p: the exponent.
@@ -37,22 +39,32 @@ class PowerMap:
         return gradient
 
     def dual_norms(self, gradients: list[Tensor], runs: bool) -> list[Tensor]:
-        r""":math:`\|g\|_q` of each, 0 of zeros; with ``runs`` of each matrix on the last two axes. They broadcast against the gradients."""
+        r""":math:`\|g\|_q` of each, 0 of zeros; with ``runs`` of each matrix on the last two axes.
+        They broadcast against the gradients.
+        """
         result: list[Tensor] = list(gradients)
         keeps = [max(0, g.ndim - 2) if runs else 0 for g in gradients]
         for keep in sorted(set(keeps)):
             members = [index for index, kept in enumerate(keeps) if kept == keep]
-            for index, value in zip(members, norms([self.coordinates(gradients[i]) for i in members], self.q, keep), strict=True):
+            for index, value in zip(
+                members,
+                norms([self.coordinates(gradients[i]) for i in members], self.q, keep),
+                strict=True,
+            ):
                 result[index] = value
         return result
 
     def agreement(self, W: Tensor, image: Tensor) -> Tensor:
-        """Where ``W`` is still the ``image`` of its dual, in pieces that can be replaced by themselves."""
+        """Where ``W`` is still the ``image`` of its dual, in pieces that can be replaced by
+        themselves.
+        """
         return image == W
 
 
 class SchattenMap(PowerMap):
-    r""":math:`\psi(W)=\frac1p\sum_i\sigma_i(W)^p`: the same powers of the singular values of the last two axes."""
+    r""":math:`\psi(W)=\frac1p\sum_i\sigma_i(W)^p`: the same powers of the singular values of the
+    last two axes.
+    """
 
     def mirror(self, W: Tensor) -> Tensor:
         r""":math:`\nabla\psi(W)=U\operatorname{diag}(\sigma^{p-1})V^\top`."""

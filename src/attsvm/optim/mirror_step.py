@@ -1,4 +1,6 @@
-r"""The mirror step itself: :math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow` its image, as a loop, multi-tensor, and fused."""
+r"""The mirror step itself: :math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow` its image, as a
+loop, multi-tensor, and fused.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,25 @@ from attsvm.optim.powers import signed_power, signed_powers
 _LONG = 1 << 16  # numbers: below it a list of tensors is no work, and starting threads is
 
 
-def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList) -> None:
-    """Decay, dual step and image of one group, by the path that the group asks for or that applies."""
+def take_step(
+    group: dict[str, Any],
+    potential: PowerMap,
+    weights: TensorList,
+    gradients: TensorList,
+    duals: StateList,
+) -> None:
+    """Decay, dual step and image of one group, by the path that the group asks for or that
+    applies.
+    """
     lr = scalar(group, "lr")
     decay = group["weight_decay"] if group["decay_mode"] != "l2" else 0.0
     shrink = 1.0 - lr * decay if decay else 1.0
     if decay and group["decay_mode"] == "primal" and potential.p != 2:
         shrink = shrink**potential.forward.value
-    if potential.p == 2 and all(dual is None and g.dtype == w.dtype for dual, g, w in zip(duals, gradients, weights, strict=True)):
+    if potential.p == 2 and all(
+        dual is None and g.dtype == w.dtype
+        for dual, g, w in zip(duals, gradients, weights, strict=True)
+    ):
         if decay:
             torch._foreach_mul_(weights, shrink)
         return add_scaled(weights, gradients, -lr)  # the dual is the weight
@@ -29,7 +42,9 @@ def take_step(group: dict[str, Any], potential: PowerMap, weights: TensorList, g
     if path == "fused":
         from attsvm.optim.fused import fused_step
 
-        return fused_step(potential, weights, [g.contiguous() for g in gradients], duals, float(shrink), float(lr))
+        return fused_step(
+            potential, weights, [g.contiguous() for g in gradients], duals, float(shrink), float(lr)
+        )
     if path == "foreach":
         return _multi_tensor(potential, weights, gradients, duals, shrink, lr)
     for weight, gradient, kept in zip(weights, gradients, duals, strict=True):
@@ -54,14 +69,27 @@ def fused_obstacle(parameter: Tensor) -> str | None:
     return None
 
 
-def _choose(group: dict[str, Any], potential: PowerMap, weights: TensorList, gradients: TensorList, duals: StateList) -> str:
+def _choose(
+    group: dict[str, Any],
+    potential: PowerMap,
+    weights: TensorList,
+    gradients: TensorList,
+    duals: StateList,
+) -> str:
     if isinstance(potential, SchattenMap) or torch.compiler.is_compiling():
         return "loop"
     wanted, multiple = group["fused"], group["foreach"]
-    if wanted or (wanted is None and multiple is None and not group["capturable"] and sum(w.numel() for w in weights) >= _LONG):
+    if wanted or (
+        wanted is None
+        and multiple is None
+        and not group["capturable"]
+        and sum(w.numel() for w in weights) >= _LONG
+    ):
         tensors = zip(weights, gradients, duals, strict=True)
         if all(
-            fused_obstacle(w) is None and g.dtype == w.dtype and (d is None or (d.dtype == w.dtype and d.is_contiguous()))
+            fused_obstacle(w) is None
+            and g.dtype == w.dtype
+            and (d is None or (d.dtype == w.dtype and d.is_contiguous()))
             for w, g, d in tensors
         ):
             return "fused"
@@ -71,14 +99,21 @@ def _choose(group: dict[str, Any], potential: PowerMap, weights: TensorList, gra
 
 
 def _multi_tensor(
-    potential: PowerMap, weights: TensorList, gradients: TensorList, kept: StateList, shrink: float | Tensor, lr: float | Tensor
+    potential: PowerMap,
+    weights: TensorList,
+    gradients: TensorList,
+    kept: StateList,
+    shrink: float | Tensor,
+    lr: float | Tensor,
 ) -> None:
     wide = [w.to(g.dtype) for w, g in zip(weights, gradients, strict=True)]
     duals = signed_powers(wide, potential.forward) if kept[0] is None else cast("TensorList", kept)
     if isinstance(shrink, Tensor) or shrink != 1.0:
         torch._foreach_mul_(duals, shrink)
     add_scaled(duals, gradients, -lr)
-    if weights[0].device.type == "cpu":  # where multi-tensor calls are loops anyway, and temporaries cost more than calls
+    if (
+        weights[0].device.type == "cpu"
+    ):  # where multi-tensor calls are loops anyway, and temporaries cost more than calls
         for weight, dual in zip(weights, duals, strict=True):
             if weight.dtype == dual.dtype:
                 signed_power(dual, potential.inverse, out=weight)

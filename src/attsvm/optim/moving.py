@@ -1,4 +1,6 @@
-"""What moves in a step of mirror descent: weights, directions and duals of one group, as this process holds them."""
+"""What moves in a step of mirror descent: weights, directions and duals of one group, as this
+process holds them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Moving:
     The entries that a sparse gradient names stand in for their parameter.
     """
 
-    def __init__(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList) -> None:
+    def __init__(
+        self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList
+    ) -> None:
         self.group = group
         self.weights: TensorList = []
         self.gradients: TensorList = []
@@ -37,7 +41,9 @@ class Moving:
             self.gradients.append(gradient.to(state_dtype(group, parameter)))
             self.duals.append(mine)
 
-    def _gathered(self, weight: Tensor, gradient: Tensor, dual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _gathered(
+        self, weight: Tensor, gradient: Tensor, dual: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         group = self.group
         if (
             group["momentum"]
@@ -47,8 +53,9 @@ class Moving:
             or group["capturable"]
         ):
             raise InputError(
-                "a sparse gradient moves its own entries alone; use it without momentum, weight_decay, normalize='run', "
-                "potential='schatten' and capturable, or give a dense gradient"
+                "a sparse gradient moves its own entries alone; use it without momentum,"
+                " weight_decay, normalize='run', potential='schatten' and capturable, or give a"
+                " dense gradient"
             )
         entries = tuple(gradient.indices())
         rows = weight[entries]
@@ -60,7 +67,9 @@ class Moving:
         return rows, gradient.values(), images
 
     def gather(self) -> None:
-        """Bring shards together, for what needs whole matrices: every process takes the same step and keeps its part."""
+        """Bring shards together, for what needs whole matrices: every process takes the same step
+        and keeps its part.
+        """
         for index, parameter in enumerate(self._parameters):
             if not is_sharded(parameter):
                 continue
@@ -73,7 +82,9 @@ class Moving:
                     column[index] = gathered
 
     def placed(self) -> TensorList:
-        """The directions, placed like their parameters, so that norms are those of whole parameters."""
+        """The directions, placed like their parameters, so that norms are those of whole
+        parameters.
+        """
         if self._targets or self._shards:
             return self.gradients
         return [like(g, w) for g, w in zip(self.gradients, self._parameters, strict=True)]
@@ -81,11 +92,15 @@ class Moving:
     def divide(self, dual_norms: TensorList) -> None:
         """Divide every direction by its norm; what is exactly zero stays zero."""
         eps = self.group["eps"]
-        divisors = [torch.where(norm == 0, torch.ones_like(norm), norm + eps) for norm in dual_norms]
+        divisors = [
+            torch.where(norm == 0, torch.ones_like(norm), norm + eps) for norm in dual_norms
+        ]
         self.gradients = [g / d.to(g.dtype) for g, d in zip(self.gradients, divisors, strict=True)]
 
     def write_back(self) -> None:
-        """Put gathered entries, and this process's part of gathered shards, where they came from."""
+        """Put gathered entries, and this process's part of gathered shards, where they came
+        from.
+        """
         for shard, gathered, parameter in self._shards:
             shard.copy_(part(gathered, parameter))
         for target, entries, values in self._targets:
@@ -93,17 +108,29 @@ class Moving:
 
 
 def normalize(works: list[Moving]) -> None:
-    """Divide the directions by their dual norms: of a tensor, of each run, or of all groups together, as each group asks."""
+    """Divide the directions by their dual norms: of a tensor, of each run, or of all groups
+    together, as each group asks.
+    """
     shared = [work for work in works if work.group["normalize"] == "global"]
     for work in works:
         if work.group["normalize"] in (True, "tensor", "run"):
-            work.divide(mirror_map(work.group).dual_norms(work.placed(), runs=work.group["normalize"] == "run"))
+            work.divide(
+                mirror_map(work.group).dual_norms(
+                    work.placed(), runs=work.group["normalize"] == "run"
+                )
+            )
     if shared:
         if len({(work.group["p"], work.group["potential"]) for work in shared}) > 1:
-            raise InputError("groups with normalize='global' have different p or potential; one norm needs one of each")
+            raise InputError(
+                "groups with normalize='global' have different p or potential; one norm needs one"
+                " of each"
+            )
         potential = mirror_map(shared[0].group)
         each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
-        norm = norms([torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])], potential.q)[0]
+        norm = norms(
+            [torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])],
+            potential.q,
+        )[0]
         for work in shared:
             work.divide([norm.to(g.device) for g in work.gradients])
 

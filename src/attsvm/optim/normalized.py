@@ -1,4 +1,6 @@
-"""The normalised Frobenius step of small parameters on the CPU: norms, division and update in one pass while a matrix is in the cache."""
+"""The normalised Frobenius step of small parameters on the CPU: norms, division and update in one
+pass while a matrix is in the cache.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ _LEAST = 1e-270  # sums of squares below it may have lost squares that underflow
 
 
 def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr: float) -> None:
-    r""":math:`W\leftarrow\rho W-\eta\,M/\|M\|_F` for every matrix of contiguous float32 or float64 tensors, on one core.
+    r""":math:`W\leftarrow\rho W-\eta\,M/\|M\|_F` for every matrix of contiguous float32 or float64
+    tensors, on one core.
 
     Args:
-        parameters: what moves, in place; the last two axes are one matrix, the axes in front count independent ones.
-        vectors: :math:`M`, shaped and typed like them. Zero moves nothing, and an entry that is not finite makes NaN, as in
+        parameters: what moves, in place; the last two axes are one matrix, the axes in front count
+            independent ones.
+        vectors: :math:`M`, shaped and typed like them. Zero moves nothing, and an entry that is not
+            finite makes NaN, as in
             :func:`attsvm.optim.directions.steepest_direction`.
         keep: :math:`\rho`.
         lr: :math:`\eta`.
@@ -32,7 +37,12 @@ def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr
         if count:
             matrices = math.prod(parameter.shape[:-2])
             flat = (matrices, count // matrices)
-            _descend(parameter.detach().numpy().reshape(flat), vector.detach().contiguous().numpy().reshape(flat), keep, lr)
+            _descend(
+                parameter.detach().numpy().reshape(flat),
+                vector.detach().contiguous().numpy().reshape(flat),
+                keep,
+                lr,
+            )
     torch.autograd.graph.increment_version(parameters)  # torch does not see these writes
 
 
@@ -48,7 +58,9 @@ def _square(g: FloatArray, row: int) -> float:
 
 @kernel
 def _scale(g: FloatArray, row: int) -> float:
-    """What makes the largest entry one; 1 where there is none, because all are zero or one is not a number."""
+    """What makes the largest entry one; 1 where there is none, because all are zero or one is not a
+    number.
+    """
     largest = 0.0
     for j in range(g.shape[1]):
         size = abs(np.float64(g[row, j]))

@@ -10,11 +10,19 @@ from torch import Tensor
 from attsvm.errors import InputError
 
 
-def polyak_step(loss: Any, floor: float | Tensor, factor: float, lengths: list[Tensor], runs: list[int], normalize: bool) -> Tensor:
-    r""":math:`(L-L^\star)/(c\,\|g\|_*)` for unit directions, :math:`(L-L^\star)/(c\,\|g\|_*^2)` for directions of length :math:`\|g\|_*`.
+def polyak_step(
+    loss: Any,
+    floor: float | Tensor,
+    factor: float,
+    lengths: list[Tensor],
+    runs: list[int],
+    normalize: bool,
+) -> Tensor:
+    r""":math:`(L-L^\star)/(c\,\|g\|_*)` for unit directions, :math:`(L-L^\star)/(c\,\|g\|_*^2)` for
+    directions of length :math:`\|g\|_*`.
 
-    Several matrices are one point: unit directions belong to the largest of their norms, whose dual is the sum of dual norms; the others
-    to the root of the sum of squares, which is its own dual.
+    Several matrices are one point: unit directions belong to the largest of their norms, whose dual
+    is the sum of dual norms; the others to the root of the sum of squares, which is its own dual.
 
     Args:
         loss: the loss at the point of the gradient, one number or one per run.
@@ -25,15 +33,22 @@ def polyak_step(loss: Any, floor: float | Tensor, factor: float, lengths: list[T
         normalize: whether directions have unit norm.
 
     Returns:
-        ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its floor.
+        ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its
+        floor.
 
     Raises:
         InputError: one loss per run, of another number of runs than the parameters have.
     """
-    value, lowest = torch.as_tensor(loss).detach().to(lengths[0]), torch.as_tensor(floor).to(lengths[0])
+    value, lowest = (
+        torch.as_tensor(loss).detach().to(lengths[0]),
+        torch.as_tensor(floor).to(lengths[0]),
+    )
     for name, number in (("loss", value), ("loss_floor", lowest)):
         if number.ndim > 1 or (number.ndim == 1 and any(count != len(number) for count in runs)):
-            raise InputError(f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give one number, or one per run")
+            raise InputError(
+                f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give"
+                " one number, or one per run"
+            )
     gap = (value - lowest).clamp(min=0.0)
     rows = len(gap) if gap.ndim else 1
     per_run = torch.cat([length.reshape(rows, -1) for length in lengths], dim=1)

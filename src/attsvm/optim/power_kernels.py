@@ -1,8 +1,10 @@
-r"""Compiled powers :math:`w=\mathrm{sp}(y,r)=\mathrm{sign}(y)|y|^r` of arrays, within two units in the last place.
+r"""Compiled powers :math:`w=\mathrm{sp}(y,r)=\mathrm{sign}(y)|y|^r` of arrays, within two units in
+the last place.
 
-An exponent is a whole number and a rest. The rest is a square root, a cube root, or :math:`2^{r\log_2|y|}` with polynomials that the
-compiler turns into vector instructions, in float32; the whole number is products, in float64 from two on, where float32 would lose more.
-Arrays with a zero, a denormal, an infinity or a NaN take the power in float64.
+An exponent is a whole number and a rest. The rest is a square root, a cube root, or
+:math:`2^{r\log_2|y|}` with polynomials that the compiler turns into vector instructions, in
+float32; the whole number is products, in float64 from two on, where float32 would lose more. Arrays
+with a zero, a denormal, an infinity or a NaN take the power in float64.
 """
 
 from __future__ import annotations
@@ -30,18 +32,41 @@ PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT5, PRODUCT10, ROOT2, ROOT4, ROOT3
 _SQRT_HALF32 = np.int32(0x3F3504F3)
 _MANTISSA32 = np.int32(23)
 _TOP = np.int32(-(1 << 23))  # sign and exponent of a float32
-_SMALLEST32, _RANGE32 = np.uint32(1 << 23), np.uint32(0x7F000000)  # bits of the smallest normal number; how many more are finite
+_SMALLEST32, _RANGE32 = (
+    np.uint32(1 << 23),
+    np.uint32(0x7F000000),
+)  # bits of the smallest normal number; how many more are finite
 _ONE32, _ROUNDER32 = np.float32(1.0), np.float32(12582912.0)
 _THIRD = 1.0 / 3.0
 _THREE32, _THIRD32, _FOUR_THIRDS32 = np.int32(3), np.float32(_THIRD), np.float32(4.0 / 3.0)
-_CUBE_MAGIC = np.int32(0x54A21D2A)  # four thirds of the bits of one, less what makes the first guess of an inverse cube root best
+_CUBE_MAGIC = np.int32(
+    0x54A21D2A
+)  # four thirds of the bits of one, less what makes the first guess of an inverse cube root best
 _MOST_PRODUCTS = 64.0
-_SPLIT = 4096  # a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
-# log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], and (2^z - 1) / z on [-0.55, 0.55], interpolated at Chebyshev's points
-_LOG2: Any = tuple(
-    map(np.float32, (1.442695, -0.72134745, 0.48091075, -0.36069328, 0.28790325, -0.23916988, 0.21607822, -0.20586188, 0.12310968))
+_SPLIT = (
+    4096  # a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
 )
-_EXP2: Any = tuple(map(np.float32, (0.6931472, 0.2402265, 0.05550332, 0.009618061, 0.0013402925, 0.00015463604)))
+# log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], and (2^z - 1) / z on [-0.55, 0.55], interpolated
+# at Chebyshev's points
+_LOG2: Any = tuple(
+    map(
+        np.float32,
+        (
+            1.442695,
+            -0.72134745,
+            0.48091075,
+            -0.36069328,
+            0.28790325,
+            -0.23916988,
+            0.21607822,
+            -0.20586188,
+            0.12310968,
+        ),
+    )
+)
+_EXP2: Any = tuple(
+    map(np.float32, (0.6931472, 0.2402265, 0.05550332, 0.009618061, 0.0013402925, 0.00015463604))
+)
 _L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = _LOG2
 _E0, _E1, _E2, _E3, _E4, _E5 = _EXP2
 
@@ -52,7 +77,9 @@ def reinterpreting(source: Any, target: Any, instruction: str) -> Any:
     @intrinsic
     def reinterpret(typing_context: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return getattr(builder, instruction)(arguments[0], context.get_value_type(signature.return_type))
+            return getattr(builder, instruction)(
+                arguments[0], context.get_value_type(signature.return_type)
+            )
 
         return target(source), codegen
 
@@ -69,7 +96,9 @@ _number32 = reinterpreting(types.int32, types.float32, "bitcast")
 def _power(size: float, r: float) -> float:
     """``size ** r`` of a non-negative float64 that came from a float32, to 2e-9 relative."""
     bits = _bits(size)
-    above = bits - _SQRT_HALF + (1023 << _MANTISSA)  # positive, so that the shift below needs no sign
+    above = (
+        bits - _SQRT_HALF + (1023 << _MANTISSA)
+    )  # positive, so that the shift below needs no sign
     exponent = above >> _MANTISSA
     mantissa = _number(bits - ((exponent - 1023) << _MANTISSA))  # in [sqrt(1/2), sqrt(2))
     t = (mantissa - 1.0) / (mantissa + 1.0)
@@ -81,7 +110,9 @@ def _power(size: float, r: float) -> float:
     series = series * u + 1.0 / 5.0
     series = series * u + 1.0 / 3.0
     series = series * u + 1.0
-    whole = _number(exponent | 0x4330000000000000) - 4503599627370496.0 - 1023.0  # int to float without a conversion instruction
+    whole = (
+        _number(exponent | 0x4330000000000000) - 4503599627370496.0 - 1023.0
+    )  # int to float without a conversion instruction
     v = r * (whole + 2.0 * _LOG2_E * t * series)
     v = min(max(v, -1000.0), 1000.0)
     shifted = v + _ROUNDER
@@ -139,7 +170,9 @@ def _map(y: FloatArray, w: FloatArray, kind: int) -> None:
 
 @fusing_kernel
 def _root(size: Any, r: Any, high: Any, low: Any) -> Any:
-    """``size ** r`` of a normal float32, ``0 < r < 1``, ``r = high + low``: what is whole in the exponent never meets a rounding."""
+    """``size ** r`` of a normal float32, ``0 < r < 1``, ``r = high + low``: what is whole in the
+    exponent never meets a rounding.
+    """
     bits = _bits32(size)
     above = (bits - _SQRT_HALF32) & _TOP
     f = _number32(np.int32(bits - above)) - _ONE32
@@ -168,7 +201,9 @@ def _root(size: Any, r: Any, high: Any, low: Any) -> Any:
 
 @fusing_kernel
 def _cube_root(size: Any) -> Any:
-    """The cube root of a normal float32: an inverse cube root off the bits, two Newton steps, and a last one on the root itself."""
+    """The cube root of a normal float32: an inverse cube root off the bits, two Newton steps, and a
+    last one on the root itself.
+    """
     inverse = _number32(np.int32(_CUBE_MAGIC - _bits32(size) // _THREE32))
     inverse = inverse * (_FOUR_THIRDS32 - (_THIRD32 * size) * inverse * (inverse * inverse))
     inverse = inverse * (_FOUR_THIRDS32 - (_THIRD32 * size) * inverse * (inverse * inverse))
@@ -179,7 +214,9 @@ def _cube_root(size: Any) -> Any:
 
 @fusing_kernel
 def _raise(y: FloatArray, w: FloatArray, whole: int) -> None:
-    """``w *= |y| ** whole`` in float64, so that only the last rounding is one of float32; more than four by repeated squaring."""
+    """``w *= |y| ** whole`` in float64, so that only the last rounding is one of float32; more than
+    four by repeated squaring.
+    """
     if whole == 2:
         for i in range(y.size):
             wide = np.float64(y[i])
@@ -216,8 +253,12 @@ def is_special(number: Any) -> Any:
 
 
 @fusing_kernel
-def image32(y: FloatArray, w: FloatArray, special: int, kind: int, whole: float, rest: float) -> None:
-    """``w = sp(y, whole + rest)``; ``special`` counts the numbers of ``y`` that are :func:`is_special`."""
+def image32(
+    y: FloatArray, w: FloatArray, special: int, kind: int, whole: float, rest: float
+) -> None:
+    """``w = sp(y, whole + rest)``; ``special`` counts the numbers of ``y`` that are
+    :func:`is_special`.
+    """
     if kind != POWER:
         _map(y, w, kind)
         return
@@ -260,4 +301,6 @@ def image64(y: FloatArray, w: FloatArray, kind: int, whole: float, rest: float) 
         return
     for i in range(y.size):
         size = abs(y[i])
-        w[i] = math.copysign((size**whole if whole > 0.0 else 1.0) * (size**rest if rest > 0.0 else 1.0), y[i])
+        w[i] = math.copysign(
+            (size**whole if whole > 0.0 else 1.0) * (size**rest if rest > 0.0 else 1.0), y[i]
+        )

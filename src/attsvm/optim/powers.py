@@ -1,9 +1,11 @@
-r"""Signed powers :math:`\mathrm{sp}(y,r)=\mathrm{sign}(y)|y|^r` of tensors, by products and square roots where these are exact.
+r"""Signed powers :math:`\mathrm{sp}(y,r)=\mathrm{sign}(y)|y|^r` of tensors, by products and square
+roots where these are exact.
 
-The two powers of a potential :math:`\frac1p\|W\|_p^p` have the exponents :math:`p-1` and :math:`\frac1{p-1}`. Neither is a
-floating-point number in general, and an exponent that is wrong by one rounding makes :math:`|y|^r` wrong by
-:math:`r\ln|y|` roundings. So an exponent is kept as a whole number and a rest in :math:`[0,1)`: powers of whole exponents take the
-exponent as it is, and the rest is rounded once, at its own size.
+The two powers of a potential :math:`\frac1p\|W\|_p^p` have the exponents :math:`p-1` and
+:math:`\frac1{p-1}`. Neither is a floating-point number in general, and an exponent that is wrong by
+one rounding makes :math:`|y|^r` wrong by
+:math:`r\ln|y|` roundings. So an exponent is kept as a whole number and a rest in :math:`[0,1)`:
+powers of whole exponents take the exponent as it is, and the rest is rounded once, at its own size.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Exponent:
 
     @property
     def value(self) -> float:
-        """The exponent as one number. No ``__float__``: the compiler of torch 2.6 cannot follow that."""
+        """The exponent as one number. No ``__float__``: the compiler of torch 2.6 cannot follow
+        that.
+        """
         return self.whole + self.rest
 
 
@@ -34,7 +38,9 @@ _KNOWN: dict[float, tuple[Exponent, Exponent]] = {}
 
 
 def mirror_exponents(p: float) -> tuple[Exponent, Exponent]:
-    r""":math:`p-1` and :math:`\frac1{p-1}`, of the short fraction that ``p`` stands for where there is one (1.1 is 11/10)."""
+    r""":math:`p-1` and :math:`\frac1{p-1}`, of the short fraction that ``p`` stands for where there
+    is one (1.1 is 11/10).
+    """
     if p not in _KNOWN:
         short = Fraction(p).limit_denominator(_LONGEST_DENOMINATOR)
         slope = (short if float(short) == p else Fraction(p)) - 1
@@ -54,7 +60,8 @@ def signed_power(y: Tensor, exponent: Exponent, out: Tensor | None = None) -> Te
     Args:
         y: real, any shape.
         exponent: :math:`r>0`.
-        out: written instead of a new tensor, of the shape and precision of ``y`` and not ``y`` itself.
+        out: written instead of a new tensor, of the shape and precision of ``y`` and not ``y``
+            itself.
     """
     size = torch.abs(y) if out is None else torch.abs(y, out=out)
     if exponent.rest == 0.0:
@@ -77,7 +84,9 @@ def _whole_(size: Tensor, y: Tensor, whole: int) -> Tensor:
         return size.mul_(size).mul_(y)
     if whole == 4:
         return size.square_().square_().copysign_(y)
-    if whole == 10 and y.dtype != torch.float64:  # four products can be 4.5 roundings off, pow less than one
+    if (
+        whole == 10 and y.dtype != torch.float64
+    ):  # four products can be 4.5 roundings off, pow less than one
         size.square_().square_().mul_(y)
         return size.mul_(size.abs())
     return size.pow_(whole).copysign_(y)

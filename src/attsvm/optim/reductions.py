@@ -1,11 +1,13 @@
 r"""Norms over whole parameters, also where a parameter is spread over processes as a ``DTensor``.
 
-An elementwise update needs no communication, a norm needs one number per parameter from every process. All parameters of a call
-share their reductions: one all-reduce of maxima, one of sums, however many parameters there are.
+An elementwise update needs no communication, a norm needs one number per parameter from every
+process. All parameters of a call share their reductions: one all-reduce of maxima, one of sums,
+however many parameters there are.
 
 .. math:: \|g\|_q=c\,\Big(\sum_i(|g_i|/c)^q\Big)^{1/q},\qquad c=\max_i|g_i|
 
-neither overflows nor underflows; the textbook sum in float32 at :math:`q=11` (:math:`p=1.1`) is 0 below entries of 1e-5.
+neither overflows nor underflows; the textbook sum in float32 at :math:`q=11` (:math:`p=1.1`) is 0
+below entries of 1e-5.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _BLOCK = 1 << 17  # entries that stay in cache between the passes over them
 
 
 def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
-    r"""The entrywise :math:`\|g\|_q` of each tensor, the same on every process that holds a part of it.
+    r"""The entrywise :math:`\|g\|_q` of each tensor, the same on every process that holds a part of
+    it.
 
     Args:
         tensors: plain tensors or ``DTensor`` shards; float16 and bfloat16 are summed in float32.
@@ -30,16 +33,31 @@ def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
         keep: number of leading axes that count independent runs, each with its own norm.
 
     Returns:
-        Plain tensors that broadcast against :func:`local` of the argument: 0-d for ``keep=0``, otherwise ``(..., 1, ..., 1)``.
-        Exactly 0 for a gradient of zeros and for an empty tensor.
+        Plain tensors that broadcast against :func:`local` of the argument: 0-d for ``keep=0``,
+        otherwise ``(..., 1, ..., 1)``. Exactly 0 for a gradient of zeros and for an empty tensor.
     """
-    parts = [_wide(local(tensor)).flatten(keep) if tensor.ndim > keep else _wide(local(tensor))[..., None] for tensor in tensors]
+    parts = [
+        (
+            _wide(local(tensor)).flatten(keep)
+            if tensor.ndim > keep
+            else _wide(local(tensor))[..., None]
+        )
+        for tensor in tensors
+    ]
     largest = _reduced([_largest(part) for part in parts], tensors, keep, "MAX")
     if q != float("inf"):
         safe = [torch.where(c > 0, c, 1.0).to(c.dtype) for c in largest]
-        sums = _reduced([_power_sum(part, c, q) for part, c in zip(parts, safe, strict=True)], tensors, keep, "SUM")
+        sums = _reduced(
+            [_power_sum(part, c, q) for part, c in zip(parts, safe, strict=True)],
+            tensors,
+            keep,
+            "SUM",
+        )
         largest = [c * s ** (1.0 / q) for c, s in zip(largest, sums, strict=True)]
-    return [value.reshape(value.shape + (1,) * (t.ndim - keep if keep else 0)) for value, t in zip(largest, tensors, strict=True)]
+    return [
+        value.reshape(value.shape + (1,) * (t.ndim - keep if keep else 0))
+        for value, t in zip(largest, tensors, strict=True)
+    ]
 
 
 def max_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
@@ -69,38 +87,52 @@ def local(tensor: Tensor, parameter: Tensor | None = None) -> Tensor:
 
 
 def like(values: Tensor, parameter: Tensor) -> Tensor:
-    """``values``, of the shape of ``local(parameter)``, as a tensor placed like the parameter: what an optimiser keeps as state."""
+    """``values``, of the shape of ``local(parameter)``, as a tensor placed like the parameter: what
+    an optimiser keeps as state.
+    """
     if not is_sharded(parameter):
         return values
     from torch.distributed.tensor import DTensor
 
     place: Any = parameter
     placed: Tensor = DTensor.from_local(
-        values, place.device_mesh, place.placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+        values,
+        place.device_mesh,
+        place.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
     )
     return placed
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The whole tensor on every process (an all-gather for a shard): what a singular value needs."""
+    """The whole tensor on every process (an all-gather for a shard): what a singular value
+    needs.
+    """
     full: Any = tensor
     gathered: Tensor = full.full_tensor() if is_sharded(tensor) else tensor
     return gathered
 
 
 def part(values: Tensor, parameter: Tensor) -> Tensor:
-    """What ``local(parameter)`` would hold of ``values``, which are whole on every process; nothing is sent."""
+    """What ``local(parameter)`` would hold of ``values``, which are whole on every process; nothing
+    is sent.
+    """
     if not is_sharded(parameter):
         return values
     from torch.distributed.tensor import DTensor, Replicate
 
     place: Any = parameter
-    everywhere: Any = DTensor.from_local(values, place.device_mesh, [Replicate()] * place.device_mesh.ndim, run_check=False)
+    everywhere: Any = DTensor.from_local(
+        values, place.device_mesh, [Replicate()] * place.device_mesh.ndim, run_check=False
+    )
     return local(everywhere, parameter)
 
 
 def refuse_flat(parameters: Sequence[Tensor], what: str) -> None:
-    """Raise for parameters of the older ``FullyShardedDataParallel``, whose pieces do not know the parameter they belong to.
+    """Raise for parameters of the older ``FullyShardedDataParallel``, whose pieces do not know the
+    parameter they belong to.
 
     Args:
         parameters: what an optimiser is given.
@@ -110,10 +142,13 @@ def refuse_flat(parameters: Sequence[Tensor], what: str) -> None:
         InputError: one of them was flattened.
     """
     for parameter in parameters:
-        if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
+        if getattr(parameter, "_is_flat_param", False) or getattr(
+            parameter, "_fsdp_flattened", False
+        ):
             raise InputError(
-                f"{what} needs whole parameters, and a parameter of shape {tuple(parameter.shape)} is a piece that "
-                "FullyShardedDataParallel flattened; shard the model with torch.distributed.fsdp.fully_shard instead"
+                f"{what} needs whole parameters, and a parameter of shape {tuple(parameter.shape)}"
+                " is a piece that FullyShardedDataParallel flattened; shard the model with"
+                " torch.distributed.fsdp.fully_shard instead"
             )
 
 
@@ -128,11 +163,15 @@ def _largest(values: Tensor) -> Tensor:
 
 
 def _power_sum(values: Tensor, scale: Tensor, q: float) -> Tensor:
-    """Sums over the last axis; torch's own norm adds float32 one after the other and loses three digits over 1e7 entries."""
+    """Sums over the last axis; torch's own norm adds float32 one after the other and loses three
+    digits over 1e7 entries.
+    """
     scale = scale[..., None]
     if values.device.type != "cpu" or torch.compiler.is_compiling():
         return _powers(values / scale, q).sum(dim=-1)
-    blocks = [_powers(block / scale, q).sum(dim=-1) for block in torch.split(values, _BLOCK, dim=-1)]
+    blocks = [
+        _powers(block / scale, q).sum(dim=-1) for block in torch.split(values, _BLOCK, dim=-1)
+    ]
     return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum(dim=0)
 
 
@@ -143,8 +182,12 @@ def _powers(ratio: Tensor, q: float) -> Tensor:
     return ratio.abs_() if q == 1.0 else ratio.abs_().pow_(q)
 
 
-def _reduced(values: list[Tensor], tensors: Sequence[Tensor], keep: int, operation: str) -> list[Tensor]:
-    """``values``, one per tensor, combined over the processes that hold pieces of the same run; one message per set of processes."""
+def _reduced(
+    values: list[Tensor], tensors: Sequence[Tensor], keep: int, operation: str
+) -> list[Tensor]:
+    """``values``, one per tensor, combined over the processes that hold pieces of the same run; one
+    message per set of processes.
+    """
     batches: dict[Any, list[int]] = {}
     for index, tensor in enumerate(tensors):
         if is_sharded(tensor):
@@ -155,8 +198,12 @@ def _reduced(values: list[Tensor], tensors: Sequence[Tensor], keep: int, operati
     for (mesh, axes, _), members in batches.items():
         flat = torch.cat([values[index].reshape(-1) for index in members])
         for axis in axes:
-            torch.distributed.all_reduce(flat, op=getattr(torch.distributed.ReduceOp, operation), group=mesh.get_group(axis))
-        for index, piece in zip(members, torch.split(flat, [values[index].numel() for index in members]), strict=True):
+            torch.distributed.all_reduce(
+                flat, op=getattr(torch.distributed.ReduceOp, operation), group=mesh.get_group(axis)
+            )
+        for index, piece in zip(
+            members, torch.split(flat, [values[index].numel() for index in members]), strict=True
+        ):
             values[index] = piece.reshape(values[index].shape)
     return values
 
@@ -171,7 +218,8 @@ def _split_over(tensor: Any, keep: int) -> tuple[int, ...]:
     for axis, placement in enumerate(tensor.placements):
         if placement.is_partial():
             raise InputError(
-                f"a gradient of shape {tuple(tensor.shape)} is placed as {placement}; redistribute it like its parameter before the step"
+                f"a gradient of shape {tuple(tensor.shape)} is placed as {placement}; redistribute"
+                " it like its parameter before the step"
             )
         if placement.is_shard() and placement.dim % tensor.ndim >= keep:
             axes.append(axis)

@@ -1,7 +1,9 @@
-"""A step under a ``GradScaler`` that hands over its scale and what it found, instead of unscaling gradients and waiting for a look at them.
+"""A step under a ``GradScaler`` that hands over its scale and what it found, instead of unscaling
+gradients and waiting for a look at them.
 
-``torch.amp.GradScaler.step`` does so for optimisers whose ``_step_supports_amp_scaling`` is true: it sets ``grad_scale`` (None where
-the user has unscaled) and ``found_inf`` on the optimiser, calls ``step`` whether there was an overflow or not, and takes both away.
+``torch.amp.GradScaler.step`` does so for optimisers whose ``_step_supports_amp_scaling`` is true:
+it sets ``grad_scale`` (None where the user has unscaled) and ``found_inf`` on the optimiser, calls
+``step`` whether there was an overflow or not, and takes both away.
 """
 
 from __future__ import annotations
@@ -22,11 +24,16 @@ def unscale_(gradients: Sequence[Tensor], scale: Tensor) -> None:
 
 
 def unless_overflowed(
-    overflow: Tensor, tensors: Sequence[Tensor], update: Callable[[], None], born: Callable[[], Sequence[Tensor]]
+    overflow: Tensor,
+    tensors: Sequence[Tensor],
+    update: Callable[[], None],
+    born: Callable[[], Sequence[Tensor]],
 ) -> None:
-    """Run ``update``, and take it back where ``overflow`` is not zero, without reading ``overflow`` on the host.
+    """Run ``update``, and take it back where ``overflow`` is not zero, without reading ``overflow``
+    on the host.
 
-    Nothing but a copy undoes a step that has seen an infinity, so for its duration the step keeps one of everything that it moves.
+    Nothing but a copy undoes a step that has seen an infinity, so for its duration the step keeps
+    one of everything that it moves.
 
     Args:
         overflow: ``found_inf`` of the scaler, one number.

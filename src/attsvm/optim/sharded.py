@@ -17,12 +17,16 @@ Directions = tuple[TensorList, Tensor | None]
 
 
 def sharded_directions(
-    group: dict[str, Any], vectors: TensorList, parameters: TensorList, directions: Callable[[dict[str, Any], TensorList], Directions]
+    group: dict[str, Any],
+    vectors: TensorList,
+    parameters: TensorList,
+    directions: Callable[[dict[str, Any], TensorList], Directions],
 ) -> Directions:
     """This process's part of the directions, and Polyak's step for them.
 
-    An entrywise direction needs one number from the other processes, the norm. Singular values, a largest entry, blocks and Polyak's
-    step need the whole gradient: it is gathered, every process computes the same direction and keeps its part.
+    An entrywise direction needs one number from the other processes, the norm. Singular values, a
+    largest entry, blocks and Polyak's step need the whole gradient: it is gathered, every process
+    computes the same direction and keeps its part.
 
     Args:
         group: the parameter group.
@@ -30,17 +34,35 @@ def sharded_directions(
         parameters: where they belong.
         directions: the directions of whole tensors.
     """
-    placed = [like(vector, parameter) for vector, parameter in zip(vectors, parameters, strict=True)]
+    placed = [
+        like(vector, parameter) for vector, parameter in zip(vectors, parameters, strict=True)
+    ]
     norm: Norm = group["norm"]
-    if takes_singular_values(norm) or norm.p == 1 or group["blocks"] is not None or group["step_size"] == "polyak":
+    if (
+        takes_singular_values(norm)
+        or norm.p == 1
+        or group["blocks"] is not None
+        or group["step_size"] == "polyak"
+    ):
         found, steps = directions(group, [whole(vector) for vector in placed])
-        return [part(direction, parameter) for direction, parameter in zip(found, parameters, strict=True)], steps
+        return [
+            part(direction, parameter)
+            for direction, parameter in zip(found, parameters, strict=True)
+        ], steps
     exponent = norm.dual.p - 1.0
     results: list[Tensor | None] = [None] * len(vectors)
-    for runs in {max(vector.ndim - 2, 0) for vector in vectors}:  # one message per number of leading axes
+    for runs in {
+        max(vector.ndim - 2, 0) for vector in vectors
+    }:  # one message per number of leading axes
         members = [index for index, vector in enumerate(vectors) if max(vector.ndim - 2, 0) == runs]
-        for index, length in zip(members, norms([placed[index] for index in members], norm.dual.p, keep=runs), strict=True):
+        for index, length in zip(
+            members,
+            norms([placed[index] for index in members], norm.dual.p, keep=runs),
+            strict=True,
+        ):
             unit = vectors[index] / torch.where(length > 0, length, torch.ones_like(length))
-            direction = torch.sign(unit) if exponent == 0 else torch.copysign(unit.abs() ** exponent, unit)
+            direction = (
+                torch.sign(unit) if exponent == 0 else torch.copysign(unit.abs() ** exponent, unit)
+            )
             results[index] = direction if group["normalize"] else direction * length
     return [result for result in results if result is not None], None

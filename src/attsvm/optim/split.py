@@ -14,22 +14,72 @@ from attsvm.errors import InputError
 Role = Literal["query", "key", "value", "output"]
 Select = str | Callable[[str, Tensor], bool | None]
 
-# The names under which torch, Hugging Face, timm and the usual hand-written models keep the matrices of an attention layer.
+# The names under which torch, Hugging Face, timm and the usual hand-written models keep the
+# matrices of an attention layer.
 _NAMES: dict[str, tuple[Role, ...]] = {
     **dict.fromkeys(
-        ("query", "q_proj", "query_proj", "q_lin", "q", "wq", "to_q", "q_attn", "q_a_proj", "q_b_proj", "query_global", "q_proj_weight"),
+        (
+            "query",
+            "q_proj",
+            "query_proj",
+            "q_lin",
+            "q",
+            "wq",
+            "to_q",
+            "q_attn",
+            "q_a_proj",
+            "q_b_proj",
+            "query_global",
+            "q_proj_weight",
+        ),
         ("query",),
     ),
-    **dict.fromkeys(("key", "k_proj", "key_proj", "k_lin", "k", "wk", "to_k", "key_global", "k_proj_weight"), ("key",)),
-    **dict.fromkeys(("value", "v_proj", "value_proj", "v_lin", "v", "wv", "to_v", "value_global", "v_proj_weight"), ("value",)),
-    **dict.fromkeys(("o_proj", "out_proj", "out_lin", "o", "wo", "to_out", "c_proj", "dense", "proj"), ("output",)),
-    **dict.fromkeys(("kv", "to_kv", "kv_proj", "kv_a_proj_with_mqa", "kv_b_proj"), ("key", "value")),
     **dict.fromkeys(
-        ("c_attn", "query_key_value", "qkv_proj", "wqkv", "qkv", "to_qkv", "in_proj_weight", "in_proj"), ("query", "key", "value")
+        ("key", "k_proj", "key_proj", "k_lin", "k", "wk", "to_k", "key_global", "k_proj_weight"),
+        ("key",),
+    ),
+    **dict.fromkeys(
+        (
+            "value",
+            "v_proj",
+            "value_proj",
+            "v_lin",
+            "v",
+            "wv",
+            "to_v",
+            "value_global",
+            "v_proj_weight",
+        ),
+        ("value",),
+    ),
+    **dict.fromkeys(
+        ("o_proj", "out_proj", "out_lin", "o", "wo", "to_out", "c_proj", "dense", "proj"),
+        ("output",),
+    ),
+    **dict.fromkeys(
+        ("kv", "to_kv", "kv_proj", "kv_a_proj_with_mqa", "kv_b_proj"), ("key", "value")
+    ),
+    **dict.fromkeys(
+        (
+            "c_attn",
+            "query_key_value",
+            "qkv_proj",
+            "wqkv",
+            "qkv",
+            "to_qkv",
+            "in_proj_weight",
+            "in_proj",
+        ),
+        ("query", "key", "value"),
     ),
     "w": ("query", "key"),  # the combined matrix of attsvm.models.Attention
 }
-_LATENT = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")  # factors of low rank: their rows are not heads
+_LATENT = (
+    "q_a_proj",
+    "q_b_proj",
+    "kv_a_proj_with_mqa",
+    "kv_b_proj",
+)  # factors of low rank: their rows are not heads
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
 _HEAD_WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim", "d_head")
 _HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
@@ -44,10 +94,12 @@ class Matrix:
         name: its first name in the model.
         parameter: the tensor.
         roles: what its rows hold, in order: one role, or several for a fused matrix.
-        axis: the axis of the outputs, on which roles and heads lie: -2, or -1 for matrices stored as inputs by outputs (GPT-2's
-            ``Conv1D``) and for output projections, whose heads are on the side of the inputs.
+        axis: the axis of the outputs, on which roles and heads lie: -2, or -1 for matrices stored
+            as inputs by outputs (GPT-2's ``Conv1D``) and for output projections, whose heads are on
+            the side of the inputs.
         head_width: entries of one head along ``axis``, None where the module does not tell.
-        sizes: length of each role along ``axis``, None where roles are interleaved head by head or unknown.
+        sizes: length of each role along ``axis``, None where roles are interleaved head by head or
+            unknown.
     """
 
     name: str
@@ -58,7 +110,9 @@ class Matrix:
     sizes: tuple[int, ...] | None
 
     def blocks(self, by: Literal["roles", "heads"] | None) -> int | tuple[int, ...] | None:
-        """The blocks that :class:`~attsvm.optim.SteepestDescent` treats as matrices of their own; None for the whole."""
+        """The blocks that :class:`~attsvm.optim.SteepestDescent` treats as matrices of their own;
+        None for the whole.
+        """
         if by is None or self.parameter.ndim != 2 or (by == "roles" and len(self.roles) == 1):
             return None
         if by == "roles" and self.sizes is not None:
@@ -87,14 +141,19 @@ class Split:
 
     @property
     def attention(self) -> list[dict[str, Any]]:
-        """Parameter groups of the attention matrices, with ``param_names``; ``blocks`` and ``blocks_axis`` where they apply."""
+        """Parameter groups of the attention matrices, with ``param_names``; ``blocks`` and
+        ``blocks_axis`` where they apply.
+        """
         kinds: dict[Any, list[Matrix]] = {}
         for matrix in self.matrices:
             blocks = matrix.blocks(self.by)
             kinds.setdefault(None if blocks is None else (blocks, matrix.axis), []).append(matrix)
         groups = []
         for kind, members in kinds.items():
-            group: dict[str, Any] = {"params": [m.parameter for m in members], "param_names": [m.name for m in members]}
+            group: dict[str, Any] = {
+                "params": [m.parameter for m in members],
+                "param_names": [m.name for m in members],
+            }
             if kind is not None:
                 blocks, group["blocks_axis"] = kind
                 group["blocks"] = blocks if isinstance(blocks, int) else list(blocks)
@@ -103,10 +162,17 @@ class Split:
 
     @property
     def rest(self) -> list[dict[str, Any]]:
-        """The group of all other trainable parameters, with ``param_names``; an empty list where there are none."""
+        """The group of all other trainable parameters, with ``param_names``; an empty list where
+        there are none.
+        """
         if not self.others:
             return []
-        return [{"params": [tensor for _, tensor in self.others], "param_names": [name for name, _ in self.others]}]
+        return [
+            {
+                "params": [tensor for _, tensor in self.others],
+                "param_names": [name for name, _ in self.others],
+            }
+        ]
 
     def __str__(self) -> str:
         rows: dict[tuple[str, ...], int] = {}
@@ -119,11 +185,23 @@ class Split:
             _count(rows, "attention", matrix.name, matrix.parameter, note)
         for name, tensor in self.others:
             _count(rows, "rest", name, tensor, "")
-        lines = [(side, name, shape, f"x {count}", note) for (side, name, shape, note), count in rows.items()]
+        lines = [
+            (side, name, shape, f"x {count}", note)
+            for (side, name, shape, note), count in rows.items()
+        ]
         width = [max(len(line[column]) for line in lines) for column in range(4)]
-        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, [*width, 0], strict=True)).rstrip() for line in lines]
-        sizes = [sum(t.numel() for t in ts) for ts in ([m.parameter for m in self.matrices], [t for _, t in self.others])]
-        text.append(f"{sizes[0]:,} entries in attention, {sizes[1]:,} in the rest, {len(self.frozen)} frozen parameters in neither")
+        text = [
+            "  ".join(cell.ljust(w) for cell, w in zip(line, [*width, 0], strict=True)).rstrip()
+            for line in lines
+        ]
+        sizes = [
+            sum(t.numel() for t in ts)
+            for ts in ([m.parameter for m in self.matrices], [t for _, t in self.others])
+        ]
+        text.append(
+            f"{sizes[0]:,} entries in attention, {sizes[1]:,} in the rest, {len(self.frozen)}"
+            " frozen parameters in neither"
+        )
         return "\n".join(text)
 
 
@@ -133,28 +211,37 @@ def split_params(
     select: Select | None = None,
     blocks: Literal["roles", "heads"] | None = "roles",
 ) -> Split:
-    """The attention matrices of ``model`` on one side, everything else that is trained on the other.
+    """The attention matrices of ``model`` on one side, everything else that is trained on the
+    other.
 
-    Recognised by name inside a module whose name or class says attention: ``torch.nn.MultiheadAttention`` and what is built from it,
-    :class:`attsvm.models.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``, ``c_attn``, ``query_key_value``, ...), timm.
-    Convolution kernels stay in the rest unless ``select`` names them: their last two axes are space, which no spectral norm means.
-    A matrix in which queries or keys are fused with values goes to attention whole, with the blocks to treat apart. Biases and vectors
-    stay in the rest, frozen parameters in neither, a tied parameter is listed once.
+    Recognised by name inside a module whose name or class says attention:
+    ``torch.nn.MultiheadAttention`` and what is built from it,
+    :class:`attsvm.models.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``,
+    ``c_attn``, ``query_key_value``, ...), timm. Convolution kernels stay in the rest unless
+    ``select`` names them: their last two axes are space, which no spectral norm means. A matrix in
+    which queries or keys are fused with values goes to attention whole, with the blocks to treat
+    apart. Biases and vectors stay in the rest, frozen parameters in neither, a tied parameter is
+    listed once.
 
     Args:
         model: any module, before or after ``DistributedDataParallel`` or ``fully_shard``.
         roles: which matrices count as attention: "query", "key", "value", "output".
-        select: decides by name instead: a regular expression that is searched in every name, or a function of name and tensor that
-            returns True (attention), False (rest) or None (as recognised).
-        blocks: "roles" cuts fused matrices into queries, keys and values (into heads, where they are interleaved head by head);
-            "heads" cuts every attention matrix into its heads; None leaves matrices whole.
+        select: decides by name instead: a regular expression that is searched in every name, or a
+            function of name and tensor that returns True (attention), False (rest) or None (as
+            recognised).
+        blocks: "roles" cuts fused matrices into queries, keys and values (into heads, where they
+            are interleaved head by head); "heads" cuts every attention matrix into its heads; None
+            leaves matrices whole.
 
     Raises:
-        InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a regular expression.
+        InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a
+            regular expression.
     """
     unknown = sorted(set(roles) - {"query", "key", "value", "output"})
     if unknown or not roles:
-        raise InputError(f"roles is {list(roles)!r}; give some of 'query', 'key', 'value', 'output'")
+        raise InputError(
+            f"roles is {list(roles)!r}; give some of 'query', 'key', 'value', 'output'"
+        )
     if blocks not in ("roles", "heads", None):
         raise InputError(f"blocks is {blocks!r}; give 'roles', 'heads' or None")
     decide = _decision(select)
@@ -168,9 +255,18 @@ def split_params(
         if not parameter.requires_grad:
             frozen.append(aliases[0])
             continue
-        found = next((matrix for alias in aliases if (matrix := _recognised(model, alias, parameter)) is not None), None)
+        found = next(
+            (
+                matrix
+                for alias in aliases
+                if (matrix := _recognised(model, alias, parameter)) is not None
+            ),
+            None,
+        )
         wanted = found is not None and not set(found.roles).isdisjoint(roles)
-        verdicts = [verdict for alias in aliases if (verdict := decide(alias, parameter)) is not None]
+        verdicts = [
+            verdict for alias in aliases if (verdict := decide(alias, parameter)) is not None
+        ]
         if any(verdicts) or (wanted and not verdicts):
             matrices.append(found or Matrix(aliases[0], parameter, (), -2, None, None))
         else:
@@ -189,16 +285,21 @@ def _decision(select: Select | None) -> Callable[[str, Tensor], bool | None]:
         pattern = re.compile(select)
     except (re.error, TypeError) as error:
         raise InputError(
-            f"select is {select!r}, which is no regular expression ({error}); give one, or a function of name and tensor"
+            f"select is {select!r}, which is no regular expression ({error}); give one, or a"
+            " function of name and tensor"
         ) from error
     return lambda name, tensor: pattern.search(name) is not None
 
 
 def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
-    """The matrix that ``name`` says it is. Adapters inside a projection (``q_proj.lora_A.default.weight``) count as the projection."""
+    """The matrix that ``name`` says it is. Adapters inside a projection
+    (``q_proj.lora_A.default.weight``) count as the projection.
+    """
     path = name.split(".")
     holder = model.get_submodule(".".join(path[:-1]))
-    if parameter.ndim < 2 or isinstance(holder, nn.modules.conv._ConvNd):  # whose last two axes are no matrix
+    if parameter.ndim < 2 or isinstance(
+        holder, nn.modules.conv._ConvNd
+    ):  # whose last two axes are no matrix
         return None
     for depth in range(len(path) - 1, max(len(path) - 5, -1), -1):
         roles = _NAMES.get(path[depth].lower())
@@ -206,7 +307,14 @@ def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None
             continue
         owner = model.get_submodule(".".join(path[:depth]))
         above = model.get_submodule(".".join(path[: max(depth - 1, 0)]))
-        if not any(_ATTENTION.search(word) for word in (*path[max(depth - 2, 0) : depth], type(owner).__name__, type(above).__name__)):
+        if not any(
+            _ATTENTION.search(word)
+            for word in (
+                *path[max(depth - 2, 0) : depth],
+                type(owner).__name__,
+                type(above).__name__,
+            )
+        ):
             return None
         if len(roles) == 3 and hasattr(owner, "q_attn"):
             roles = ("key", "value")  # GPT-2's cross-attention keeps its queries apart
@@ -214,10 +322,19 @@ def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None
             return Matrix(name, parameter, roles, -2, None, None)
         if path[depth].lower() == "w" or (depth < len(path) - 1 and path[-1] != "weight"):
             return None
-        transposed = depth < len(path) - 1 and type(model.get_submodule(".".join(path[:-1]))).__name__.endswith("Conv1D")
+        transposed = depth < len(path) - 1 and type(
+            model.get_submodule(".".join(path[:-1]))
+        ).__name__.endswith("Conv1D")
         axis = -1 if transposed != (roles == ("output",)) else -2
         width = None if path[depth] in _LATENT else _head_width(owner)
-        return Matrix(name, parameter, roles, axis, width, _sizes(owner, path[depth], roles, parameter.shape[axis], width))
+        return Matrix(
+            name,
+            parameter,
+            roles,
+            axis,
+            width,
+            _sizes(owner, path[depth], roles, parameter.shape[axis], width),
+        )
     return None
 
 
@@ -236,25 +353,38 @@ def _head_width(owner: nn.Module) -> int | None:
     return width if width or not (heads and size) else size // heads
 
 
-def _sizes(owner: nn.Module, leaf: str, roles: tuple[Role, ...], length: int, width: int | None) -> tuple[int, ...] | None:
+def _sizes(
+    owner: nn.Module, leaf: str, roles: tuple[Role, ...], length: int, width: int | None
+) -> tuple[int, ...] | None:
     """Where queries, keys and values lie in a fused matrix of this length."""
     if len(roles) == 1 or leaf == "query_key_value" or leaf in _LATENT:
         return None  # one role; Megatron's layout, interleaved head by head; no heads
     heads, keys = _number(owner, _HEADS), _number(owner, _KEY_HEADS)
     for count in (keys, 1, heads):
-        sizes = tuple((heads if role == "query" else count or 0) * width for role in roles) if width and heads else ()
+        sizes = (
+            tuple((heads if role == "query" else count or 0) * width for role in roles)
+            if width and heads
+            else ()
+        )
         if sizes and sum(sizes) == length and min(sizes) > 0:
             return sizes
     return (length // len(roles),) * len(roles) if length % len(roles) == 0 else None
 
 
-def _count(rows: dict[tuple[str, ...], int], side: str, name: str, tensor: Tensor, note: str) -> None:
+def _count(
+    rows: dict[tuple[str, ...], int], side: str, name: str, tensor: Tensor, note: str
+) -> None:
     pattern = ".".join("*" if word.isdigit() else word for word in name.split("."))
     key = (side, pattern, f"{tuple(tensor.shape)}", note)
     rows[key] = rows.get(key, 0) + 1
 
 
-def _nothing(model: nn.Module, roles: Collection[Role], select: Select | None, others: list[tuple[str, Tensor]]) -> str:
+def _nothing(
+    model: nn.Module,
+    roles: Collection[Role],
+    select: Select | None,
+    others: list[tuple[str, Tensor]],
+) -> str:
     trained = f"among the {len(others)} trainable parameters of {type(model).__name__}"
     seen = f" (its matrices: {', '.join([name for name, t in others if t.ndim > 1][:3]) or 'none'})"
     if select is not None:
@@ -262,6 +392,6 @@ def _nothing(model: nn.Module, roles: Collection[Role], select: Select | None, o
         return f"select, {rule}, chose nothing {trained}{seen}; choose at least one name"
     looked = ", ".join(name for name, held in _NAMES.items() if len(held) == 1 and held[0] in roles)
     return (
-        f"no {' or '.join(roles)} matrix was found {trained}{seen}: looked for {looked} and fused forms in modules called attention; "
-        "name yours with select='regular expression'"
+        f"no {' or '.join(roles)} matrix was found {trained}{seen}: looked for {looked} and fused"
+        " forms in modules called attention; name yours with select='regular expression'"
     )

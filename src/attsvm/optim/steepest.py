@@ -21,7 +21,8 @@ from attsvm.optim.reductions import is_sharded, local
 from attsvm.optim.sharded import sharded_directions
 from attsvm.optim.steepest_settings import check_settings, takes_kernel
 
-# a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default, read it
+# a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default,
+# read it
 torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
 
 
@@ -38,64 +39,72 @@ class SteepestDescent(DescentOptimizer):
 
     with :math:`\eta\|M_t\|_*D_t` in the last line if not ``normalize``. Members of the family:
 
-    ================================================  ====================================================================
-    ``Frobenius()``                                   normalised gradient descent; not normalised: ``torch.optim.SGD``,
-                                                      bit for bit (with momentum too)
-    ``Lp(inf)``                                       sign descent; with momentum Signum
-    ``Lp(1)``                                         greedy coordinate descent, one entry a step
-    ``Spectral()``                                    spectral descent; with momentum Muon, exact by default.
-                                                      ``polar="newton-schulz"``, ``momentum=0.95, dampening=0.95,
-                                                      nesterov=True`` and ``weight_decay=0.1`` is ``torch.optim.Muon`` on
-                                                      matrices with no more rows than columns (on others Muon enlarges
-                                                      ``lr`` by the root of rows over columns; set it in their group)
-    ``Nuclear()``                                     rank-one steps (Frank-Wolfe's direction)
-    ``Lp(p)``, ``Schatten(p)``                        all between
-    ================================================  ====================================================================
+    * ``Frobenius()``: normalised gradient descent; not normalised it is ``torch.optim.SGD``, bit
+      for bit (with momentum too).
+    * ``Lp(inf)``: sign descent; with momentum Signum.
+    * ``Lp(1)``: greedy coordinate descent, one entry a step.
+    * ``Spectral()``: spectral descent; with momentum Muon, exact by default.
+      ``polar="newton-schulz"``, ``momentum=0.95, dampening=0.95, nesterov=True`` and
+      ``weight_decay=0.1`` is ``torch.optim.Muon`` on matrices with no more rows than columns (on
+      others Muon enlarges ``lr`` by the root of rows over columns; set it in their group).
+    * ``Nuclear()``: rank-one steps (Frank-Wolfe's direction).
+    * ``Lp(p)``, ``Schatten(p)``: all between.
 
-    The last two axes of a parameter are one matrix and every axis in front counts independent runs, each with its own norm; a vector or
-    a scalar is one column, and has no singular values. A convolution kernel ``(out, in, h, w)`` is therefore ``out * in`` matrices of
-    ``(h, w)``, which is seldom meant by a spectral norm: give such parameters an entrywise norm. ``blocks`` cuts a matrix into several
-    with a direction each, such as the heads of a fused query-key-value projection.
+    The last two axes of a parameter are one matrix and every axis in front counts independent runs,
+    each with its own norm; a vector or a scalar is one column, and has no singular values. A
+    convolution kernel ``(out, in, h, w)`` is therefore ``out * in`` matrices of ``(h, w)``, which
+    is seldom meant by a spectral norm: give such parameters an entrywise norm. ``blocks`` cuts a
+    matrix into several with a direction each, such as the heads of a fused query-key-value
+    projection.
 
-    Nothing is added to a divisor: a normalised step does not see a positive factor in its gradient, from 1e-30 to 1e30 in float32, and a
-    zero gradient moves nothing. Half-precision parameters keep their momentum, and compute their direction, in float32. State: one
-    tensor per parameter with ``momentum``, none without.
+    Nothing is added to a divisor: a normalised step does not see a positive factor in its gradient,
+    from 1e-30 to 1e30 in float32, and a zero gradient moves nothing. Half-precision parameters keep
+    their momentum, and compute their direction, in float32. State: one tensor per parameter with
+    ``momentum``, none without.
 
     Args:
         params: parameters, named parameters or groups; every argument below may be set per group.
-        lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in the norm, when normalised).
+        lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in
+            the norm, when normalised).
         norm: the geometry, :class:`~attsvm.geometry.Frobenius` if None.
         normalize: False for steps of length :math:`\eta\|M_t\|_*`.
         momentum: :math:`0\le\mu<1`.
-        dampening: :math:`0\le\tau\le1`. ``dampening = momentum`` is the moving average of Fan et al.'s NMD; when normalised it moves
-            exactly like ``dampening = 0``, up to rounding.
+        dampening: :math:`0\le\tau\le1`. ``dampening = momentum`` is the moving average of Fan et
+            al.'s NMD; when normalised it moves exactly like ``dampening = 0``, up to rounding.
         nesterov: the direction is of :math:`\mu M_t+(1-\tau)\nabla L(W_t)`.
-        weight_decay: :math:`\lambda\ge0`, decoupled as in AdamW: it shrinks the weights and never enters the direction.
-        polar: how the spectral norm finds its direction: ``exact``, ``newton-schulz`` or ``polar-express``; :mod:`attsvm.optim.polar`
-            states their accuracy.
+        weight_decay: :math:`\lambda\ge0`, decoupled as in AdamW: it shrinks the weights and never
+            enters the direction.
+        polar: how the spectral norm finds its direction: ``exact``, ``newton-schulz`` or
+            ``polar-express``; :mod:`attsvm.optim.polar` states their accuracy.
         ns_steps: the number of iterations of the last two.
-        step_size: ``fixed``, or ``polyak`` for :math:`\eta\,(L-L^\star)/(c\|\nabla L\|_*)` in place of :math:`\eta`, per run where the
-            loss is given per run. The matrices of the group count as one point; ``lr`` is a factor, usually 1. The loss comes
-            from the closure or from ``step(loss=...)``.
+        step_size: ``fixed``, or ``polyak`` for :math:`\eta\,(L-L^\star)/(c\|\nabla L\|_*)` in place
+            of :math:`\eta`, per run where the loss is given per run. The matrices of the group
+            count as one point; ``lr`` is a factor, usually 1. The loss comes from the closure or
+            from ``step(loss=...)``.
         loss_floor: :math:`L^\star`, the infimum of the loss, one number or a tensor of one per run.
         polyak_factor: :math:`c`.
         blocks: the number of equal blocks of a matrix, or a list of their sizes.
         blocks_axis: -2 for blocks of rows, -1 for blocks of columns.
         maximize: ascend instead.
-        foreach: update all parameters in one call and gather equal shapes into one batch; False goes one by one. None is True.
-        fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of contiguous float32 or float64
-            parameters on the CPU, on one core. By default it is taken where it applies and the list is short.
-        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is a tensor where the parameters are,
-            and the exact polar factor and other singular value decompositions are refused.
+        foreach: update all parameters in one call and gather equal shapes into one batch; False
+            goes one by one. None is True.
+        fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of
+            contiguous float32 or float64 parameters on the CPU, on one core. By default it is taken
+            where it applies and the list is short.
+        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is
+            a tensor where the parameters are, and the exact polar factor and other singular value
+            decompositions are refused.
         differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
-        InputError: a hyper-parameter outside its range, a norm of singular values for a vector, blocks that do not divide a matrix; at
+        InputError: a hyper-parameter outside its range, a norm of singular values for a vector,
+            blocks that do not divide a matrix; at
             :meth:`step`, a sparse gradient, a closure that returns None, ``polyak`` without a loss.
 
-    Source: Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data* (NSD and NMD, every
-    norm); Tarzanagh et al., *Transformers as Support Vector Machines* (normalised gradient descent); Vasudeva, Deora and Thrampoulidis,
-    *Implicit Bias and Fast Convergence Rates for Self-attention* (Polyak's step); Jordan et al., *Muon*.
+    Source: Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on
+    Multiclass Separable Data* (NSD and NMD, every norm); Tarzanagh et al., *Transformers as Support
+    Vector Machines* (normalised gradient descent); Vasudeva, Deora and Thrampoulidis, *Implicit
+    Bias and Fast Convergence Rates for Self-attention* (Polyak's step); Jordan et al., *Muon*.
     """
 
     state_names = ("momentum_buffer",)
@@ -157,7 +166,8 @@ class SteepestDescent(DescentOptimizer):
 
         Args:
             closure: evaluates the model anew, with gradients, and returns the loss.
-            loss: the loss at the present weights, where there is no closure; only Polyak's step reads it. One number, or one per run.
+            loss: the loss at the present weights, where there is no closure; only Polyak's step
+                reads it. One number, or one per run.
         """
         if closure is None and loss is None:
             return super().step()
@@ -174,18 +184,35 @@ class SteepestDescent(DescentOptimizer):
         finally:
             self._loss = None
 
-    def _new_state(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> dict[str, Any]:
+    def _new_state(
+        self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
+    ) -> dict[str, Any]:
         if group["momentum"] == 0 or "momentum_buffer" in known:
             return {}
         dtype = torch.promote_types(parameter.dtype, torch.float32)
-        return {"momentum_buffer": torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)}
+        return {
+            "momentum_buffer": torch.zeros_like(
+                parameter, dtype=dtype, memory_format=torch.preserve_format
+            )
+        }
 
-    def _update(self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: StateList) -> None:
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: TensorList,
+        gradients: TensorList,
+        *states: StateList,
+    ) -> None:
         lr = scalar(group, "lr")
         if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
             from attsvm.optim.normalized import normalized_step  # and with it numba
 
-            return normalized_step(parameters, _averaged(group, gradients, states[0]), 1 - lr * group["weight_decay"], lr)
+            return normalized_step(
+                parameters,
+                _averaged(group, gradients, states[0]),
+                1 - lr * group["weight_decay"],
+                lr,
+            )
         rows = [row for row in zip(parameters, gradients, states[0], strict=True) if row[0].numel()]
         if group["step_size"] == "polyak":  # one step for all
             parts = [rows]
@@ -197,10 +224,25 @@ class SteepestDescent(DescentOptimizer):
             self._move(group, lr, *(list(column) for column in zip(*part, strict=True)))
         return None
 
-    def _move(self, group: dict[str, Any], lr: float | Tensor, parameters: TensorList, gradients: TensorList, buffers: StateList) -> None:
-        placed, parameters = parameters, [local(parameter) for parameter in parameters]  # what is elementwise stays in this process
-        gradients = [local(gradient, parameter) for gradient, parameter in zip(gradients, placed, strict=True)]
-        vectors = _averaged(group, gradients, [None if buffer is None else local(buffer) for buffer in buffers])
+    def _move(
+        self,
+        group: dict[str, Any],
+        lr: float | Tensor,
+        parameters: TensorList,
+        gradients: TensorList,
+        buffers: StateList,
+    ) -> None:
+        placed, parameters = (
+            parameters,
+            [local(parameter) for parameter in parameters],
+        )  # what is elementwise stays in this process
+        gradients = [
+            local(gradient, parameter)
+            for gradient, parameter in zip(gradients, placed, strict=True)
+        ]
+        vectors = _averaged(
+            group, gradients, [None if buffer is None else local(buffer) for buffer in buffers]
+        )
         steps: Tensor | None = None
         if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
@@ -213,41 +255,82 @@ class SteepestDescent(DescentOptimizer):
             vectors = [vector * _column(steps, vector) for vector in vectors]
         add_scaled(parameters, vectors, -lr)
 
-    def _directions(self, group: dict[str, Any], vectors: TensorList) -> tuple[TensorList, Tensor | None]:
+    def _directions(
+        self, group: dict[str, Any], vectors: TensorList
+    ) -> tuple[TensorList, Tensor | None]:
         """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
         normalize, axis = group["normalize"], group["blocks_axis"]
         parts = [matrices(vector, group["blocks"], axis) for vector in vectors]
         batches = [batch for part in parts for batch in part]
 
         def direct(batch: Tensor) -> Tensor:
-            return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"], group["capturable"])
+            return steepest_direction(
+                batch, group["norm"], group["polar"], group["ns_steps"], group["capturable"]
+            )
 
-        directions = together(batches, direct) if group["foreach"] is not False else [direct(batch) for batch in batches]
+        directions = (
+            together(batches, direct)
+            if group["foreach"] is not False
+            else [direct(batch) for batch in batches]
+        )
         steps = None
         if group["step_size"] == "polyak" or not normalize:
-            lengths = [aligned_length(batch, direction) for batch, direction in zip(batches, directions, strict=True)]
+            lengths = [
+                aligned_length(batch, direction)
+                for batch, direction in zip(batches, directions, strict=True)
+            ]
             if not normalize:
-                directions = [length[:, None, None] * direction for length, direction in zip(lengths, directions, strict=True)]
+                directions = [
+                    length[:, None, None] * direction
+                    for length, direction in zip(lengths, directions, strict=True)
+                ]
             if group["step_size"] == "polyak":
-                runs = [math.prod(vector.shape[:-2]) for vector, part in zip(vectors, parts, strict=True) for _ in part]
-                steps = polyak_step(self._known_loss(), group["loss_floor"], group["polyak_factor"], lengths, runs, normalize)
+                runs = [
+                    math.prod(vector.shape[:-2])
+                    for vector, part in zip(vectors, parts, strict=True)
+                    for _ in part
+                ]
+                steps = polyak_step(
+                    self._known_loss(),
+                    group["loss_floor"],
+                    group["polyak_factor"],
+                    lengths,
+                    runs,
+                    normalize,
+                )
         found = iter(directions)
-        return [assembled([next(found) for _ in part], vector, axis) for vector, part in zip(vectors, parts, strict=True)], steps
+        return [
+            assembled([next(found) for _ in part], vector, axis)
+            for vector, part in zip(vectors, parts, strict=True)
+        ], steps
 
     def _known_loss(self) -> Any:
         if self._loss is None:
-            raise InputError("step_size='polyak' needs the loss: give step() a closure that returns it, or loss=")
+            raise InputError(
+                "step_size='polyak' needs the loss: give step() a closure that returns it, or loss="
+            )
         return self._loss
 
     def _check_group(self, group: dict[str, Any]) -> None:
         check_settings(group)
-        if group["step_size"] == "polyak" and sum(other["step_size"] == "polyak" for other in self.param_groups) > 1:
-            raise InputError("two groups have step_size='polyak', and the loss cannot be shared out; put their parameters into one group")
+        if (
+            group["step_size"] == "polyak"
+            and sum(other["step_size"] == "polyak" for other in self.param_groups) > 1
+        ):
+            raise InputError(
+                "two groups have step_size='polyak', and the loss cannot be shared out; put their"
+                " parameters into one group"
+            )
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
-    """What the direction is of, at least in single precision; the gradients themselves are left as they are."""
-    vectors = [gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float() for gradient in gradients]
+    """What the direction is of, at least in single precision; the gradients themselves are left as
+    they are.
+    """
+    vectors = [
+        gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()
+        for gradient in gradients
+    ]
     if group["maximize"]:
         vectors = list(torch._foreach_neg(vectors))
     momentum = group["momentum"]
@@ -257,7 +340,11 @@ def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) 
     averages = [buffer for buffer in buffers if buffer is not None]
     if group["dampening"] == momentum:
         torch._foreach_lerp_(averages, vectors, weight)
-        return list(torch._foreach_lerp(vectors, averages, momentum)) if group["nesterov"] else averages
+        return (
+            list(torch._foreach_lerp(vectors, averages, momentum))
+            if group["nesterov"]
+            else averages
+        )
     torch._foreach_mul_(averages, momentum)
     torch._foreach_add_(averages, vectors, alpha=weight)
     if not group["nesterov"]:
@@ -269,4 +356,8 @@ def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) 
 
 def _column(steps: Tensor, vector: Tensor) -> Tensor:
     """``()`` as it is, ``(runs,)`` against the leading axis of ``vector``."""
-    return steps.to(vector.dtype).reshape(-1, *[1] * (vector.ndim - 1)) if steps.ndim else steps.to(vector.dtype)
+    return (
+        steps.to(vector.dtype).reshape(-1, *[1] * (vector.ndim - 1))
+        if steps.ndim
+        else steps.to(vector.dtype)
+    )

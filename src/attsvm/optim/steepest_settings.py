@@ -38,31 +38,40 @@ def check_settings(group: dict[str, Any]) -> None:
     for parameter in group["params"]:
         if parameter.ndim < 2 and takes_singular_values(norm):
             raise InputError(
-                f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no singular values; "
-                "put vectors into a group with Frobenius() or an Lp norm"
+                f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no"
+                " singular values; put vectors into a group with Frobenius() or an Lp norm"
             )
         check_blocks(group["blocks"], group["blocks_axis"], parameter)
     if group["step_size"] not in ("fixed", "polyak"):
         raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
     if group["step_size"] == "polyak" and group["momentum"]:
-        raise InputError(f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a gradient; set one of them")
+        raise InputError(
+            f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a"
+            " gradient; set one of them"
+        )
     if group["fused"]:
         _check_fused(group)
     decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
     if group["capturable"] and decomposes:
         raise InputError(
-            f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on the host; "
-            "use Spectral() with polar='polar-express'"
+            f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on"
+            " the host; use Spectral() with polar='polar-express'"
         )
 
 
 def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
-    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work for all cores."""
+    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work
+    for all cores.
+    """
     if torch.compiler.is_compiling() or _unfused(group) is not None:
         return False
-    if group["fused"] is None and (group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG):
+    if group["fused"] is None and (
+        group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG
+    ):
         return False
-    return group["fused"] is not False and all(fused_obstacle(parameter) is None for parameter in parameters)
+    return group["fused"] is not False and all(
+        fused_obstacle(parameter) is None for parameter in parameters
+    )
 
 
 def _unfused(group: dict[str, Any]) -> str | None:
@@ -83,11 +92,17 @@ def _check_fused(group: dict[str, Any]) -> None:
         raise InputError("foreach and fused are both True; choose one")
     setting = _unfused(group)
     if setting is not None:
-        raise InputError(f"fused is True with {setting}; the compiled kernel takes normalised steps in the Frobenius norm: leave fused out")
+        raise InputError(
+            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
+            " Frobenius norm: leave fused out"
+        )
     for parameter in group["params"]:
         obstacle = fused_obstacle(parameter)
         if obstacle is not None:
-            raise InputError(f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle}; leave fused out")
+            raise InputError(
+                f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle};"
+                " leave fused out"
+            )
 
 
 def _check_numbers(group: dict[str, Any]) -> None:
@@ -104,7 +119,12 @@ def _check_numbers(group: dict[str, Any]) -> None:
     steps, floor = group["ns_steps"], group["loss_floor"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
         raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
-    if not isinstance(floor, (int, float, Tensor)) or not bool(torch.isfinite(torch.as_tensor(floor)).all()):
-        raise InputError(f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of one per run")
+    if not isinstance(floor, (int, float, Tensor)) or not bool(
+        torch.isfinite(torch.as_tensor(floor)).all()
+    ):
+        raise InputError(
+            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
+            " one per run"
+        )
     if group["nesterov"] and not group["momentum"]:
         raise InputError("nesterov is True with momentum 0; give a momentum")

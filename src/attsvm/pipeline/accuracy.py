@@ -13,8 +13,12 @@ from attsvm.sklearn import AttentionSVC
 CONTROL_DRAWS = 20
 
 
-def accuracy_table(model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray], seed: int) -> list[dict[str, Any]]:
-    """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of them."""
+def accuracy_table(
+    model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray], seed: int
+) -> list[dict[str, Any]]:
+    """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
+    them.
+    """
     soft, hard = model.weights_, model.selection_weights_
     margin_tokens = attend.selected_tokens(data, model.solution_.W)
     hard_tokens = attend.selected_tokens(data, hard.W)
@@ -23,7 +27,10 @@ def accuracy_table(model: AttentionSVC, data: AttentionData, parts: dict[str, In
         (
             "soft",
             "soft attention",
-            "softmax attention with the weights that joint training had at its smallest validation loss",
+            (
+                "softmax attention with the weights that joint training had at its smallest"
+                " validation loss"
+            ),
             attend.soft_values(data, soft.W, soft.head, soft.intercept),
         ),
         (
@@ -47,17 +54,39 @@ def accuracy_table(model: AttentionSVC, data: AttentionData, parts: dict[str, In
         (
             "mean_pooling",
             "mean-pooling logistic regression",
-            "no attention: logistic regression on the mean token, its penalty chosen on the validation part",
+            (
+                "no attention: logistic regression on the mean token, its penalty chosen on the"
+                " validation part"
+            ),
             model.baseline_.decision(data),
         ),
-        ("majority", "majority label", "always the more frequent label of the training part", np.full(data.n, majority)),
+        (
+            "majority",
+            "majority label",
+            "always the more frequent label of the training part",
+            np.full(data.n, majority),
+        ),
     ]
-    table = [_entry(name, title, what, _right(data, value)[None], parts) for name, title, what, value in values]
+    table = [
+        _entry(name, title, what, _right(data, value)[None], parts)
+        for name, title, what, value in values
+    ]
     generator = np.random.default_rng([seed, 1])
     draws = np.stack(
-        [_right(data, attend.token_values(data, _random_tokens(data, generator), hard.head, hard.intercept)) for _ in range(CONTROL_DRAWS)]
+        [
+            _right(
+                data,
+                attend.token_values(
+                    data, _random_tokens(data, generator), hard.head, hard.intercept
+                ),
+            )
+            for _ in range(CONTROL_DRAWS)
+        ]
     )
-    what = f"control: the same head applied to a random token of the sequence, mean over {CONTROL_DRAWS} draws"
+    what = (
+        "control: the same head applied to a random token of the sequence, mean over"
+        f" {CONTROL_DRAWS} draws"
+    )
     table.insert(-1, _entry("random_token", "random token", what, draws, parts))
     return table
 
@@ -67,11 +96,15 @@ def _right(data: AttentionData, values: FloatArray) -> FloatArray:
 
 
 def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
-    drawn: IntArray = np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
+    drawn: IntArray = np.argmax(
+        np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1
+    )
     return drawn
 
 
-def _entry(name: str, title: str, what: str, right: FloatArray, parts: dict[str, IntArray]) -> dict[str, Any]:
+def _entry(
+    name: str, title: str, what: str, right: FloatArray, parts: dict[str, IntArray]
+) -> dict[str, Any]:
     """Accuracies from ``(draws, n)`` hits; ``std`` is over draws, on the test part."""
     entry: dict[str, Any] = {"name": name, "title": title, "what": what}
     entry |= {part: float(right[:, rows].mean()) for part, rows in parts.items()}

@@ -31,35 +31,52 @@ _SECONDS = "cell.seconds"
 class Cells:
     """The cells of an experiment where they are kept, each under a name made of what decides it.
 
-    Cells that lie in ``folder`` are read; the others are computed and written as they finish, so that a killed run loses at most the
-    cells in flight, and of those that keep checkpoints what came after the last one.
+    Cells that lie in ``folder`` are read; the others are computed and written as they finish, so
+    that a killed run loses at most the cells in flight, and of those that keep checkpoints what
+    came after the last one.
 
     Args:
         chosen: the experiment.
         cells: what to compute.
-        folder: where cells are kept, in a folder named after the module of the experiment's ``run``: whatever shares it shares them.
-        begun: the files of cells that will be there when the results are asked for; those that are missing join them.
+        folder: where cells are kept, in a folder named after the module of the experiment's
+            ``run``: whatever shares it shares them.
+        begun: the files of cells that will be there when the results are asked for; those that are
+            missing join them.
     """
 
-    def __init__(self, chosen: Experiment, cells: Sequence[Cell], folder: Path, begun: set[Path] | None = None) -> None:
+    def __init__(
+        self,
+        chosen: Experiment,
+        cells: Sequence[Cell],
+        folder: Path,
+        begun: set[Path] | None = None,
+    ) -> None:
         module = inspect.getmodule(chosen.run)
         assert module is not None
         folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
         begun = set() if begun is None else begun
         for checkpoints in folder.iterdir():
-            if checkpoints.is_dir() and checkpoints.with_suffix(".safetensors").exists():  # killed before it could remove them
+            if (
+                checkpoints.is_dir() and checkpoints.with_suffix(".safetensors").exists()
+            ):  # killed before it could remove them
                 shutil.rmtree(checkpoints, ignore_errors=True)
         code = code_fingerprint(chosen)
-        self._paths = [folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors" for cell in cells]
+        self._paths = [
+            folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors"
+            for cell in cells
+        ]
         self.missing = [
-            (chosen.id, dict(cell), path) for cell, path in zip(cells, self._paths, strict=True) if path not in begun and not path.exists()
+            (chosen.id, dict(cell), path)
+            for cell, path in zip(cells, self._paths, strict=True)
+            if path not in begun and not path.exists()
         ]
         """Arguments of :func:`work` for every cell that is not there."""
         begun.update(path for _, _, path in self.missing)
 
     def results(self, finished: Iterator[None], step: Step) -> tuple[list[Arrays], float]:
-        """The arrays of all cells, in order, and the seconds that computing them took (now or when they were first computed).
+        """The arrays of all cells, in order, and the seconds that computing them took (now or when
+        they were first computed).
 
         Args:
             finished: yields as each missing cell is done.
@@ -77,22 +94,35 @@ class Cells:
 def code_fingerprint(chosen: Experiment) -> str:
     """SHA-256 of the code that decides an experiment's numbers.
 
-    That is every module of the rooms below the experiments, and the experiment's own module and those it imports from its own room,
-    without their claims and plots: drawing a figure anew does not compute it anew.
+    That is every module of the rooms below the experiments, and the experiment's own module and
+    those it imports from its own room, without their claims and plots: drawing a figure anew does
+    not compute it anew.
     """
     module = inspect.getmodule(chosen.run)
-    return hashlib.sha256((_library() + (_computes(module.__name__, set()) if module else "")).encode()).hexdigest()
+    return hashlib.sha256(
+        (_library() + (_computes(module.__name__, set()) if module else "")).encode()
+    ).hexdigest()
 
 
 def _computes(name: str, seen: set[str]) -> str:
-    """The statements of an experiments' module that can decide numbers, and those of the modules of that room that it imports."""
+    """The statements of an experiments' module that can decide numbers, and those of the modules of
+    that room that it imports.
+    """
     seen.add(name)
     tree = ast.parse(inspect.getsource(importlib.import_module(name)))
     tree.body = [node for node in tree.body if not _presents(node)]
     room = "attsvm.experiments"
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    named = {f"{room}.{alias.name}" if node.module == room else str(node.module) for node in imports for alias in node.names}
-    inner = sorted(each for each in named - seen if each.startswith(f"{room}.") and importlib.util.find_spec(each))
+    named = {
+        f"{room}.{alias.name}" if node.module == room else str(node.module)
+        for node in imports
+        for alias in node.names
+    }
+    inner = sorted(
+        each
+        for each in named - seen
+        if each.startswith(f"{room}.") and importlib.util.find_spec(each)
+    )
     return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
 
 
@@ -102,8 +132,17 @@ def _presents(node: ast.stmt) -> bool:
         return node.name.startswith(("plot", "_plot", "draw", "_claim", "_measure"))
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return any(isinstance(target, ast.Name) and target.id in ("CLAIMS", "EXPERIMENT", "NOTES") for target in targets)
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
+    return any(
+        isinstance(target, ast.Name) and target.id in ("CLAIMS", "EXPERIMENT", "NOTES")
+        for target in targets
+    )
 
 
 @functools.cache
@@ -123,8 +162,14 @@ def _library() -> str:
 
 def work(identifier: str, cell: dict[str, Any], path: Path) -> None:
     """Compute one cell of an experiment into its file."""
-    started, run, checkpoints = time.perf_counter(), experiment(identifier).run, path.with_suffix("")
-    own: dict[str, Any] = {"folder": checkpoints} if "folder" in inspect.signature(run).parameters else {}
+    started, run, checkpoints = (
+        time.perf_counter(),
+        experiment(identifier).run,
+        path.with_suffix(""),
+    )
+    own: dict[str, Any] = (
+        {"folder": checkpoints} if "folder" in inspect.signature(run).parameters else {}
+    )
     try:
         arrays = {name: np.asarray(value) for name, value in run(**cell, **own).items()}
     except Exception as error:

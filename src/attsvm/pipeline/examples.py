@@ -15,20 +15,31 @@ PER_GROUP = 8
 SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches
 
 
-def choose_examples(model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int) -> list[dict[str, Any]]:
-    """The content of ``examples.json``: support sequences of the training part, then confident, wrong and typical ones of the test part."""
+def choose_examples(
+    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+) -> list[dict[str, Any]]:
+    """The content of ``examples.json``: support sequences of the training part, then confident,
+    wrong and typical ones of the test part.
+    """
     data, hard, test = encoded.data, model.selection_weights_, parts["test"]
     tokens = attend.selected_tokens(data, hard.W)
     values = attend.token_values(data, tokens, hard.head, hard.intercept)
     right = (values > 0) == (data.labels > 0)
-    holding = dict.fromkeys(model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())  # numbered within the training part
+    holding = dict.fromkeys(
+        model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist()
+    )  # numbered within the training part
     support = parts["train"][list(holding)]
     by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
     confident = _both_labels(by_confidence[right[by_confidence]], data)
     wrong = by_confidence[~right[by_confidence]][:PER_GROUP]
     others = np.setdiff1d(test[right[test]], confident)
     typical = _both_labels(np.random.default_rng([seed, 2]).permutation(others), data)
-    groups = [("support", "train", support), ("confident", "test", confident), ("wrong", "test", wrong), ("typical", "test", typical)]
+    groups = [
+        ("support", "train", support),
+        ("confident", "test", confident),
+        ("wrong", "test", wrong),
+        ("typical", "test", typical),
+    ]
     chosen = np.array([int(i) for _, _, rows in groups for i in rows], dtype=np.int64)
     if not len(chosen):
         return []
@@ -44,22 +55,39 @@ def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
     """The first rows of both labels in turn, half of each where there are enough."""
     positive, negative = rows[data.labels[rows] > 0], rows[data.labels[rows] < 0]
     half = PER_GROUP // 2
-    return np.concatenate([negative[: max(half, PER_GROUP - len(positive))], positive[: max(half, PER_GROUP - len(negative))]])[:PER_GROUP]
+    return np.concatenate(
+        [
+            negative[: max(half, PER_GROUP - len(positive))],
+            positive[: max(half, PER_GROUP - len(negative))],
+        ]
+    )[:PER_GROUP]
 
 
 def _view(encoded: Encoded, i: int) -> dict[str, Any]:
     if encoded.views is not None:
         return dict(encoded.views[i])
-    return {"kind": "array", "labels": [f"token {t}" for t in range(int(np.flatnonzero(encoded.data.mask[i])[-1]) + 1)]}
+    return {
+        "kind": "array",
+        "labels": [f"token {t}" for t in range(int(np.flatnonzero(encoded.data.mask[i])[-1]) + 1)],
+    }
 
 
 class _Shown:
     """Everything about the chosen sequences, computed at once."""
 
-    def __init__(self, model: AttentionSVC, data: AttentionData, chosen: IntArray, tokens: IntArray, values: Any) -> None:
+    def __init__(
+        self,
+        model: AttentionSVC,
+        data: AttentionData,
+        chosen: IntArray,
+        tokens: IntArray,
+        values: Any,
+    ) -> None:
         self.chosen, self.data = chosen, data
         self.tokens, self.values = tokens[chosen], values[chosen]
-        part = AttentionData(data.tokens[chosen], data.labels[chosen], data.queries[chosen], data.mask[chosen])
+        part = AttentionData(
+            data.tokens[chosen], data.labels[chosen], data.queries[chosen], data.mask[chosen]
+        )
         self.probability = attend.probabilities(part, model.weights_.W)
         self.scores = part.labels[:, None] * (part.tokens @ model.selection_weights_.head)
         W = model.solution_.W

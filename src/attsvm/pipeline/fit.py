@@ -1,4 +1,6 @@
-"""``attsvm fit``: split, train, select, solve, compare, evaluate, and write it all into one folder."""
+"""``attsvm fit``: split, train, select, solve, compare, evaluate, and write it all into one
+folder.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ def fit_dataset(
 ) -> dict[str, Any]:
     """Run the main job on ``dataset`` and return the content of ``run.json``.
 
-    Nothing is written before the data has been read and checked. A folder that holds the same run, finished, is read back; one that
-    holds a part of it goes on from there.
+    Nothing is written before the data has been read and checked. A folder that holds the same run,
+    finished, is read back; one that holds a part of it goes on from there.
 
     Args:
         dataset: labelled sequences.
@@ -58,7 +60,12 @@ def fit_dataset(
         InputError: unusable data, a norm without a descent, or a folder that holds something else.
     """
     descent_kind(parse_norm(settings.norm))  # refuses before anything is read
-    request = {"command": "fit", "attsvm": attsvm.__version__, "data": dataset.provenance, "parameters": asdict(settings)}
+    request = {
+        "command": "fit",
+        "attsvm": attsvm.__version__,
+        "data": dataset.provenance,
+        "parameters": asdict(settings),
+    }
     finished = finished_run(folder, request)
     if finished is not None:
         return finished
@@ -71,13 +78,22 @@ def fit_dataset(
     with RunFolder(folder, request, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
-        model = AttentionSVC(**shared, random_state=settings.seed, checkpoint=run_folder.checkpoint, checkpoint_seconds=checkpoint_seconds)
+        model = AttentionSVC(
+            **shared,
+            random_state=settings.seed,
+            checkpoint=run_folder.checkpoint,
+            checkpoint_seconds=checkpoint_seconds,
+        )
         started = time.perf_counter()
         model.set_params(progress=progress).fit(encoded.data.take(rest))
         timing["fit"] = time.perf_counter() - started
         timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
         timing["selection_training"] = float(model.trajectory_.seconds[-1])
-        parts = {"train": rest[model.train_indices_], "validation": rest[model.validation_indices_], "test": test}
+        parts = {
+            "train": rest[model.train_indices_],
+            "validation": rest[model.validation_indices_],
+            "test": test,
+        }
         started = time.perf_counter()
         results = _evaluate(run_folder.path, encoded, model, settings, parts)
         timing["evaluation"] = time.perf_counter() - started
@@ -100,14 +116,27 @@ def fit_dataset(
     return run
 
 
-_OURS = ("seed", "test_size", "saturation", "merge_duplicates")  # settings that the estimator does not take under these names
+_OURS = (
+    "seed",
+    "test_size",
+    "saturation",
+    "merge_duplicates",
+)  # settings that the estimator does not take under these names
 
 
-def _evaluate(folder: Path, encoded: Encoded, model: AttentionSVC, settings: FitSettings, parts: dict[str, IntArray]) -> dict[str, Any]:
+def _evaluate(
+    folder: Path,
+    encoded: Encoded,
+    model: AttentionSVC,
+    settings: FitSettings,
+    parts: dict[str, IntArray],
+) -> dict[str, Any]:
     """Write arrays and examples into the folder; return ``results``."""
     train = encoded.data.take(parts["train"])
     direction, courses = direction_results(model)
-    save_arrays(run_arrays(model, train, parts, courses, settings.saturation), folder / "arrays.safetensors")
+    save_arrays(
+        run_arrays(model, train, parts, courses, settings.saturation), folder / "arrays.safetensors"
+    )
     write_json(folder / "examples.json", choose_examples(model, encoded, parts, settings.seed))
     return {
         "selection": selection_results(model, train, settings.saturation),
@@ -137,7 +166,11 @@ def _describe(dataset: Dataset, encoded: Encoded, parts: dict[str, Any]) -> dict
         "sha256": dataset.provenance.get("sha256"),
         "class_names": list(dataset.class_names),
         **{f"n_{part}": len(rows) for part, rows in parts.items()},
-        "tokens": {"min": int(lengths.min()), "median": float(np.median(lengths)), "max": int(lengths.max())},
+        "tokens": {
+            "min": int(lengths.min()),
+            "median": float(np.median(lengths)),
+            "max": int(lengths.max()),
+        },
         "d_x": data.d_x,
         "d_z": data.d_z,
         "notes": [*dataset.notes, *encoded.notes],

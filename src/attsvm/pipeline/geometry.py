@@ -1,8 +1,11 @@
-r"""What the norm of a fit changes about its comparison: how it is called, which descent goes to it, what is held against the solution.
+r"""What the norm of a fit changes about its comparison: how it is called, which descent goes to it,
+what is held against the solution.
 
-Where the norm is strictly convex the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
-others by :meth:`~attsvm.geometry.Norm.direction_divergence`, at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and
-:math:`\ell_\infty` norms many directions may be best, and what the theory promises of every one of them is the margin: the comparison is
+Where the norm is strictly convex the solution is one point, and directions are compared: in the
+Frobenius norm by the cosine, in the others by :meth:`~attsvm.geometry.Norm.direction_divergence`,
+at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and
+:math:`\ell_\infty` norms many directions may be best, and what the theory promises of every one of
+them is the margin: the comparison is
 :math:`1-\text{margin}/\text{best margin}`.
 """
 
@@ -20,7 +23,12 @@ from attsvm.solvers import MarginSolution
 
 Measure = Literal["cosine", "divergence", "margin"]
 
-_SINGLE = {"fro": "Frobenius norm", "nuc": "nuclear norm", "spec": "spectral norm", "lp:inf": "ℓ∞ norm"}
+_SINGLE = {
+    "fro": "Frobenius norm",
+    "nuc": "nuclear norm",
+    "spec": "spectral norm",
+    "lp:inf": "ℓ∞ norm",
+}
 _FAMILY = {"lp": "ℓ{} norm", "schatten": "Schatten-{} norm"}
 _STEEPEST = {"spec": "spectral descent", "lp:1": "coordinate descent", "lp:inf": "sign descent"}
 
@@ -36,7 +44,10 @@ def descent_title(norm: Norm) -> str:
     kind = descent_kind(norm)
     if kind == "mirror":
         return f"mirror descent in the {norm_title(norm)}"
-    return {"gradient": "gradient descent on W", "factored": "gradient descent on the factors K and Q"}.get(kind) or _STEEPEST[norm.name]
+    return {
+        "gradient": "gradient descent on W",
+        "factored": "gradient descent on the factors K and Q",
+    }.get(kind) or _STEEPEST[norm.name]
 
 
 def measure_of(norm: Norm) -> Measure:
@@ -47,9 +58,11 @@ def measure_of(norm: Norm) -> Measure:
 
 
 def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
-    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or solution are zero and point nowhere.
+    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or
+    solution are zero and point nowhere.
 
-    Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and nothing to those of entries.
+    Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and
+    nothing to those of entries.
     """
     norm = solution.geometry
     if not solution.W.any():
@@ -57,11 +70,15 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
     if measure_of(norm) != "margin":
         return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
     looks = W.reshape(-1, *W.shape[-2:])
-    reached = np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+    reached = (
+        np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+    )
     return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
 
 
 def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
-    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without constraints."""
+    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without
+    constraints.
+    """
     size = float(norm.value(W))
     return float(margins(W / size if size > 0 else W).min(initial=np.inf))

@@ -1,4 +1,6 @@
-"""What orders a text implies: which queries are realizable, which are cyclic, with examples in the text's own words."""
+"""What orders a text implies: which queries are realizable, which are cyclic, with examples in the
+text's own words.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token import Corpus, NextTokenData, PartialOrders, Role, partial_order, winners
+from attsvm.datasets.next_token import (
+    Corpus,
+    NextTokenData,
+    PartialOrders,
+    Role,
+    partial_order,
+    winners,
+)
 from attsvm.errors import InputError
 from attsvm.files import atomic_write
 from attsvm.margins import graph_margins
@@ -23,17 +32,19 @@ _DRAWN = 9  # tokens of one picture
 def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
     """The orders of a corpus, JSON-ready.
 
-    A query (the last token of a sentence) is ``realizable`` when every one of its labels is explained and its order has no cycle;
-    ``acyclic`` and ``cyclic`` speak about the order of its explained sentences alone, as the code of Li et al. (2024) does.
+    A query (the last token of a sentence) is ``realizable`` when every one of its labels is
+    explained and its order has no cycle; ``acyclic`` and ``cyclic`` speak about the order of its
+    explained sentences alone, as the code of Li et al. (2024) does.
 
     Args:
         corpus: see :func:`attsvm.datasets.next_token.corpus`.
         examples: most queries to quote of either kind, those with most explained sentences first.
 
     Returns:
-        ``text`` (counts of the reading), ``sentences``, ``queries`` (counts), ``arcs``, ``roles`` (counts summed over queries),
-        ``examples`` (``acyclic``, ``cyclic``; ``scores`` are those of the max-margin weights of one-hot tokens, along ``path``) and
-        ``table``: one row per query with its counts.
+        ``text`` (counts of the reading), ``sentences``, ``queries`` (counts), ``arcs``, ``roles``
+        (counts summed over queries), ``examples`` (``acyclic``, ``cyclic``; ``scores`` are those of
+        the max-margin weights of one-hot tokens, along ``path``) and ``table``: one row per query
+        with its counts.
     """
     data = corpus.data
     won = winners(data) >= 0
@@ -54,13 +65,18 @@ def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
         "sentences": {"all": data.N, "explained": int(won.sum())},
         "queries": {
             "all": len(table),
-            "realizable": sum(row["sentences"] == row["explained"] and not row["cyclic_arcs"] for row in table),
+            "realizable": sum(
+                row["sentences"] == row["explained"] and not row["cyclic_arcs"] for row in table
+            ),
             "acyclic": len(acyclic),
             "cyclic": len(cyclic),
             "without_order": len(table) - len(ordered),
         },
         "arcs": {"all": len(orders.arcs), "cyclic": int(orders.cyclic.sum())},
-        "roles": {role.name.lower(): int((orders.roles == role).sum()) for role in (Role.OPTIMAL, Role.NON_OPTIMAL, Role.CONFUSED)},
+        "roles": {
+            role.name.lower(): int((orders.roles == role).sum())
+            for role in (Role.OPTIMAL, Role.NON_OPTIMAL, Role.CONFUSED)
+        },
         "examples": {
             "acyclic": [_acyclic(data, orders, row) for row in _largest(acyclic, examples)],
             "cyclic": [_cyclic(data, orders, row) for row in _largest(cyclic, examples)],
@@ -105,8 +121,13 @@ def _acyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) ->
         "path": chain.tolist(),
         "scores": scores(orders, row["token"])[chain].tolist(),
         "longest_chain": data.names(chain),
-        **{role.name.lower(): data.names(np.flatnonzero(roles == role)[:_SHOWN]) for role in (Role.OPTIMAL, Role.CONFUSED)},
-        "sentences": [_quoted(data, n) for n in orders.sentences_of(row["token"], chain[:-1], chain[1:])],
+        **{
+            role.name.lower(): data.names(np.flatnonzero(roles == role)[:_SHOWN])
+            for role in (Role.OPTIMAL, Role.CONFUSED)
+        },
+        "sentences": [
+            _quoted(data, n) for n in orders.sentences_of(row["token"], chain[:-1], chain[1:])
+        ],
     }
 
 
@@ -125,36 +146,52 @@ def _cyclic(data: NextTokenData, orders: PartialOrders, row: dict[str, Any]) -> 
 
 
 def _quoted(data: NextTokenData, n: int) -> dict[str, Any]:
-    return {"tokens": data.names(data.tokens[data.offsets[n] : data.offsets[n + 1]]), "label": data.names(data.labels[n])[0]}
+    return {
+        "tokens": data.names(data.tokens[data.offsets[n] : data.offsets[n + 1]]),
+        "label": data.names(data.labels[n])[0],
+    }
 
 
 def scores(orders: PartialOrders, query: int) -> FloatArray:
-    r"""``(K,)``, the scores :math:`W^{mm}e_q` of one-hot tokens under one query; nan where the solver did not reach its accuracy.
+    r"""``(K,)``, the scores :math:`W^{mm}e_q` of one-hot tokens under one query; nan where the
+    solver did not reach its accuracy.
 
-    One-hot (or any orthonormal) tokens make :func:`attsvm.margins.graph_margins` a programme per query, over its own tokens alone.
+    One-hot (or any orthonormal) tokens make :func:`attsvm.margins.graph_margins` a programme per
+    query, over its own tokens alone.
     """
     pairs = orders.of(query)
     tokens, ends = np.unique(pairs, return_inverse=True)
-    column = np.full((len(pairs), 1), len(tokens))  # the query as one more token: its column is all that the programme asks about
-    solution = max_margin(graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends.reshape(pairs.shape)])))
+    column = np.full(
+        (len(pairs), 1), len(tokens)
+    )  # the query as one more token: its column is all that the programme asks about
+    solution = max_margin(
+        graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends.reshape(pairs.shape)]))
+    )
     found = np.zeros(orders.K)
     found[tokens] = solution.W[:-1, -1] if solution.status == "optimal" else np.nan
     return found
 
 
 def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> None:
-    """Write ``order.json`` and, for every quoted query, a picture of its longest chain or its cycle with the busiest tokens around.
+    """Write ``order.json`` and, for every quoted query, a picture of its longest chain or its cycle
+    with the busiest tokens around.
 
     Raises:
         InputError: a folder that cannot be made or written to.
     """
     orders = partial_order(data)
     names = data.names(np.arange(data.K))
-    contents = {"order.json": json.dumps(result, indent=1, ensure_ascii=False).encode("utf-8", errors="replace")}
+    contents = {
+        "order.json": (
+            json.dumps(result, indent=1, ensure_ascii=False).encode("utf-8", errors="replace")
+        )
+    }
     for kind in ("acyclic", "cyclic"):
         for k, example in enumerate(result["examples"][kind], start=1):
             arcs = _around(orders.of(example["token"]), example["path"])
-            notes = [f"{score:+.2f}".replace("-", "−") for score in scores(orders, example["token"])]
+            notes = [
+                f"{score:+.2f}".replace("-", "−") for score in scores(orders, example["token"])
+            ]
             picture = order_picture(f"{kind}-{k}", example["query"], arcs, names, notes)
             contents[f"{picture.name}.svg"] = picture.svg
     try:
@@ -163,7 +200,10 @@ def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> N
             with atomic_write(folder / name) as partial:
                 partial.write_bytes(content)
     except OSError as error:
-        raise InputError(f"{folder} cannot be written to ({error.strerror or error}); choose another folder with --out") from None
+        raise InputError(
+            f"{folder} cannot be written to ({error.strerror or error}); choose another folder with"
+            " --out"
+        ) from None
 
 
 def _around(arcs: IntArray, path: list[int]) -> IntArray:

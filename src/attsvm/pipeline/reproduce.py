@@ -41,26 +41,30 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Reproduce experiments into ``folder`` and return the content of each one's ``run.json``.
 
-    Each experiment gets a folder of its name with ``run.json``, ``arrays.safetensors``, ``figures/`` and ``report.html``; the
-    page over all of them, also of those from earlier calls, is ``index.html``. Finished cells are kept in ``cells/`` and never
-    computed again while the code that decides them stays the same.
+    Each experiment gets a folder of its name with ``run.json``, ``arrays.safetensors``,
+    ``figures/`` and ``report.html``; the page over all of them, also of those from earlier calls,
+    is ``index.html``. Finished cells are kept in ``cells/`` and never computed again while the code
+    that decides them stays the same.
 
     Args:
         identifiers: names such as ``tfsvm-3``.
         folder: where everything goes.
         quick: short for ``scale="smoke"``.
-        scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is never one that needs an accelerator.
+        scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is
+            never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
         shift: added to every seed, so that the same claims meet trials that nobody has looked at.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
         jobs: processes; the number of cores when left out.
         progress: called with the experiment's name, cells done, cells in all.
-        skipped: called with the name of an experiment that is left out, and why: it needs data or a device that is not here, or has no
-            trials to which ``seeds`` or ``shift`` or networks to which ``sizes`` could apply. Without it the error is raised.
+        skipped: called with the name of an experiment that is left out, and why: it needs data or a
+            device that is not here, or has no trials to which ``seeds`` or ``shift`` or networks to
+            which ``sizes`` could apply. Without it the error is raised.
         command_line: how the user asked for it, for the report.
 
     Raises:
-        InputError: an unknown name, ``seeds`` or ``shift`` for an experiment without trials, a folder that another process writes to.
+        InputError: an unknown name, ``seeds`` or ``shift`` for an experiment without trials, a
+            folder that another process writes to.
         UnavailableError: data or a device is missing.
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
@@ -68,7 +72,9 @@ def reproduce(
     asked_for = []
     for each in chosen:
         try:
-            setting = each.at(scale=asked, seeds=seeds, sizes=None if sizes is None else tuple(sizes))
+            setting = each.at(
+                scale=asked, seeds=seeds, sizes=None if sizes is None else tuple(sizes)
+            )
             asked_for.append((each, setting, each.work(setting, shift)))
         except InputError as error:  # of this experiment alone
             if skipped is None:
@@ -79,17 +85,23 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
-        raise InputError(f"{folder} holds files that are not of attsvm reproduce; choose another folder")
+        raise InputError(
+            f"{folder} holds files that are not of attsvm reproduce; choose another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        raise InputError(f"another attsvm process is writing to {folder}; wait for it or choose another folder") from None
+        raise InputError(
+            f"another attsvm process is writing to {folder}; wait for it or choose another folder"
+        ) from None
     try:
         runs = []
         with Workers(work, jobs or os.cpu_count() or 1) as workers:
-            for each, setting, results, seconds in _computed(asked_for, folder / "cells", workers, progress):
+            for each, setting, results, seconds in _computed(
+                asked_for, folder / "cells", workers, progress
+            ):
                 evidence = Evidence.concatenate(results)
                 run = {
                     "format": FORMAT,
@@ -104,7 +116,10 @@ def reproduce(
                     "seconds": round(seconds, 3),
                     "trials": evidence.rows,
                     "parameters": asdict(setting),
-                    "claims": [{**claim.check(evidence).to_json(), "file": "arrays.safetensors"} for claim in each.claims],
+                    "claims": [
+                        {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}
+                        for claim in each.claims
+                    ],
                     "attsvm": attsvm.__version__,
                     "environment": environment(),
                     "command_line": command_line,
@@ -122,19 +137,29 @@ def reproduce(
 
 
 def _computed(
-    asked_for: Sequence[tuple[Experiment, Any, list[Cell]]], folder: Path, workers: Workers, progress: Progress | None
+    asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
+    folder: Path,
+    workers: Workers,
+    progress: Progress | None,
 ) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
     """Each experiment with its parameters, the arrays of its cells and their seconds, in order.
 
-    Work begins at once wherever it is known; where cells follow from others, it begins when all experiments before are done.
+    Work begins at once wherever it is known; where cells follow from others, it begins when all
+    experiments before are done.
     """
 
     def step(name: str) -> Step:
         return lambda done, total: None if progress is None else progress(name, done, total)
 
     begun: set[Path] = set()
-    known = {each.id: Cells(each, cells, folder, begun) for each, _, cells in asked_for if each.then is None}
-    finished = dict(zip(known, workers.start([stage.missing for stage in known.values()]), strict=True))
+    known = {
+        each.id: Cells(each, cells, folder, begun)
+        for each, _, cells in asked_for
+        if each.then is None
+    }
+    finished = dict(
+        zip(known, workers.start([stage.missing for stage in known.values()]), strict=True)
+    )
     for each, setting, cells in asked_for:
         if each.then is None:
             results, seconds = known[each.id].results(finished[each.id], step(each.id))
@@ -156,7 +181,13 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scale(name: str, seeds: int | None, shift: int) -> str:
-    return ", ".join([name, *([] if seeds is None else [f"{seeds} seeds"]), *([f"seeds {shift} later"] if shift else [])])
+    return ", ".join(
+        [
+            name,
+            *([] if seeds is None else [f"{seeds} seeds"]),
+            *([f"seeds {shift} later"] if shift else []),
+        ]
+    )
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
@@ -164,4 +195,6 @@ def _finished(folder: Path) -> list[dict[str, Any]]:
     from attsvm.experiments import identifiers
 
     paths = [folder / name / "run.json" for name in identifiers()]
-    return [run for path in paths if path.exists() and (run := read_json(path)).get("format") == FORMAT]
+    return [
+        run for path in paths if path.exists() and (run := read_json(path)).get("format") == FORMAT
+    ]

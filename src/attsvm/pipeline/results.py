@@ -1,4 +1,6 @@
-"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the original data."""
+"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
+original data.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def sequence_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:
-    r"""``(n,)``: the smallest margin of each sequence at :math:`W/\|W\|`; ``inf`` for sequences without constraints."""
+    r"""``(n,)``: the smallest margin of each sequence at :math:`W/\|W\|`; ``inf`` for sequences
+    without constraints.
+    """
     size = float(norm.value(W))
     smallest = np.full(margins.n, np.inf)
     np.minimum.at(smallest, margins.sequence, margins(W / size if size > 0 else W))
     return smallest
 
 
-def selection_results(model: AttentionSVC, train: AttentionData, saturation: float) -> dict[str, Any]:
+def selection_results(
+    model: AttentionSVC, train: AttentionData, saturation: float
+) -> dict[str, Any]:
     """How many sequences select one token, which of them the best one."""
     several = train.lengths >= 2
     probability = model.trajectory_.softmax_probability[-1]
@@ -33,7 +39,11 @@ def selection_results(model: AttentionSVC, train: AttentionData, saturation: flo
     scores = token_scores(train, model.selection_weights_.head)
     best = scores.max(axis=1, keepdims=True)
     is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
-    local = locally_optimal(model.solution_, scores) if model.status_ == "optimal" and model.solution_.slack is None else None
+    local = (
+        locally_optimal(model.solution_, scores)
+        if model.status_ == "optimal" and model.solution_.slack is None
+        else None
+    )
     return {
         "sequences": int(several.sum()),
         "single_token": int((~several).sum()),
@@ -57,7 +67,9 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
         "status": solution.status,
         "geometry": model.norm_.name,
         "geometry_title": norm_title(model.norm_),
-        "unique": True if model.status_ == "optimal" and measure_of(model.norm_) != "margin" else solution.unique,
+        "unique": True
+        if model.status_ == "optimal" and measure_of(model.norm_) != "margin"
+        else solution.unique,
         "hard": solution.slack is None,
         "slack": solution.slack,
         "norm": solution.norm,
@@ -79,10 +91,16 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
 
 
 def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
-    """How the trained weights compare with the max-margin weights, and the same at every record ``(R,)``."""
-    # The trajectory is in internal units, which differ from the data's by one positive factor: directions and ratios are the same.
+    """How the trained weights compare with the max-margin weights, and the same at every record
+    ``(R,)``.
+    """
+    # The trajectory is in internal units, which differ from the data's by one positive factor:
+    # directions and ratios are the same.
     W, solution, trajectory = model.selection_weights_.W, model.solution_, model.trajectory_
-    courses = {"trajectory_direction_gap": trajectory.direction_gap(solution.W), "trajectory_distance": distances(trajectory.W, solution)}
+    courses = {
+        "trajectory_direction_gap": trajectory.direction_gap(solution.W),
+        "trajectory_distance": distances(trajectory.W, solution),
+    }
     gaps, course, steps = *courses.values(), trajectory.steps
     tenth = int(np.searchsorted(steps, steps[-1] / 10))
     last = float(direction_gap(W, solution.W))
@@ -100,7 +118,13 @@ def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
     }, courses
 
 
-def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntArray], courses: Arrays, saturation: float) -> Arrays:
+def run_arrays(
+    model: AttentionSVC,
+    train: AttentionData,
+    parts: dict[str, IntArray],
+    courses: Arrays,
+    saturation: float,
+) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
     solution, soft, hard = model.solution_, model.weights_, model.selection_weights_
     trajectory, joint = model.trajectory_, model.joint_trajectory_
@@ -123,11 +147,19 @@ def run_arrays(model: AttentionSVC, train: AttentionData, parts: dict[str, IntAr
         "trained_margins": sequence_margins(solution.margins, hard.W, model.norm_),
         "best_margins": sequence_margins(solution.margins, solution.W, model.norm_),
         "support_tokens": solution.support_tokens(),
-        "attention_mean": np.stack([(train.queries[train.labels == label] @ hard.W.T).mean(axis=0) for label in (-1.0, 1.0)]),
+        "attention_mean": np.stack(
+            [
+                (train.queries[train.labels == label] @ hard.W.T).mean(axis=0)
+                for label in (-1.0, 1.0)
+            ]
+        ),
         **parts,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
-        "trajectory_norm": (trajectory.norm if model.norm_ == Frobenius() else model.norm_.value(trajectory.W)) / model.unit_,
+        "trajectory_norm": (
+            trajectory.norm if model.norm_ == Frobenius() else model.norm_.value(trajectory.W)
+        )
+        / model.unit_,
         **courses,
         "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
         "trajectory_saturated": trajectory.saturated(saturation),

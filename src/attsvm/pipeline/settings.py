@@ -1,4 +1,6 @@
-"""What the user of a fit can choose, without anything heavy: the command line shows these defaults in its help."""
+"""What the user of a fit can choose, without anything heavy: the command line shows these defaults
+in its help.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Everything about a fit that the user can choose; the defaults suit data of a few hundred to ten thousand sequences.
+    """Everything about a fit that the user can choose; the defaults suit data of a few hundred to
+    ten thousand sequences.
 
-    Those that :class:`attsvm.sklearn.AttentionSVC` has too mean the same there and have the same defaults.
+    Those that :class:`attsvm.sklearn.AttentionSVC` has too mean the same there and have the same
+    defaults.
     """
 
     seed: int = 0

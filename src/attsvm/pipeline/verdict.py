@@ -11,7 +11,9 @@ ACCURACY_POINTS = 0.01
 
 
 def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
-    """The ``claims`` of ``run.json``, each with statement, measured value, threshold, verdict and reason."""
+    """The ``claims`` of ``run.json``, each with statement, measured value, threshold, verdict and
+    reason.
+    """
     selection, margin, direction = results["selection"], results["margin"], results["direction"]
     accuracy = {entry["name"]: entry["test"] for entry in results["accuracy"]}
     share = selection["saturated"] / selection["sequences"]
@@ -19,7 +21,8 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
     return [
         _claim(
             "selection",
-            f"At least {SELECTING_SHARE:.0%} of the sequences give {selection['threshold']:.0%} of their attention to one token.",
+            f"At least {SELECTING_SHARE:.0%} of the sequences give {selection['threshold']:.0%} of"
+            " their attention to one token.",
             share,
             SELECTING_SHARE,
             share >= SELECTING_SHARE,
@@ -27,7 +30,8 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
         ),
         _claim(
             "certificate",
-            "The max-margin solution of the selected tokens is proved optimal: relative duality gap and violation within the tolerance.",
+            "The max-margin solution of the selected tokens is proved optimal: relative duality gap"
+            " and violation within the tolerance.",
             max(margin["gap"], margin["violation"]),
             margin["tol"],
             certified,
@@ -36,11 +40,14 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
         *_comparison(margin, direction),
         _claim(
             "accuracy",
-            "Soft attention predicts held-out labels at least as well as mean pooling, to one point.",
+            "Soft attention predicts held-out labels at least as well as mean pooling, to one"
+            " point.",
             accuracy["soft"] - accuracy["mean_pooling"],
             -ACCURACY_POINTS,
-            # Counts, not floats: one point of n_test sequences is a whole number of them, rounded down.
-            round((accuracy["mean_pooling"] - accuracy["soft"]) * n_test) <= ACCURACY_POINTS * n_test,
+            # Counts, not floats: one point of n_test sequences is a whole number of them, rounded
+            # down.
+            round((accuracy["mean_pooling"] - accuracy["soft"]) * n_test)
+            <= ACCURACY_POINTS * n_test,
             "attention starts as mean pooling, so it should lose nothing but noise",
         ),
         _claim(
@@ -55,34 +62,40 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
 
 
 def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[str, Any]]:
-    """The two claims about the trained weights and the solution, in the measure that the norm allows."""
+    """The two claims about the trained weights and the solution, in the measure that the norm
+    allows.
+    """
     distance, norm = direction["distance"], margin["geometry_title"]
     certified = margin["status"] == "optimal"
     if direction["measure"] == "margin":
         reached = _claim(
             "margin",
-            f"The trained weights reach at least {MARGIN_SHARE:.0%} of the best margin in the {norm}.",
+            f"The trained weights reach at least {MARGIN_SHARE:.0%} of the best margin in the"
+            f" {norm}.",
             1.0 - distance,
             MARGIN_SHARE,
             1.0 - distance >= MARGIN_SHARE if certified else None,
-            f"several directions may be best in the {norm}, so margins are compared; 90 % is weights at most a ninth longer than necessary",
+            f"several directions may be best in the {norm}, so margins are compared; 90 % is"
+            " weights at most a ninth longer than necessary",
         )
         name = "shortfall of the margin"
     elif direction["measure"] == "divergence":
         reached = _claim(
             "direction",
-            f"The trained weights point along the max-margin solution: the directional Bregman divergence in the {norm} is at most "
-            f"{DIRECTION_GAP:g}.",
+            "The trained weights point along the max-margin solution: the directional Bregman"
+            f" divergence in the {norm} is at most {DIRECTION_GAP:g}.",
             distance,
             DIRECTION_GAP,
             distance <= DIRECTION_GAP if certified else None,
-            "0.01 is what an angle of 8.1 degrees is in the Frobenius norm; the theory says 0 in the limit, approached slowly",
+            "0.01 is what an angle of 8.1 degrees is in the Frobenius norm; the theory says 0 in"
+            " the limit, approached slowly",
         )
         name = "divergence of the direction"
     else:
         reached = _claim(
             "direction",
-            f"The trained weights point along the max-margin solution: 1 - cosine is at most {DIRECTION_GAP:g}.",
+            "The trained weights point along the max-margin solution: 1 - cosine is at most"
+            f" {DIRECTION_GAP:g}.",
             distance,
             DIRECTION_GAP,
             distance <= DIRECTION_GAP if certified else None,
@@ -91,35 +104,69 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
         name = "direction gap"
     approach = _claim(
         "approach",
-        f"The {name} is still falling: its last record is below nine tenths of its record at a tenth of the training.",
+        f"The {name} is still falling: its last record is below nine tenths of its record at a"
+        " tenth of the training.",
         distance,
         0.9 * direction["first_distance"],
         direction["falling"] if certified else None,
-        f"convergence in {'margin' if reached['id'] == 'margin' else 'direction'} has no finite end, so an honest run must still improve",
+        f"convergence in {'margin' if reached['id'] == 'margin' else 'direction'} has no finite"
+        " end, so an honest run must still improve",
     )
     return [reached, approach]
 
 
-def _claim(name: str, statement: str, measured: float, threshold: float, holds: bool | None, reason: str) -> dict[str, Any]:
+def _claim(
+    name: str, statement: str, measured: float, threshold: float, holds: bool | None, reason: str
+) -> dict[str, Any]:
     verdict = "not applicable" if holds is None else "holds" if holds else "fails"
-    return {"id": name, "statement": statement, "measured": measured, "threshold": threshold, "verdict": verdict, "reason": reason}
+    return {
+        "id": name,
+        "statement": statement,
+        "measured": measured,
+        "threshold": threshold,
+        "verdict": verdict,
+        "reason": reason,
+    }
 
 
 def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ``verdict`` of ``run.json``: a headline, whether the theory's claims hold, and a few sentences."""
+    """The ``verdict`` of ``run.json``: a headline, whether the theory's claims hold, and a few
+    sentences.
+    """
     selection, margin, direction = results["selection"], results["margin"], results["direction"]
     holds = {claim["id"]: claim["verdict"] == "holds" for claim in stated}
-    ok = holds["selection"] and holds["certificate"] and holds["margin" if direction["measure"] == "margin" else "direction"]
+    ok = (
+        holds["selection"]
+        and holds["certificate"]
+        and holds["margin" if direction["measure"] == "margin" else "direction"]
+    )
     saturated, total = selection["saturated"], selection["sequences"]
-    selecting = f"all {total} sequences select one token" if saturated == total else f"{saturated} of {total} sequences select one token"
+    selecting = (
+        f"all {total} sequences select one token"
+        if saturated == total
+        else f"{saturated} of {total} sequences select one token"
+    )
     kind = "max-margin" if margin["hard"] else "soft-margin"
     if not ok and not holds["certificate"]:
-        headline = f"Undecided: {selecting}, but the {kind} solution could not be certified to the tolerance asked for."
+        headline = (
+            f"Undecided: {selecting}, but the {kind} solution could not be certified to the"
+            " tolerance asked for."
+        )
     else:
-        headline = f"{'Yes' if ok else 'Not yet'}: {selecting}, and the trained {_reached(margin, direction, kind)}."
-    sentences = [_margin_sentence(margin), _direction_sentence(margin, direction, holds), _accuracy_sentence(results["accuracy"])]
+        headline = (
+            f"{'Yes' if ok else 'Not yet'}: {selecting}, and the trained"
+            f" {_reached(margin, direction, kind)}."
+        )
+    sentences = [
+        _margin_sentence(margin),
+        _direction_sentence(margin, direction, holds),
+        _accuracy_sentence(results["accuracy"]),
+    ]
     if not margin["hard"]:
-        sentences.append("No weights select all these tokens at once (hard margin infeasible), so the soft margin was solved instead.")
+        sentences.append(
+            "No weights select all these tokens at once (hard margin infeasible), so the soft"
+            " margin was solved instead."
+        )
     return {"headline": headline, "holds": ok, "sentences": sentences}
 
 
@@ -127,9 +174,15 @@ def _reached(margin: dict[str, Any], direction: dict[str, Any], kind: str) -> st
     """How far the trained weights came, after ``the trained``."""
     norm, angle = margin["geometry_title"], direction["angle_degrees"]
     if direction["measure"] == "margin":
-        return f"weights reach {_percent(1.0 - direction['distance'])} of the certified best margin in the {norm}"
+        return (
+            f"weights reach {_percent(1.0 - direction['distance'])} of the certified best margin in"
+            f" the {norm}"
+        )
     if direction["measure"] == "divergence":
-        return f"direction is at a Bregman divergence of {direction['distance']:.2g} from the certified {kind} solution in the {norm}"
+        return (
+            f"direction is at a Bregman divergence of {direction['distance']:.2g} from the"
+            f" certified {kind} solution in the {norm}"
+        )
     return f"direction is {angle:.2g}° from the certified {kind} solution"
 
 
@@ -139,44 +192,67 @@ def _percent(share: float) -> str:
 
 def _margin_sentence(margin: dict[str, Any]) -> str:
     if margin["status"] == "infeasible":
-        return f"No weights select all these tokens at once, and the {margin['geometry_title']} has no soft margin to solve instead."
+        return (
+            f"No weights select all these tokens at once, and the {margin['geometry_title']} has no"
+            " soft margin to solve instead."
+        )
     if margin["status"] != "optimal":
         return (
-            f"The solver stopped at weights of margin {margin['margin']:.4g}, a relative gap of {margin['gap']:.2g} from its proved bound; "
-            "more time (--solve-seconds) or a looser tolerance (--tol) would let it finish."
+            f"The solver stopped at weights of margin {margin['margin']:.4g}, a relative gap of"
+            f" {margin['gap']:.2g} from its proved bound; more time (--solve-seconds) or a looser"
+            " tolerance (--tol) would let it finish."
         )
     norm = "" if margin["geometry"] == "fro" else f" in the {margin['geometry_title']}"
     return (
-        f"The best possible margin for these selections{norm} is {margin['margin']:.4g}; the trained weights reach "
-        f"{_percent(margin['trained_margin_ratio'])} of it. "
-        f"{margin['support_constraints']} of {margin['constraints']} constraints hold it up, in {margin['support_sequences']} sequences."
+        f"The best possible margin for these selections{norm} is {margin['margin']:.4g}; the"
+        f" trained weights reach {_percent(margin['trained_margin_ratio'])} of it."
+        f" {margin['support_constraints']} of {margin['constraints']} constraints hold it up, in"
+        f" {margin['support_sequences']} sequences."
     )
 
 
-def _direction_sentence(margin: dict[str, Any], direction: dict[str, Any], holds: dict[str, bool]) -> str:
+def _direction_sentence(
+    margin: dict[str, Any], direction: dict[str, Any], holds: dict[str, bool]
+) -> str:
     if not holds["certificate"]:
         return "Without a certified solution there is no direction to compare with."
     trend = "still falling" if holds["approach"] else "no longer falling"
     cosine, gap, distance = direction["cosine"], direction["gap"], direction["distance"]
     if direction["measure"] == "cosine":
-        return f"The cosine between trained and max-margin weights is {cosine:.6f}; its gap is {gap:.2g}, {trend}."
+        return (
+            f"The cosine between trained and max-margin weights is {cosine:.6f}; its gap is"
+            f" {gap:.2g}, {trend}."
+        )
     if direction["measure"] == "divergence":
         return (
-            f"The directional Bregman divergence, zero only in the direction of the solution, is {distance:.2g}, {trend}; "
-            f"the cosine between trained and max-margin weights is {cosine:.6f}."
+            "The directional Bregman divergence, zero only in the direction of the solution, is"
+            f" {distance:.2g}, {trend}; the cosine between trained and max-margin weights is"
+            f" {cosine:.6f}."
         )
-    said = f"The trained margin falls short of the best by {_percent(distance)}, and this shortfall is {trend}"
-    if margin["unique"]:
-        return f"{said}; the solution was found to be the only one, and the cosine between it and the trained weights is {cosine:.6f}."
-    others = (
-        "Other weights have the same norm and margins" if margin["unique"] is False else "Whether other weights do as well was not decided"
+    said = (
+        f"The trained margin falls short of the best by {_percent(distance)}, and this shortfall is"
+        f" {trend}"
     )
-    return f"{said}. {others}, so directions may differ: the cosine with the solution that was found is {cosine:.6f}."
+    if margin["unique"]:
+        return (
+            f"{said}; the solution was found to be the only one, and the cosine between it and the"
+            f" trained weights is {cosine:.6f}."
+        )
+    others = (
+        "Other weights have the same norm and margins"
+        if margin["unique"] is False
+        else "Whether other weights do as well was not decided"
+    )
+    return (
+        f"{said}. {others}, so directions may differ: the cosine with the solution that was found"
+        f" is {cosine:.6f}."
+    )
 
 
 def _accuracy_sentence(accuracy: list[dict[str, Any]]) -> str:
     test = {entry["name"]: entry["test"] for entry in accuracy}
     return (
-        f"On held-out data soft attention is right on {test['soft']:.1%}, the single selected token on {test['hard']:.1%}, "
-        f"mean-pooling logistic regression on {test['mean_pooling']:.1%}, a random token on {test['random_token']:.1%}."
+        f"On held-out data soft attention is right on {test['soft']:.1%}, the single selected token"
+        f" on {test['hard']:.1%}, mean-pooling logistic regression on {test['mean_pooling']:.1%}, a"
+        f" random token on {test['random_token']:.1%}."
     )

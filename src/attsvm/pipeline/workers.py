@@ -1,4 +1,6 @@
-"""Processes that stay for as long as there is work: what they have imported and compiled, they keep."""
+"""Processes that stay for as long as there is work: what they have imported and compiled, they
+keep.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ Arguments = tuple[Any, ...]
 
 
 class Workers:
-    """Up to ``jobs`` processes that call one function, a thread each; a single one is this process, with all threads.
+    """Up to ``jobs`` processes that call one function, a thread each; a single one is this process,
+    with all threads.
 
     Args:
-        function: what is called with each tuple of arguments; picklable, as they are. Its result is dropped.
+        function: what is called with each tuple of arguments; picklable, as they are. Its result is
+            dropped.
         jobs: processes.
     """
 
@@ -31,7 +35,12 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=error is None, cancel_futures=True)
 
@@ -39,15 +48,19 @@ class Workers:
         """Take on the work of all batches, in order.
 
         Returns:
-            One iterator per batch. It yields whenever a piece of work is done and raises what the function raised. Processes work
-            whether or not anybody looks; without them a piece is done when it is asked for.
+            One iterator per batch. It yields whenever a piece of work is done and raises what the
+            function raised. Processes work whether or not anybody looks; without them a piece is
+            done when it is asked for.
         """
         if self._pool is None:
             if min(self._jobs, sum(len(batch) for batch in batches)) <= 1:
                 return [self._alone(batch) for batch in batches]
             self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
         with _one_thread_each():
-            return [_finished([self._pool.submit(self._function, *arguments) for arguments in batch]) for batch in batches]
+            return [
+                _finished([self._pool.submit(self._function, *arguments) for arguments in batch])
+                for batch in batches
+            ]
 
     def _alone(self, batch: Sequence[Arguments]) -> Iterator[None]:
         for arguments in batch:
@@ -63,7 +76,9 @@ def _finished(futures: Sequence[Future[None]]) -> Iterator[None]:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes started inside compute with one thread each: they share the cores among themselves."""
+    """Processes started inside compute with one thread each: they share the cores among
+    themselves.
+    """
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

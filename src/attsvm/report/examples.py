@@ -13,7 +13,10 @@ from attsvm.report.numbers import finite
 GROUPS = {
     "support": (
         "Support sequences",
-        "Their constraints hold with equality and carry the largest duals: these decide the max-margin weights.",
+        (
+            "Their constraints hold with equality and carry the largest duals: these decide the"
+            " max-margin weights."
+        ),
     ),
     "confident": ("Confident", "Test sequences predicted correctly, with the largest outputs."),
     "wrong": ("Wrong", "Test sequences predicted wrongly, the most confident first."),
@@ -47,7 +50,8 @@ class Example:
         token: the selected token in words.
         rival: the token that comes closest, in words; empty when there is none.
         probability: attention of the soft classifier on the selected token.
-        margin: margin at the max-margin direction, over the certified best margin when there is one.
+        margin: margin at the max-margin direction, over the certified best margin when there is
+            one.
         segments: the text, whole.
         excerpt: the text without what does not matter; None when the whole text is short.
         characters: length of the text.
@@ -85,17 +89,30 @@ class Group:
 
 
 def peak(run: Run) -> float:
-    """The largest attention on any token shown: full shade. Attention that is spread thin stays visible, on one scale for all."""
-    found = [p for example in run.examples for p in map(finite, example.get("probability") or []) if p is not None and p > 0]
+    """The largest attention on any token shown: full shade. Attention that is spread thin stays
+    visible, on one scale for all.
+    """
+    found = [
+        p
+        for example in run.examples
+        for p in map(finite, example.get("probability") or [])
+        if p is not None and p > 0
+    ]
     return max(found, default=1.0)
 
 
 def view_of(example: dict[str, Any]) -> dict[str, Any]:
-    """The view of an example, an empty one when it has none; without labels that do not match the tokens one to one."""
+    """The view of an example, an empty one when it has none; without labels that do not match the
+    tokens one to one.
+    """
     view = example.get("view")
     if not isinstance(view, dict):
         return {}
-    return view if len(view.get("labels") or []) == len(example.get("probability") or []) else view | {"labels": []}
+    return (
+        view
+        if len(view.get("labels") or []) == len(example.get("probability") or [])
+        else view | {"labels": []}
+    )
 
 
 def token_name(view: dict[str, Any], token: int | None) -> str:
@@ -113,11 +130,19 @@ def token_name(view: dict[str, Any], token: int | None) -> str:
 
 def groups(run: Run) -> list[Group]:
     """All examples, grouped in the order of :data:`GROUPS`; unknown groups last."""
-    scale = pixels.value_range([view_of(example) for example in run.examples if view_of(example).get("kind") == "image"])
-    names = list(GROUPS) + sorted({str(e.get("group", "typical")) for e in run.examples} - set(GROUPS))
+    scale = pixels.value_range(
+        [view_of(example) for example in run.examples if view_of(example).get("kind") == "image"]
+    )
+    names = list(GROUPS) + sorted(
+        {str(e.get("group", "typical")) for e in run.examples} - set(GROUPS)
+    )
     out = []
     for name in names:
-        members = [show(run, example, scale) for example in run.examples if str(example.get("group", "typical")) == name]
+        members = [
+            show(run, example, scale)
+            for example in run.examples
+            if str(example.get("group", "typical")) == name
+        ]
         if members:
             title, what = GROUPS.get(name, (name, ""))
             out.append(Group(name, title, what, members))
@@ -132,7 +157,10 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     label, predicted = example.get("label"), example.get("predicted")
     margin = finite(example.get("margin"))
     common: dict[str, Any] = {
-        "place": f"{'training' if example.get('part') == 'train' else example.get('part', '')} {example.get('sequence', '')}".strip(),
+        "place": (
+            f"{'training' if example.get('part') == 'train' else example.get('part', '')}"
+            f" {example.get('sequence', '')}".strip()
+        ),
         "label": _class(run, label),
         "predicted": None if predicted is None else _class(run, predicted),
         "correct": label == predicted,
@@ -145,17 +173,33 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     if view.get("kind") == "text":
         whole = text.segments(view, probability, selected, rival)
         return Example(
-            "text", **common, segments=text.capped(whole), excerpt=text.excerpt(whole), characters=len(str(view.get("text", "")))
+            "text",
+            **common,
+            segments=text.capped(whole),
+            excerpt=text.excerpt(whole),
+            characters=len(str(view.get("text", ""))),
         )
-    if view.get("kind") == "image" and (photo := pixels.photo(view, probability, selected, rival, scale)) is not None:
+    if (
+        view.get("kind") == "image"
+        and (photo := pixels.photo(view, probability, selected, rival, scale)) is not None
+    ):
         return Example("image", **common, photo=photo)
     bars, more = _bars(view, probability, example.get("score") or [], selected, rival)
     return Example("array", **common, bars=bars, more=more)
 
 
-def _bars(view: dict[str, Any], probability: list[float], score: list[Any], selected: int, rival: int | None) -> tuple[list[Bar], int]:
+def _bars(
+    view: dict[str, Any],
+    probability: list[float],
+    score: list[Any],
+    selected: int,
+    rival: int | None,
+) -> tuple[list[Bar], int]:
     """The tokens with the most attention, the selected one and the rival among them."""
-    order = sorted(range(len(probability)), key=lambda token: (token != selected, token != rival, -probability[token]))
+    order = sorted(
+        range(len(probability)),
+        key=lambda token: (token != selected, token != rival, -probability[token]),
+    )
     chosen = sorted(order[:_BARS], key=lambda token: -probability[token])
     bars = [
         Bar(
@@ -175,4 +219,8 @@ def _class(run: Run, label: Any) -> str:
 
 
 def _integer(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) and value >= 0 else None
+    return (
+        int(value)
+        if isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+        else None
+    )

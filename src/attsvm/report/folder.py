@@ -31,7 +31,9 @@ class Run:
     examples: list[dict[str, Any]]
 
     def at(self, path: str) -> Any:
-        """The value at a dotted path of ``run.json``, None where any part of the path is absent or null."""
+        """The value at a dotted path of ``run.json``, None where any part of the path is absent or
+        null.
+        """
         value: Any = self.record
         for key in path.split("."):
             if not isinstance(value, dict):
@@ -40,9 +42,13 @@ class Run:
         return value
 
     def series(self, *names: str) -> list[NDArray[np.float64]] | None:
-        """These one-dimensional arrays as floats, None when one is absent or empty; cut to the length of the shortest."""
+        """These one-dimensional arrays as floats, None when one is absent or empty; cut to the
+        length of the shortest.
+        """
         found = [self.arrays.get(name) for name in names]
-        columns = [np.asarray(array, dtype=np.float64).reshape(-1) for array in found if array is not None]
+        columns = [
+            np.asarray(array, dtype=np.float64).reshape(-1) for array in found if array is not None
+        ]
         if len(columns) < len(names):
             return None
         length = min(len(column) for column in columns)
@@ -68,13 +74,20 @@ class Run:
 
     @property
     def margin(self) -> float | None:
-        """The certified best margin, the unit in which the report shows margins; None when there is none."""
+        """The certified best margin, the unit in which the report shows margins; None when there is
+        none.
+        """
         value = self.at("results.margin.margin")
-        return float(value) if isinstance(value, (int, float)) and np.isfinite(value) and value > 0 else None
+        return (
+            float(value)
+            if isinstance(value, (int, float)) and np.isfinite(value) and value > 0
+            else None
+        )
 
 
 def read(folder: Path, record: Any = None) -> Run:
-    """Read a run folder; ``record`` takes the place of ``run.json`` while that is yet to be written.
+    """Read a run folder; ``record`` takes the place of ``run.json`` while that is yet to be
+    written.
 
     Raises:
         InputError: no such folder, no ``run.json``, another format, or a file that cannot be read.
@@ -82,11 +95,16 @@ def read(folder: Path, record: Any = None) -> Run:
     record = read_run(folder) if record is None else record
     examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
-        raise InputError(f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it anew")
+        raise InputError(
+            f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it"
+            " anew"
+        )
     return Run(folder, record, _arrays(folder / "arrays.safetensors"), examples)
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
-        raise InputError(f"{path} is missing, so there is nothing to draw; run attsvm fit again to write it anew")
+        raise InputError(
+            f"{path} is missing, so there is nothing to draw; run attsvm fit again to write it anew"
+        )
     return load_arrays(path)

@@ -1,4 +1,6 @@
-"""The pages of reproduced experiments: one each, and a gallery of all of them with their verdicts."""
+"""The pages of reproduced experiments: one each, and a gallery of all of them with their
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
         folder: where the experiments' folders are.
         runs: the content of their ``run.json``, sorted by paper.
     """
-    papers = [(title, [_card(folder, run) for run in group]) for title, group in groupby(runs, key=lambda run: str(run["paper_title"]))]
+    papers = [
+        (title, [_card(folder, run) for run in group])
+        for title, group in groupby(runs, key=lambda run: str(run["paper_title"]))
+    ]
     claims = [{**claim, "experiment": run["id"]} for run in runs for claim in run["claims"]]
     page = (
         templates()
@@ -57,7 +62,10 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
         .render(
             papers=papers,
             claims=claims,
-            counts={verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in reversed(_ORDER)},
+            counts={
+                verdict: sum(claim["verdict"] == verdict for claim in claims)
+                for verdict in reversed(_ORDER)
+            },
             title="Claims and figures, reproduced",
             experiments=len(runs),
         )
@@ -71,5 +79,7 @@ def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     first = sorted((folder / run["id"] / "figures").glob("*.svg"))
     thumbnail = base64.b64encode(first[0].read_bytes()).decode() if first else ""
     verdicts = [claim["verdict"] for claim in run["claims"]]
-    mark = next((verdict for verdict in ("fails", "holds") if verdict in verdicts), "not applicable")
+    mark = next(
+        (verdict for verdict in ("fails", "holds") if verdict in verdicts), "not applicable"
+    )
     return {**run, "thumbnail": thumbnail, "mark": mark, "tally": tally(list(run["claims"]))}

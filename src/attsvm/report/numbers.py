@@ -33,7 +33,9 @@ def power(exponent: int) -> str:
 
 
 def count(value: Any) -> str:
-    """Whole numbers, groups of three set apart by thin spaces from five digits on: ``1797``, ``60 000``."""
+    """Whole numbers, groups of three set apart by thin spaces from five digits on: ``1797``,
+    ``60 000``.
+    """
     special = _special(value)
     if special is not None:
         return special
@@ -43,7 +45,9 @@ def count(value: Any) -> str:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """A real number to ``digits`` significant digits; ``3.0 × 10⁻⁵`` where plain decimals would be hard to read."""
+    """A real number to ``digits`` significant digits; ``3.0 × 10⁻⁵`` where plain decimals would be
+    hard to read.
+    """
     special = _special(value)
     if special is not None:
         return special
@@ -62,7 +66,9 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def percent(share: Any, decimals: int = 1) -> str:
-    """A share as a percentage. ``100 %`` and ``0 %`` are printed only when exact; else ``>99.9 %`` and ``<0.1 %``."""
+    """A share as a percentage. ``100 %`` and ``0 %`` are printed only when exact; else ``>99.9 %``
+    and ``<0.1 %``.
+    """
     special = _special(share)
     if special is not None:
         return special
@@ -84,7 +90,9 @@ def threshold(share: Any) -> str:
 
 
 def degrees(angle: Any) -> str:
-    """An angle in degrees: ``4.4°``, and ``4.6 × 10⁻⁴ degrees`` where the sign would look like an exponent."""
+    """An angle in degrees: ``4.4°``, and ``4.6 × 10⁻⁴ degrees`` where the sign would look like an
+    exponent.
+    """
     text = number(angle, 2)
     if text in (NONE, INFINITY):
         return text

@@ -21,10 +21,13 @@ _FRAME = 0.23  # inches from the middle of a frame to its edge
 _LETTER = 0.085  # inches of a letter
 
 
-def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequence[str] | None = None) -> tuple[float, float]:
+def draw_order(
+    axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequence[str] | None = None
+) -> tuple[float, float]:
     """Draw the graph of one query and return its width and height in inches.
 
-    Arcs that follow from others by transitivity are left out. A strongly connected component is a frame; inside it no token comes first.
+    Arcs that follow from others by transitivity are left out. A strongly connected component is a
+    frame; inside it no token comes first.
 
     Args:
         axes: emptied, without scales.
@@ -41,7 +44,12 @@ def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequenc
     below[ends[:, 0], ends[:, 1]] = True
     np.fill_diagonal(below, False)
     labels = [names[v] for v in nodes]
-    widths = np.array([_LETTER * max(len(label), len(notes[v]) if notes else 0) + 0.16 for label, v in zip(labels, nodes, strict=True)])
+    widths = np.array(
+        [
+            _LETTER * max(len(label), len(notes[v]) if notes else 0) + 0.16
+            for label, v in zip(labels, nodes, strict=True)
+        ]
+    )
     spans = np.array([widths[group].sum() + _APART * (len(group) - 1) for group in members])
     centre, row = _placed(_reduced(below), spans)
     x = np.zeros(len(nodes))
@@ -56,9 +64,25 @@ def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequenc
     of = np.searchsorted(groups, component)
     for k, label in enumerate(labels):
         colour = ATTENTION if framed[of[k]] else INK if below[:, of[k]].any() else BEST
-        box = {"boxstyle": "round,pad=0.25", "facecolor": "#ffffff", "edgecolor": colour, "linewidth": 0.8}
+        box = {
+            "boxstyle": "round,pad=0.25",
+            "facecolor": "#ffffff",
+            "edgecolor": colour,
+            "linewidth": 0.8,
+        }
         text = label if notes is None else f"{label}\n{notes[nodes[k]]}"
-        axes.text(x[k], y[of[k]], text, ha="center", va="center", fontsize=9, color=colour, bbox=box, linespacing=1.1, zorder=3)
+        axes.text(
+            x[k],
+            y[of[k]],
+            text,
+            ha="center",
+            va="center",
+            fontsize=9,
+            color=colour,
+            bbox=box,
+            linespacing=1.1,
+            zorder=3,
+        )
     width, height = float(x.max() - x.min() + widths.max()), float(apart * (row.max() + 1))
     axes.set_xlim(x.min() - widths.max() / 2 - 0.12, x.max() + widths.max() / 2 + 0.12)
     axes.set_ylim(y.min() - 0.36, y.max() + 0.36)
@@ -66,7 +90,9 @@ def draw_order(axes: Axes, arcs: ArrayLike, names: Sequence[str], notes: Sequenc
     return width, height
 
 
-def order_picture(name: str, query: str, arcs: ArrayLike, names: Sequence[str], notes: Sequence[str] | None = None) -> Picture:
+def order_picture(
+    name: str, query: str, arcs: ArrayLike, names: Sequence[str], notes: Sequence[str] | None = None
+) -> Picture:
     """The graph of one query as a :class:`~attsvm.report.style.Picture` of its own size."""
     with canvas(1.0) as (trial, axes):
         width, height = draw_order(axes[0], arcs, names, notes)
@@ -75,7 +101,13 @@ def order_picture(name: str, query: str, arcs: ArrayLike, names: Sequence[str], 
         draw_order(axes[0], arcs, names, notes)
         axes[0].set_title(f"after “{query}”")
         words = "Names in rows; arrows lead from winners down to losers; tied names share a frame."
-        return render(figure, name, f"Order under the query {query}", "A token wins against those that its arrows lead to.", words)
+        return render(
+            figure,
+            name,
+            f"Order under the query {query}",
+            "A token wins against those that its arrows lead to.",
+            words,
+        )
 
 
 def _reduced(below: BoolArray) -> BoolArray:
@@ -87,10 +119,11 @@ def _reduced(below: BoolArray) -> BoolArray:
 
 
 def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Centres and rows: a node lies one row above the highest of its losers, near the mean of its neighbours above.
+    """Centres and rows: a node lies one row above the highest of its losers, near the mean of its
+    neighbours above.
 
-    Rows count from the bottom while they are assigned: a lone winner then stands next to what it wins against, and its arrows pass behind
-    no names between.
+    Rows count from the bottom while they are assigned: a lone winner then stands next to what it
+    wins against, and its arrows pass behind no names between.
     """
     size = len(reduced)
     row = np.zeros(size, dtype=np.int64)
@@ -104,24 +137,49 @@ def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray
     for level in range(int(row.max(initial=0)) + 1):
         here = np.flatnonzero(row == level)
         above = reduced[:, here]
-        wanted = np.where(above.any(axis=0), (above * centre[:, None]).sum(axis=0) / np.maximum(above.sum(axis=0), 1), 0.0)
+        wanted = np.where(
+            above.any(axis=0),
+            (above * centre[:, None]).sum(axis=0) / np.maximum(above.sum(axis=0), 1),
+            0.0,
+        )
         here = here[np.argsort(wanted, kind="stable")]
         places = np.cumsum(spans[here] + _APART) - _APART - spans[here] / 2
-        centre[here] = places - (places[0] - spans[here[0]] / 2 + places[-1] + spans[here[-1]] / 2) / 2
+        centre[here] = (
+            places - (places[0] - spans[here[0]] / 2 + places[-1] + spans[here[-1]] / 2) / 2
+        )
     return centre, row
 
 
-def _arrows(axes: Axes, reduced: BoolArray, framed: BoolArray, centre: FloatArray, y: FloatArray, apart: float, box: float) -> None:
+def _arrows(
+    axes: Axes,
+    reduced: BoolArray,
+    framed: BoolArray,
+    centre: FloatArray,
+    y: FloatArray,
+    apart: float,
+    box: float,
+) -> None:
     for g, h in np.argwhere(reduced):
         start, stop = (centre[g], y[g] - _FRAME * framed[g]), (centre[h], y[h] + _FRAME * framed[h])
         shrink = {"shrinkA": 1 if framed[g] else box, "shrinkB": 2 if framed[h] else box + 1}
-        bow = 0.3 * (y[g] - y[h] > 1.5 * apart)  # around the names of the rows between, on the outer side
+        bow = 0.3 * (
+            y[g] - y[h] > 1.5 * apart
+        )  # around the names of the rows between, on the outer side
         bend = f"arc3,rad={-bow if centre[h] + centre[g] > 0 else bow}"
-        style = {"arrowstyle": "-|>", "connectionstyle": bend, "color": FAINT, "linewidth": 0.9, "mutation_scale": 9, **shrink}
+        style = {
+            "arrowstyle": "-|>",
+            "connectionstyle": bend,
+            "color": FAINT,
+            "linewidth": 0.9,
+            "mutation_scale": 9,
+            **shrink,
+        }
         axes.annotate("", stop, start, arrowprops=style, zorder=1)
 
 
-def _frames(axes: Axes, members: Sequence[IntArray], spans: FloatArray, centre: FloatArray, y: FloatArray) -> None:
+def _frames(
+    axes: Axes, members: Sequence[IntArray], spans: FloatArray, centre: FloatArray, y: FloatArray
+) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     for g, group in enumerate(members):
@@ -129,4 +187,8 @@ def _frames(axes: Axes, members: Sequence[IntArray], spans: FloatArray, centre: 
             corner = (centre[g] - spans[g] / 2 - 0.04, y[g] - _FRAME + 0.03)
             shape = "round,pad=0.03,rounding_size=0.08"
             box = (corner, spans[g] + 0.08, 2 * _FRAME - 0.06)
-            axes.add_patch(FancyBboxPatch(*box, boxstyle=shape, facecolor=ATTENTION, alpha=0.12, linewidth=0, zorder=0))
+            axes.add_patch(
+                FancyBboxPatch(
+                    *box, boxstyle=shape, facecolor=ATTENTION, alpha=0.12, linewidth=0, zorder=0
+                )
+            )

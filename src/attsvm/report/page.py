@@ -45,16 +45,23 @@ _NAMES = {
 _PARAMETERS = {"norm": "norm"}  # the one name that means something else among the results
 _GAP_WORDS = {
     "cosine": "One minus the cosine of the angle between two weight matrices.",
-    "divergence": "How far the tangent plane of the {norm} at the trained weights lies below one at the max-margin weights, both scaled to "
-    "norm one: the directional Bregman divergence of mirror descent. In the Frobenius norm it would be one minus the cosine.",
-    "margin": "In the {norm} several directions may have the best margin, so margins are compared. The shortfall of the trained weights is "
-    "one minus their share of the best margin.",
+    "divergence": (
+        "How far the tangent plane of the {norm} at the trained weights lies below one at the"
+        " max-margin weights, both scaled to norm one: the directional Bregman divergence of mirror"
+        " descent. In the Frobenius norm it would be one minus the cosine."
+    ),
+    "margin": (
+        "In the {norm} several directions may have the best margin, so margins are compared. The"
+        " shortfall of the trained weights is one minus their share of the best margin."
+    ),
 }
 CURVES = ("joint", "loss", "selection", "norm")
 
 
 def templates() -> jinja2.Environment:
-    """The environment of every page: escaping on, numbers printed the house's way, the style sheet as ``css``."""
+    """The environment of every page: escaping on, numbers printed the house's way, the style sheet
+    as ``css``.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -67,7 +74,9 @@ def templates() -> jinja2.Environment:
     )
     for convert in (numbers.count, numbers.number, numbers.percent, numbers.degrees, numbers.plain):
         environment.filters[convert.__name__] = convert
-    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(str(verdict), "–")
+    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(
+        str(verdict), "–"
+    )
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return environment
 
@@ -79,7 +88,9 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     environment = templates()
     environment.filters["share"] = lambda value: f"{min(1.0, max(0.0, float(value))):.3f}"
     peak = examples.peak(run)
-    environment.filters["shade"] = lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}"
+    environment.filters["shade"] = lambda value, full=1.0: (
+        f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}"
+    )
     return environment.get_template("page.html.j2").render(
         at=run.at,
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
@@ -87,8 +98,12 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         keys=summary.keys(run),
         norm_title=run.norm_title,
         frobenius=run.frobenius,
-        gap_words=_GAP_WORDS[run.at("results.direction.measure") or "cosine"].format(norm=run.norm_title),
-        first_distance=run.at("results.direction.first_gap" if run.frobenius else "results.direction.first_distance"),
+        gap_words=_GAP_WORDS[run.at("results.direction.measure") or "cosine"].format(
+            norm=run.norm_title
+        ),
+        first_distance=run.at(
+            "results.direction.first_gap" if run.frobenius else "results.direction.first_distance"
+        ),
         claims=_objects(run.at("claims")),
         tally=tally(_objects(run.at("claims"))),
         accuracy=accuracy_rows(run),
@@ -104,11 +119,15 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
 
 
 def tally(claims: list[dict[str, Any]]) -> str:
-    """``5 of 6 claims hold, 2 not applicable``: those that do not apply are not counted with the others, and not hidden."""
+    """``5 of 6 claims hold, 2 not applicable``: those that do not apply are not counted with the
+    others, and not hidden.
+    """
     verdicts = [claim.get("verdict") for claim in claims]
     counted = verdicts.count("holds") + verdicts.count("fails")
     others = verdicts.count("not applicable")
-    words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + ([f"{others} not applicable"] if others else [])
+    words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + (
+        [f"{others} not applicable"] if others else []
+    )
     return ", ".join(words)
 
 
@@ -121,28 +140,48 @@ def commands(run: Run) -> list[str]:
         words = ["attsvm", "fit", str(run.at("dataset.source") or run.at("dataset.name") or "DATA")]
         for name, value in (run.at("parameters") or {}).items():
             if value is not None and value is not False:
-                words += [f"--{str(name).replace('_', '-')}", *([] if value is True else [str(value)])]
+                words += [
+                    f"--{str(name).replace('_', '-')}",
+                    *([] if value is True else [str(value)]),
+                ]
         recorded = shlex.join(words)
     return [str(recorded), f"attsvm report {shlex.quote(run.folder.name or 'FOLDER')}"]
 
 
 def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Tables of names and values. Times stay in ``run.json``: the page of a run and of its repetition are the same, byte for byte."""
-    dataset = {key: value for key, value in (run.at("dataset") or {}).items() if key not in ("notes", "title")}
+    """Tables of names and values. Times stay in ``run.json``: the page of a run and of its
+    repetition are the same, byte for byte.
+    """
+    dataset = {
+        key: value
+        for key, value in (run.at("dataset") or {}).items()
+        if key not in ("notes", "title")
+    }
     training = run.at("results.training") or {}
     tables = [
         ("Data", [(_words(key), numbers.plain(value)) for key, value in dataset.items()]),
         (
             "Parameters",
-            [(_PARAMETERS.get(key, _words(key)), numbers.plain(value)) for key, value in (run.at("parameters") or {}).items()],
+            [
+                (_PARAMETERS.get(key, _words(key)), numbers.plain(value))
+                for key, value in (run.at("parameters") or {}).items()
+            ],
         ),
         (
             "Training",
-            [(_words(key), numbers.plain(value)) for key, value in training.items() if "second" not in key],
+            [
+                (_words(key), numbers.plain(value))
+                for key, value in training.items()
+                if "second" not in key
+            ],
         ),
         (
             "Margin programme",
-            [(_words(key), numbers.plain(value)) for key, value in (run.at("results.margin") or {}).items() if value != ""],
+            [
+                (_words(key), numbers.plain(value))
+                for key, value in (run.at("results.margin") or {}).items()
+                if value != ""
+            ],
         ),
         (
             "Environment",

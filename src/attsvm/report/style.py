@@ -1,7 +1,7 @@
 """One look for every figure: palette, axes, labels at the lines, and the way into a page.
 
-A figure is about as wide as a phone. It is drawn on white for its files; on the page every colour becomes a CSS variable,
-so that the same drawing follows a light or a dark screen.
+A figure is about as wide as a phone. It is drawn on white for its files; on the page every colour
+becomes a CSS variable, so that the same drawing follows a light or a dark screen.
 """
 
 from __future__ import annotations
@@ -96,12 +96,18 @@ class Picture:
 
 
 @contextmanager
-def canvas(height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **grid: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
-    """A figure ``width`` by ``height`` inches with its axes, drawn in the house style inside the ``with`` block."""
+def canvas(
+    height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **grid: Any
+) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure ``width`` by ``height`` inches with its axes, drawn in the house style inside the
+    ``with`` block.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    defaults: dict[str, Any] = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")}
+    defaults: dict[str, Any] = {
+        key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")
+    }
     settings: Any = defaults | _STYLE  # a reader's own matplotlibrc must not change the report
     with mpl.rc_context(settings):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -114,14 +120,20 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
 
     svg, png = io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a script that the bundled font lacks; the page uses the reader's fonts
+        warnings.filterwarnings(
+            "ignore", message="Glyph"
+        )  # a script that the bundled font lacks; the page uses the reader's fonts
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Picture(name, title, caption, alt, svg.getvalue(), png.getvalue(), float(figure.get_figwidth()))
+    return Picture(
+        name, title, caption, alt, svg.getvalue(), png.getvalue(), float(figure.get_figwidth())
+    )
 
 
 def inline(picture: Picture) -> str:
-    """The SVG element for a page: own ids, colours as CSS variables, the page's fonts, no declarations, no addresses."""
+    """The SVG element for a page: own ids, colours as CSS variables, the page's fonts, no
+    declarations, no addresses.
+    """
     text = picture.svg.decode("utf-8")
     text = text[text.index("<svg") :]
     head, _, body = text.partition(">")
@@ -157,16 +169,26 @@ def logarithmic(axis: Axis, values: NDArray[Any]) -> None:
     span = float(positive.max() / positive.min()) if len(positive) else 1.0
     set_scale = axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale
     set_scale("log")
-    axis.set_major_locator(LogLocator(subs=(1.0,) if span >= 50 else (1.0, 2.0, 5.0), numticks=7 if span >= 50 else 12))
+    axis.set_major_locator(
+        LogLocator(subs=(1.0,) if span >= 50 else (1.0, 2.0, 5.0), numticks=7 if span >= 50 else 12)
+    )
     axis.set_major_formatter(FuncFormatter(tick))
     axis.set_minor_formatter(NullFormatter())
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], spacing: float = 0.1) -> None:
-    """Write ``(value, text, colour)`` at the right end of the lines, moved apart where they would touch."""
+    """Write ``(value, text, colour)`` at the right end of the lines, moved apart where they would
+    touch.
+    """
     to_fraction = axes.transData + axes.transAxes.inverted()
     x = axes.get_xlim()[1]
-    places = sorted(((float(to_fraction.transform((x, value))[1]), text, colour) for value, text, colour in labels), key=lambda p: p[0])
+    places = sorted(
+        (
+            (float(to_fraction.transform((x, value))[1]), text, colour)
+            for value, text, colour in labels
+        ),
+        key=lambda p: p[0],
+    )
     heights = [min(max(place[0], 0.0), 1.0) for place in places]
     for k in range(1, len(heights)):
         heights[k] = max(heights[k], heights[k - 1] + spacing * (1 + places[k - 1][1].count("\n")))
@@ -176,7 +198,16 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], spacing: fl
         for k in range(len(heights) - 2, -1, -1):
             heights[k] = min(heights[k], heights[k + 1] - spacing * (1 + places[k][1].count("\n")))
     for height, (_, text, colour) in zip(heights, places, strict=True):
-        axes.text(1.02, height, text, color=colour, transform=axes.transAxes, va="center", ha="left", linespacing=1.05)
+        axes.text(
+            1.02,
+            height,
+            text,
+            color=colour,
+            transform=axes.transAxes,
+            va="center",
+            ha="left",
+            linespacing=1.05,
+        )
 
 
 def markers(records: int) -> str:

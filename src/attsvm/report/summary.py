@@ -1,4 +1,6 @@
-"""The first screen: the few numbers that answer whether the layer selects tokens like a max-margin machine."""
+"""The first screen: the few numbers that answer whether the layer selects tokens like a max-margin
+machine.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ def keys(run: Run) -> list[Key]:
 
 
 def _selected(run: Run) -> Key:
-    sequences, saturated = finite(run.at("results.selection.sequences")), finite(run.at("results.selection.saturated"))
+    sequences, saturated = (
+        finite(run.at("results.selection.sequences")),
+        finite(run.at("results.selection.saturated")),
+    )
     share = saturated / sequences if sequences and saturated is not None else None
     least = threshold(run.at("results.selection.threshold"))
     return Key(
         "Select one token",
         percent(share),
         f"{count(saturated)} of {count(sequences)} sequences",
-        f"Training sequences with two tokens or more whose selected token has a softmax probability of at least {least}.",
+        "Training sequences with two tokens or more whose selected token has a softmax probability"
+        f" of at least {least}.",
     )
 
 
@@ -48,19 +54,27 @@ def _margin(run: Run) -> Key:
     beside = (
         ""
         if ratio is None
-        else f"trained: {percent(ratio)} of it"
-        if ratio >= 0
-        else f"trained: {number(run.at('results.margin.trained_margin'))}"
+        else (
+            f"trained: {percent(ratio)} of it"
+            if ratio >= 0
+            else f"trained: {number(run.at('results.margin.trained_margin'))}"
+        )
     )
     what = (
-        f"The largest value that the smallest margin of all constraints can take for weights of {run.norm_title} one: "
-        "1 / ‖W‖ of the max-margin weights."
+        "The largest value that the smallest margin of all constraints can take for weights of"
+        f" {run.norm_title} one: 1 / ‖W‖ of the max-margin weights."
     )
     if soft:
         what = (
-            f"1 / ‖W‖ of the soft-margin weights, C = {number(slack)}: not all selected tokens are separable, so some margins fall short."
+            f"1 / ‖W‖ of the soft-margin weights, C = {number(slack)}: not all selected tokens are"
+            " separable, so some margins fall short."
         )
-    return Key("Soft margin" if soft else "Best margin", number(run.at("results.margin.margin")), beside, what)
+    return Key(
+        "Soft margin" if soft else "Best margin",
+        number(run.at("results.margin.margin")),
+        beside,
+        what,
+    )
 
 
 def _direction(run: Run) -> Key:
@@ -73,20 +87,23 @@ def _direction(run: Run) -> Key:
             "Margin reached",
             percent(reached),
             f"{angle} to one solution",
-            f"The smallest margin of the trained weights over the best possible, both at {norm} one. Several directions may be best.",
+            f"The smallest margin of the trained weights over the best possible, both at {norm}"
+            " one. Several directions may be best.",
         )
     if measure == "divergence":
         return Key(
             "Direction gap",
             number(run.at("results.direction.distance"), 2),
             angle,
-            f"Bregman divergence of the {norm} between the directions of the max-margin and the trained weights. 0: same direction.",
+            f"Bregman divergence of the {norm} between the directions of the max-margin and the"
+            " trained weights. 0: same direction.",
         )
     return Key(
         "Direction gap",
         number(run.at("results.direction.gap"), 2),
         angle,
-        "One minus the cosine between the trained weights and the max-margin weights. 0: same direction; 1: perpendicular.",
+        "One minus the cosine between the trained weights and the max-margin weights. 0: same"
+        " direction; 1: perpendicular.",
     )
 
 
@@ -96,21 +113,34 @@ def _certificate(run: Run) -> Key:
     if status == "infeasible":
         return Key("Certificate", status, "no margin exists", f"{known}.")
     gap, violation = run.at("results.margin.gap"), run.at("results.margin.violation")
-    what = "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall of a constraint."
+    what = (
+        "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall"
+        " of a constraint."
+    )
     beside = f"gap {number(gap, 2)}, violation {number(violation, 2)}"
-    return Key("Certificate", status, beside, f"{what} {known}, {number(run.at('results.margin.tol'), 2)}.")
+    return Key(
+        "Certificate", status, beside, f"{what} {known}, {number(run.at('results.margin.tol'), 2)}."
+    )
 
 
 def _accuracy(run: Run) -> Key:
     listed = run.at("results.accuracy")
-    entries = {str(e.get("name")): e for e in listed if isinstance(e, dict)} if isinstance(listed, list) else {}
+    entries = (
+        {str(e.get("name")): e for e in listed if isinstance(e, dict)}
+        if isinstance(listed, list)
+        else {}
+    )
     test = {name: finite(entry.get("test")) for name, entry in entries.items()}
     name = next((n for n in ("hard", "soft_final", "soft") if test.get(n) is not None), None)
     how = "from the selected token alone" if name == "hard" else "by soft attention"
-    others = [(short, test.get(key)) for key, short in (("mean_pooling", "mean pooling"), ("majority", "majority"))]
+    others = [
+        (short, test.get(key))
+        for key, short in (("mean_pooling", "mean pooling"), ("majority", "majority"))
+    ]
     return Key(
         "Test accuracy",
         percent(test[name]) if name else NONE,
         ", ".join(f"{short} {percent(value)}" for short, value in others if value is not None),
-        f"Share of test sequences classified correctly {how}. Beside it: the mean of all tokens, and the more frequent class.",
+        f"Share of test sequences classified correctly {how}. Beside it: the mean of all tokens,"
+        " and the more frequent class.",
     )

@@ -40,7 +40,9 @@ class Constraint:
 
 
 def constraints(run: Run) -> list[Constraint]:
-    """The constraints with the largest duals, at most :data:`LISTED`; empty when the run has none."""
+    """The constraints with the largest duals, at most :data:`LISTED`; empty when the run has
+    none.
+    """
     columns = run.series("dual", "constraint_sequence", "constraint_token")
     selected = run.arrays.get("selected")
     if columns is None or selected is None:
@@ -50,11 +52,20 @@ def constraints(run: Run) -> list[Constraint]:
     total = float(dual[dual > 0].sum())
     order = [int(c) for c in np.argsort(-dual, kind="stable")[:LISTED] if dual[c] > 0]
     train = run.arrays.get("train")
-    views = {int(e["sequence"]): view_of(e) for e in run.examples if e.get("part") == "train" and isinstance(e.get("sequence"), int)}
-    scale = pixels.value_range([view_of(example) for example in run.examples if view_of(example).get("kind") == "image"])
+    views = {
+        int(e["sequence"]): view_of(e)
+        for e in run.examples
+        if e.get("part") == "train" and isinstance(e.get("sequence"), int)
+    }
+    scale = pixels.value_range(
+        [view_of(example) for example in run.examples if view_of(example).get("kind") == "image"]
+    )
     rows = []
     for c in order:
-        i, rival = int(sequences[c]), int(rivals[c])  # i counts within the training part, examples within the original data
+        i, rival = (
+            int(sequences[c]),
+            int(rivals[c]),
+        )  # i counts within the training part, examples within the original data
         token = int(selected[i]) if 0 <= i < len(selected) else -1
         place = int(train[i]) if train is not None and 0 <= i < len(train) else i
         view: dict[str, Any] = views.get(place, {})
@@ -63,8 +74,12 @@ def constraints(run: Run) -> list[Constraint]:
                 sequence=place,
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
-                selected_patch=pixels.crop(view, token, scale) if view.get("kind") == "image" else None,
-                rival_patch=pixels.crop(view, rival, scale) if view.get("kind") == "image" else None,
+                selected_patch=(
+                    pixels.crop(view, token, scale) if view.get("kind") == "image" else None
+                ),
+                rival_patch=(
+                    pixels.crop(view, rival, scale) if view.get("kind") == "image" else None
+                ),
                 dual=float(dual[c]),
                 share=float(dual[c]) / total,
                 margin=float(values[c]) if values is not None and c < len(values) else None,

@@ -1,4 +1,6 @@
-"""A text with its tokens in place: which characters belong to which token, and what to leave out of a long one."""
+"""A text with its tokens in place: which characters belong to which token, and what to leave out of
+a long one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class Segment:
 
     Attributes:
         text: the characters.
-        role: ``selected``, ``rival``, ``token`` (shaded by attention), ``plain`` or ``gap`` (left out).
+        role: ``selected``, ``rival``, ``token`` (shaded by attention), ``plain`` or ``gap`` (left
+            out).
         probability: attention on the token that the characters belong to.
     """
 
@@ -46,12 +49,18 @@ def word(view: dict[str, Any], token: int, limit: int = 28) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def segments(view: dict[str, Any], probability: Sequence[float], selected: int, rival: int | None) -> list[Segment]:
-    """The whole text as segments. Where tokens overlap, the selected one is drawn on top, then the rival, then by attention."""
+def segments(
+    view: dict[str, Any], probability: Sequence[float], selected: int, rival: int | None
+) -> list[Segment]:
+    """The whole text as segments. Where tokens overlap, the selected one is drawn on top, then the
+    rival, then by attention.
+    """
     text = str(view.get("text", ""))
     owner = np.full(len(text), -1, dtype=np.int64)
     piece = np.zeros(len(text), dtype=np.int64)
-    shaded = [token for token in np.argsort(probability, kind="stable") if probability[token] >= _VISIBLE]
+    shaded = [
+        token for token in np.argsort(probability, kind="stable") if probability[token] >= _VISIBLE
+    ]
     above = [token for token in (rival, selected) if token is not None]
     for token in [*(int(t) for t in shaded if t not in above), *above]:
         for number, (start, end) in enumerate(ranges(view, token)):
@@ -64,9 +73,21 @@ def segments(view: dict[str, Any], probability: Sequence[float], selected: int, 
         if start == end:
             continue
         token = int(owner[start])
-        role = "selected" if token == selected else "rival" if token == rival else "token" if token >= 0 else "plain"
+        role = (
+            "selected"
+            if token == selected
+            else "rival"
+            if token == rival
+            else "token"
+            if token >= 0
+            else "plain"
+        )
         out.append(
-            Segment(text[start:end], role if token >= 0 else "plain", float(probability[token]) if 0 <= token < len(probability) else 0.0)
+            Segment(
+                text[start:end],
+                role if token >= 0 else "plain",
+                float(probability[token]) if 0 <= token < len(probability) else 0.0,
+            )
         )
     return out
 
@@ -92,14 +113,20 @@ def excerpt(parts: list[Segment]) -> list[Segment] | None:
     position, places = 0, {"selected": 0, "rival": 0, "token": 0}
     order = {"selected": 2, "rival": 1, "token": 2}  # occurrences shown of each role
     for part in parts:
-        if part.role in places and places[part.role] < order[part.role] and (part.role != "token" or part.probability >= 0.05):
+        if (
+            part.role in places
+            and places[part.role] < order[part.role]
+            and (part.role != "token" or part.probability >= 0.05)
+        ):
             places[part.role] += 1
             keep[max(0, position - _AROUND) : position + len(part.text) + _AROUND] = True
         position += len(part.text)
     if not keep.any():
         keep[:_WHOLE] = True
     whole = "".join(part.text for part in parts)
-    for edge in np.flatnonzero(np.diff(keep.astype(np.int8))):  # move each cut to the next blank inside the kept part
+    for edge in np.flatnonzero(
+        np.diff(keep.astype(np.int8))
+    ):  # move each cut to the next blank inside the kept part
         step = 1 if keep[edge + 1] else -1
         place = int(edge) + 1 if step > 0 else int(edge)
         for _ in range(24):

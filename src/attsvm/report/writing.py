@@ -15,7 +15,9 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
     """See :func:`attsvm.report.write`: everything is drawn before the first file is written."""
     run = read(folder, record)
     pictures = draw(run)
-    page = render_page(run, pictures).encode("utf-8", errors="replace")  # a lone surrogate in a text must not cost the report
+    page = render_page(run, pictures).encode(
+        "utf-8", errors="replace"
+    )  # a lone surrogate in a text must not cost the report
     contents = {
         f"figures/{picture.name}{suffix}": data
         for picture in pictures.values()

@@ -31,7 +31,8 @@ class RunFolder:
         overwrite: throw away another run that is there.
 
     Raises:
-        InputError: the path is a file, another process is writing there, or the folder holds a run of another request.
+        InputError: the path is a file, another process is writing there, or the folder holds a run
+            of another request.
     """
 
     def __init__(self, path: Path, request: dict[str, Any], *, overwrite: bool = False) -> None:
@@ -45,12 +46,17 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; --out needs a folder")
         if self.path.is_dir() and any(self.path.iterdir()) and not self._recognised():
-            raise InputError(f"{self.path} holds files that are not a run of attsvm; choose another folder")
+            raise InputError(
+                f"{self.path} holds files that are not a run of attsvm; choose another folder"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire()
         except Timeout:
-            raise InputError(f"another attsvm process is writing to {self.path}; wait for it or choose another folder") from None
+            raise InputError(
+                f"another attsvm process is writing to {self.path}; wait for it or choose another"
+                " folder"
+            ) from None
         try:
             self._claim()
         except BaseException:
@@ -58,14 +64,22 @@ class RunFolder:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._lock.release()
 
     def _recognised(self) -> bool:
         return any((self.path / name).exists() for name in ("run.json", "request.json", ".lock"))
 
     def _claim(self) -> None:
-        for leftover in (*self.path.glob(".*.partial*"), *self.path.glob("*/.*.partial*")):  # of a process that was killed while writing
+        for leftover in (
+            *self.path.glob(".*.partial*"),
+            *self.path.glob("*/.*.partial*"),
+        ):  # of a process that was killed while writing
             leftover.unlink()
         request = self.path / "request.json"
         if request.exists():
@@ -74,7 +88,8 @@ class RunFolder:
                 return
             if not self._overwrite:
                 raise InputError(
-                    f"{self.path} holds another run ({_difference(found, self.request)}); choose another --out or pass --overwrite"
+                    f"{self.path} holds another run ({_difference(found, self.request)}); choose"
+                    " another --out or pass --overwrite"
                 )
             for child in self.path.iterdir():
                 if child.name == ".lock":
@@ -96,7 +111,8 @@ class RunFolder:
 def finished_run(path: Path, request: dict[str, Any]) -> dict[str, Any] | None:
     """The content of ``run.json`` when the folder holds this very run, finished; else ``None``.
 
-    A checkpoint that outlived its run, because the process was killed between the two last steps, is cleared.
+    A checkpoint that outlived its run, because the process was killed between the two last steps,
+    is cleared.
     """
     if not ((path / "run.json").exists() and (path / "request.json").exists()):
         return None
@@ -110,25 +126,34 @@ def finished_run(path: Path, request: dict[str, Any]) -> dict[str, Any] | None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have."""
     with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     """``run.json`` of a finished run.
 
     Raises:
-        InputError: no such folder, no ``run.json``, one that cannot be read or is of another format.
+        InputError: no such folder, no ``run.json``, one that cannot be read or is of another
+            format.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote")
     path = folder / "run.json"
     if not path.is_file():
-        raise InputError(f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out {folder} first")
+        raise InputError(
+            f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out"
+            f" {folder} first"
+        )
     run = read_json(path)
     found = run.get("format") if isinstance(run, dict) else None
     if not isinstance(run, dict) or found != FORMAT:
         what = "no format" if found is None else f"format {found!r}"
-        raise InputError(f"{path} has {what}, this version reads {FORMAT!r}; fit again with --overwrite")
+        raise InputError(
+            f"{path} has {what}, this version reads {FORMAT!r}; fit again with --overwrite"
+        )
     return run
 
 

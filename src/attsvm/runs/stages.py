@@ -16,9 +16,11 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 class Stages:
-    """Named sets of arrays in a folder, bound to the fingerprint of the computation that writes them.
+    """Named sets of arrays in a folder, bound to the fingerprint of the computation that writes
+    them.
 
-    A stage is ``partial`` while the computation is inside it and ``done`` afterwards. Every write is atomic.
+    A stage is ``partial`` while the computation is inside it and ``done`` afterwards. Every write
+    is atomic.
 
     Args:
         folder: where to keep them; ``None`` keeps nothing.
@@ -36,7 +38,10 @@ class Stages:
         owner = folder / "owner.json"
         if owner.exists():
             if json.loads(owner.read_text(encoding="utf-8"))["key"] != key:
-                raise InputError(f"{folder} holds the checkpoint of another computation; delete it or choose another folder")
+                raise InputError(
+                    f"{folder} holds the checkpoint of another computation; delete it or choose"
+                    " another folder"
+                )
         else:
             write_json(owner, {"key": key})
 

@@ -1,12 +1,27 @@
-"""Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head or a cyclic order selects."""
+"""Which tokens are worth selecting, when descent finds them, and which mixtures a nonlinear head or
+a cyclic order selects.
+"""
 
-from attsvm.selection.conditions import Dominance, all_support, dominance, equal_scores, feasible, gradient_alignment
+from attsvm.selection.conditions import (
+    Dominance,
+    all_support,
+    dominance,
+    equal_scores,
+    feasible,
+    gradient_alignment,
+)
 from attsvm.selection.cones import in_angular_cone, in_bregman_cone, in_margin_cone
 from attsvm.selection.drop import MarginDrop, margin_drop, margin_drop_bound
 from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
-from attsvm.selection.sets import Mixture, SelectedSets, selected_sets, sparsemax, sparsemax_selection
+from attsvm.selection.sets import (
+    Mixture,
+    SelectedSets,
+    selected_sets,
+    sparsemax,
+    sparsemax_selection,
+)
 from attsvm.selection.tokens import locally_optimal, neighbours, optimal_tokens, token_scores
 
 __all__ = [

@@ -1,10 +1,14 @@
-r"""Conditions under which descent reaches the optimal tokens, and the identity that proves them sufficient.
+r"""Conditions under which descent reaches the optimal tokens, and the identity that proves them
+sufficient.
 
-Tarzanagh et al., *Transformers as Support Vector Machines* (2023): Assumption B (all tokens support, or the other scores are equal), the
-alignment of the first gradient, and the inequality behind both. The formulas are derived in the words of this library: with scores
-:math:`\gamma_{it}`, :math:`q_{it}=\langle A_{it},W^{mm}\rangle\ge1` and :math:`\bar\gamma_i=\sum_ts_{it}\gamma_{it}`
+Tarzanagh et al., *Transformers as Support Vector Machines* (2023): Assumption B (all tokens
+support, or the other scores are equal), the alignment of the first gradient, and the inequality
+behind both. The formulas are derived in the words of this library: with scores
+:math:`\gamma_{it}`, :math:`q_{it}=\langle A_{it},W^{mm}\rangle\ge1` and
+:math:`\bar\gamma_i=\sum_ts_{it}\gamma_{it}`
 
-.. math:: \langle-\nabla L(W),W^{mm}\rangle=\tfrac1n\sum_i|\ell'_i|\sum_{t\ne\mathrm{opt}_i}s_{it}(\bar\gamma_i-\gamma_{it})q_{it}.
+.. math:: \langle-\nabla
+L(W),W^{mm}\rangle=\tfrac1n\sum_i|\ell'_i|\sum_{t\ne\mathrm{opt}_i}s_{it}(\bar\gamma_i-\gamma_{it})q_{it}.
 """
 
 from __future__ import annotations
@@ -29,14 +33,16 @@ _SINGULAR = 1e12  # condition number beyond which a Gram matrix decides nothing
 
 
 class Dominance(NamedTuple):
-    r"""Both sides of the identity of this module, and the lower bound that Assumption B makes positive.
+    r"""Both sides of the identity of this module, and the lower bound that Assumption B makes
+    positive.
 
     Attributes:
         descent: :math:`\langle-\nabla L(W),W^{mm}\rangle` from the gradient.
         terms: the right-hand side of the identity.
-        bound: :math:`\tfrac1n\sum_i|\ell'_i|\big[s_{i\,\mathrm{opt}}(\gamma_{i\,\mathrm{opt}}-\bar\gamma_i)
-            -(q_{\max}-1)\sum_{t\ne\mathrm{opt}:\gamma_{it}>\bar\gamma_i}s_{it}(\gamma_{it}-\bar\gamma_i)\big]`, equal to ``descent``
-            when all tokens support.
+        bound: :math:`\tfrac1n\sum_i|\ell'_i|(s_{io}(\gamma_{io}-\bar\gamma_i)-(q_{\max}-1)r_i)`
+            with ``o`` the optimal token and the better of the other tokens in
+            :math:`r_i=\sum_{t\ne o:\gamma_{it}>\bar\gamma_i}s_{it}(\gamma_{it}-\bar\gamma_i)`;
+            equal to ``descent`` when all tokens support.
     """
 
     descent: float
@@ -45,10 +51,12 @@ class Dominance(NamedTuple):
 
 
 def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
-    r"""Condition B1: every token that is not selected is a support vector, :math:`\langle A_{it},W^{mm}\rangle=1`; ``(...)``.
+    r"""Condition B1: every token that is not selected is a support vector,
+    :math:`\langle A_{it},W^{mm}\rangle=1`; ``(...)``.
 
-    Where the Gram matrix G of the constraints is regular this holds exactly when :math:`G^{-1}\mathbf 1\ge0`, one linear
-    system; the others are solved. An infeasible selection has no support vectors.
+    Where the Gram matrix G of the constraints is regular this holds exactly when
+    :math:`G^{-1}\mathbf 1\ge0`, one linear system; the others are solved. An infeasible selection
+    has no support vectors.
 
     Args:
         data: sequences, with any leading axes.
@@ -62,18 +70,26 @@ def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
 
 
 def _all_support(margins: Margins) -> bool:
-    size = np.linalg.norm(margins.differences, axis=1) * np.linalg.norm(margins.queries, axis=1)[margins.sequence]
+    size = (
+        np.linalg.norm(margins.differences, axis=1)
+        * np.linalg.norm(margins.queries, axis=1)[margins.sequence]
+    )
     if margins.m <= margins.shape[0] * margins.shape[1] and (size > 0).all():
-        gram = margins.gram() / np.outer(size, size)  # rows of length one: the condition number is that of the directions
+        gram = margins.gram() / np.outer(
+            size, size
+        )  # rows of length one: the condition number is that of the directions
         if margins.m == 0 or np.linalg.cond(gram) < _SINGULAR:
             scaled = np.linalg.solve(gram, 1.0 / size)
             return bool((scaled >= -1e-12 * np.abs(scaled).max(initial=0.0)).all())
     solution = max_margin(margins)
-    return solution.status != "infeasible" and bool((np.abs(margins(solution.W) - 1.0) <= _UNIT).all())
+    return solution.status != "infeasible" and bool(
+        (np.abs(margins(solution.W) - 1.0) <= _UNIT).all()
+    )
 
 
 def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> BoolArray:
-    r"""Condition B2: in every sequence all tokens but the optimal one have the same score; ``(...)``.
+    r"""Condition B2: in every sequence all tokens but the optimal one have the same score;
+    ``(...)``.
 
     Args:
         data: sequences, with any leading axes.
@@ -83,12 +99,16 @@ def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> Bool
     scores = token_scores(data, head)
     best = scores == scores.max(axis=-1, keepdims=True)
     others = data.mask & ~best
-    spread = np.max(np.where(others, scores, -np.inf), axis=-1) - np.min(np.where(others, scores, np.inf), axis=-1)
+    spread = np.max(np.where(others, scores, -np.inf), axis=-1) - np.min(
+        np.where(others, scores, np.inf), axis=-1
+    )
     equal: BoolArray = ((best.sum(axis=-1) == 1) & (spread <= tol)).all(axis=-1)
     return equal
 
 
-def gradient_alignment(data: AttentionData, head: ArrayLike, loss: LossName = "logistic") -> FloatArray:
+def gradient_alignment(
+    data: AttentionData, head: ArrayLike, loss: LossName = "logistic"
+) -> FloatArray:
     r""":math:`\iota=\min_{i,t\ne\mathrm{opt}_i}\langle A_{it},-\nabla L(0)\rangle`, ``(...)``.
 
     Positive when the first step ranks every optimal token first.
@@ -111,8 +131,15 @@ def gradient_alignment(data: AttentionData, head: ArrayLike, loss: LossName = "l
     return alignment
 
 
-def dominance(data: AttentionData, head: ArrayLike, W: ArrayLike, solution: MarginSolution, loss: LossName = "logistic") -> Dominance:
-    """How much descent at ``W`` moves along the max-margin weights of the optimal tokens: two computations of one number, and a bound.
+def dominance(
+    data: AttentionData,
+    head: ArrayLike,
+    W: ArrayLike,
+    solution: MarginSolution,
+    loss: LossName = "logistic",
+) -> Dominance:
+    """How much descent at ``W`` moves along the max-margin weights of the optimal tokens: two
+    computations of one number, and a bound.
 
     Args:
         data: one instance.
@@ -126,7 +153,10 @@ def dominance(data: AttentionData, head: ArrayLike, W: ArrayLike, solution: Marg
     """
     best = optimal_tokens(data, head)
     if solution.status == "infeasible" or not np.array_equal(solution.margins.selected, best):
-        raise InputError("the dominance identity needs a solution for the optimal tokens of the data; solve their selection_margins first")
+        raise InputError(
+            "the dominance identity needs a solution for the optimal tokens of the data; solve"
+            " their selection_margins first"
+        )
     weights = np.asarray(W, dtype=np.float64)
     descent = float(np.sum(_ascent(data, head, weights, loss) * solution.W))
     gamma, s, mean, slope = _state(data, head, weights, loss)
@@ -142,27 +172,38 @@ def dominance(data: AttentionData, head: ArrayLike, W: ArrayLike, solution: Marg
 
 
 def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
-    r"""Whether some weights select these tokens, ``(...)``: certified, by a solution or by a Farkas certificate.
+    r"""Whether some weights select these tokens, ``(...)``: certified, by a solution or by a Farkas
+    certificate.
 
-    Almost every data set with :math:`d\ge\max(T-1,n)` is feasible for every selection (*Transformers as Support Vector Machines*,
-    Theorem 1); the mean of this over random instances estimates the probability elsewhere.
+    Almost every data set with :math:`d\ge\max(T-1,n)` is feasible for every selection
+    (*Transformers as Support Vector Machines*, Theorem 1); the mean of this over random instances
+    estimates the probability elsewhere.
     """
     selected = _per_instance(data, tokens)
     indices = list(np.ndindex(data.batch_shape))
-    solutions = max_margin([selection_margins(data.instance(*index), selected[index]) for index in indices])
-    return np.array([solution.status != "infeasible" for solution in solutions], dtype=np.bool_).reshape(data.batch_shape)
+    solutions = max_margin(
+        [selection_margins(data.instance(*index), selected[index]) for index in indices]
+    )
+    return np.array(
+        [solution.status != "infeasible" for solution in solutions], dtype=np.bool_
+    ).reshape(data.batch_shape)
 
 
 def _per_instance(data: AttentionData, tokens: ArrayLike) -> IntArray:
     selected = np.asarray(tokens)
     shape = (*data.batch_shape, data.n)
     if selected.shape not in (shape, (data.n,)):
-        raise InputError(f"tokens has shape {selected.shape}; it must be {shape}, one selected token per sequence")
+        raise InputError(
+            f"tokens has shape {selected.shape}; it must be {shape}, one selected token per"
+            " sequence"
+        )
     spread: IntArray = np.broadcast_to(selected, shape)
     return spread
 
 
-def _state(data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _state(
+    data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Scores (hidden ones zero), probabilities, mean scores and slopes at ``W``."""
     if loss not in ("logistic", "exponential", "linear"):
         raise InputError(f"loss is {loss!r}; use 'logistic', 'exponential' or 'linear'")
@@ -170,7 +211,13 @@ def _state(data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName) 
     moved = data.queries @ np.swapaxes(W, -1, -2)
     s = softmax(np.where(data.mask, (data.tokens @ moved[..., None])[..., 0], -np.inf), axis=-1)
     mean = np.sum(s * gamma, axis=-1)
-    slope = expit(-mean) if loss == "logistic" else np.exp(-mean) if loss == "exponential" else np.ones_like(mean)
+    slope = (
+        expit(-mean)
+        if loss == "logistic"
+        else np.exp(-mean)
+        if loss == "exponential"
+        else np.ones_like(mean)
+    )
     return gamma, s, mean, slope
 
 

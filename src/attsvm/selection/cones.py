@@ -11,8 +11,11 @@ from attsvm.geometry import Lp
 from attsvm.solvers.solution import MarginSolution
 
 
-def in_angular_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0) -> BoolArray:
-    r"""Whether weights lie in :math:`C_{\mu,R}=\{\|W\|_F\ge R,\ \cos\angle(W,W^{mm})\ge1-\mu\}`, the cone of the local theorems.
+def in_angular_cone(
+    W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0
+) -> BoolArray:
+    r"""Whether weights lie in :math:`C_{\mu,R}=\{\|W\|_F\ge R,\ \cos\angle(W,W^{mm})\ge1-\mu\}`,
+    the cone of the local theorems.
 
     Args:
         W: ``(..., d_x, d_z)``.
@@ -25,14 +28,20 @@ def in_angular_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
     """
     weights, size = _sized(W, solution)
     axis = solution.W / np.linalg.norm(solution.W)
-    inside: BoolArray = (size >= radius) & (size > 0) & (np.sum(weights * axis, axis=(-2, -1)) >= (1.0 - mu) * size)
+    inside: BoolArray = (
+        (size >= radius) & (size > 0) & (np.sum(weights * axis, axis=(-2, -1)) >= (1.0 - mu) * size)
+    )
     return inside
 
 
-def in_bregman_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0) -> BoolArray:
-    r"""Whether weights lie in :math:`C_{p,\mu,R}=\{\|W\|_p\ge R,\ D_\psi(W^{mm}/\|W^{mm}\|_p,\ W/\|W\|_p)\le\mu\}`.
+def in_bregman_cone(
+    W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0
+) -> BoolArray:
+    r"""Whether weights lie in
+    :math:`C_{p,\mu,R}=\{\|W\|_p\ge R,\ D_\psi(W^{mm}/\|W^{mm}\|_p,\ W/\|W\|_p)\le\mu\}`.
 
-    The cone of the local theorems of :math:`\ell_p` mirror descent, with the p of the solution's norm; at p = 2 that of
+    The cone of the local theorems of :math:`\ell_p` mirror descent, with the p of the solution's
+    norm; at p = 2 that of
     :func:`in_angular_cone`.
 
     Args:
@@ -49,15 +58,21 @@ def in_bregman_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: f
     weights, _ = _sized(W, solution)
     norm = Lp(2) if solution.geometry == Lp(2) else solution.geometry
     if not isinstance(norm, Lp):
-        raise InputError(f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve with norm=Lp(p)")
+        raise InputError(
+            f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve"
+            " with norm=Lp(p)"
+        )
     size = norm.value(weights)
     divergence = norm.direction_divergence(solution.W, weights)
     inside: BoolArray = (size >= radius) & (divergence <= mu)
     return inside
 
 
-def in_margin_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0) -> BoolArray:
-    r"""Whether weights lie in :math:`S_{\mu,R}=\{\|W\|_F\ge R,\ \min_c\langle A_c,W\rangle/\|W\|_F\ge\mu/\|W^{mm}\|_F\}`.
+def in_margin_cone(
+    W: ArrayLike, solution: MarginSolution, mu: float, radius: float = 0.0
+) -> BoolArray:
+    r"""Whether weights lie in
+    :math:`S_{\mu,R}=\{\|W\|_F\ge R,\ \min_c\langle A_c,W\rangle/\|W\|_F\ge\mu/\|W^{mm}\|_F\}`.
 
     The cone of the global theorems.
 
@@ -67,7 +82,9 @@ def in_margin_cone(W: ArrayLike, solution: MarginSolution, mu: float, radius: fl
     margins = solution.margins
     flat = weights.reshape(-1, *margins.shape)
     least = np.array([margins(one).min(initial=np.inf) for one in flat]).reshape(size.shape)
-    inside: BoolArray = (size >= radius) & (size > 0) & (least >= mu * size / np.linalg.norm(solution.W))
+    inside: BoolArray = (
+        (size >= radius) & (size > 0) & (least >= mu * size / np.linalg.norm(solution.W))
+    )
     return inside
 
 
@@ -76,6 +93,9 @@ def _sized(W: ArrayLike, solution: MarginSolution) -> tuple[FloatArray, FloatArr
         raise InputError("there is no cone around an infeasible solution; check its status first")
     weights = np.asarray(W, dtype=np.float64)
     if weights.shape[-2:] != solution.W.shape:
-        raise InputError(f"W has shape {weights.shape}; its last two axes must be {solution.W.shape}, those of the solution")
+        raise InputError(
+            f"W has shape {weights.shape}; its last two axes must be {solution.W.shape}, those of"
+            " the solution"
+        )
     size: FloatArray = np.linalg.norm(weights, axis=(-2, -1))
     return weights, size

@@ -1,9 +1,10 @@
-r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows and a finite part :math:`W^{fin}`.
+r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows and a
+finite part :math:`W^{fin}`.
 
 Under the log loss weights split along the cyclic subspace
-:math:`\mathcal S_{cyc}=\mathrm{span}\{(e_i-e_j)e_q^\top: i\asymp j\text{ in }\mathcal G^{(q)}\}`. Outside it they diverge along the
-solution of the graph programme; inside it they converge to the minimiser of the loss that keeps of every sentence only the winner's
-component.
+:math:`\mathcal S_{cyc}=\mathrm{span}\{(e_i-e_j)e_q^\top: i\asymp j\text{ in }\mathcal G^{(q)}\}`.
+Outside it they diverge along the solution of the graph programme; inside it they converge to the
+minimiser of the loss that keeps of every sentence only the winner's component.
 Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
 """
 
@@ -20,21 +21,29 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.margins import equality_basis, graph_margins, strong_components
-from attsvm.selection.likelihood import Likelihood, attention_likelihood, score_features, stack_likelihoods
+from attsvm.selection.likelihood import (
+    Likelihood,
+    attention_likelihood,
+    score_features,
+    stack_likelihoods,
+)
 from attsvm.solvers import MarginSolution, max_margin
 
 _CUTOFF = 1e-10  # singular values below this times the largest are taken as zero
 
 
 class Split(NamedTuple):
-    """Weights ``(..., d, d)`` as their part inside the cyclic subspace and the part orthogonal to it."""
+    """Weights ``(..., d, d)`` as their part inside the cyclic subspace and the part orthogonal to
+    it.
+    """
 
     inside: FloatArray
     outside: FloatArray
 
 
 class GraphReport(NamedTuple):
-    r"""How weights compare with the prediction :math:`W^{fin}+R\,W^{mm}`; each ``(...)``, one number per matrix.
+    r"""How weights compare with the prediction :math:`W^{fin}+R\,W^{mm}`; each ``(...)``, one
+    number per matrix.
 
     Attributes:
         cosine: of W and :math:`W^{mm}`; NaN where :math:`W^{mm}=0` has no direction.
@@ -60,14 +69,18 @@ class GraphSVM:
     Attributes:
         data: the sentences.
         orders: the priority graphs of all queries, and what follows from them.
-        component: ``(K, K)``, row q holds the component of every token in the graph of query q, named by its smallest token.
-        solution: :math:`W^{mm}` with its certificate; its status is ``infeasible`` where dependent embeddings contradict the graphs,
-            and W is 0 where there is no arc between components.
+        component: ``(K, K)``, row q holds the component of every token in the graph of query q,
+            named by its smallest token.
+        solution: :math:`W^{mm}` with its certificate; its status is ``infeasible`` where dependent
+            embeddings contradict the graphs, and W is 0 where there is no arc between components.
         cyclic: ``(r, d, d)``, an orthonormal basis of the cyclic subspace.
         finite: ``(d, d)``, :math:`W^{fin}`; 0 without cycles.
-        gradient: norm of the gradient of the reduced loss at :math:`W^{fin}`, its certificate: the loss is convex.
-        floor: :math:`\bar L(W^{fin})`, the infimum of the loss when the graph programme is feasible.
-        dropped: number of sentences without a winner (label not realizable). They have no arcs, and no part in the loss.
+        gradient: norm of the gradient of the reduced loss at :math:`W^{fin}`, its certificate: the
+            loss is convex.
+        floor: :math:`\bar L(W^{fin})`, the infimum of the loss when the graph programme is
+            feasible.
+        dropped: number of sentences without a winner (label not realizable). They have no arcs, and
+            no part in the loss.
     """
 
     data: NextTokenData
@@ -99,9 +112,14 @@ class GraphSVM:
         trained = np.asarray(W, dtype=np.float64)
         d = self.data.d
         if trained.shape[-2:] != (d, d):
-            raise InputError(f"W has shape {trained.shape}; it must end in ({d}, {d}), the dimension of the embeddings")
+            raise InputError(
+                f"W has shape {trained.shape}; it must end in ({d}, {d}), the dimension of the"
+                " embeddings"
+            )
         basis = self.cyclic.reshape(len(self.cyclic), d * d)
-        inside = ((trained.reshape(*trained.shape[:-2], d * d) @ basis.T) @ basis).reshape(trained.shape)
+        inside = ((trained.reshape(*trained.shape[:-2], d * d) @ basis.T) @ basis).reshape(
+            trained.shape
+        )
         return Split(inside, trained - inside)
 
     def report(self, W: ArrayLike) -> GraphReport:
@@ -120,16 +138,29 @@ class GraphSVM:
             cosine = np.sum(trained * unit, axis=(-2, -1)) / norm
             across = np.sum(outside * unit, axis=(-2, -1)) / np.linalg.norm(outside, axis=(-2, -1))
         scale = along / size if self.directed else np.zeros_like(norm)
-        predicted = self.finite + scale[..., None, None] * (self.solution.W if self.directed else 0.0)
+        predicted = self.finite + scale[..., None, None] * (
+            self.solution.W if self.directed else 0.0
+        )
         residual = np.linalg.norm(trained - predicted, axis=(-2, -1))
-        return GraphReport(cosine, across, np.linalg.norm(inside - self.finite, axis=(-2, -1)), scale, residual, norm)
+        return GraphReport(
+            cosine,
+            across,
+            np.linalg.norm(inside - self.finite, axis=(-2, -1)),
+            scale,
+            residual,
+            norm,
+        )
 
     def winning_component(self) -> BoolArray:
-        """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among them."""
+        """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among
+        them.
+        """
         return _same_component(self.data, self.component)
 
     def basis(self) -> FloatArray:
-        """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic ones first."""
+        """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic
+        ones first.
+        """
         d, rows = self.data.d, len(self.cyclic)
         features = score_features(self.data).reshape(-1, d * d)
         basis = self.cyclic.reshape(rows, d * d)
@@ -140,7 +171,9 @@ class GraphSVM:
         return np.concatenate([basis, V[sigma > _CUTOFF * scale]]).reshape(-1, d, d)
 
     def likelihood(self) -> Likelihood:
-        """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ by cyclic coordinates only."""
+        """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ
+        by cyclic coordinates only.
+        """
         whole = attention_likelihood(self.data, self.basis())
         whole.features[self.winning_component(), len(self.cyclic) :] = 0.0
         return whole
@@ -155,13 +188,16 @@ def graph_svm(data: Sequence[NextTokenData]) -> list[GraphSVM]: ...
 
 
 def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[GraphSVM]:
-    r"""Max-margin direction and finite part of next-token data whose labels are tokens of their sentences.
+    r"""Max-margin direction and finite part of next-token data whose labels are tokens of their
+    sentences.
 
-    .. math:: W^{mm}=\arg\min\|W\|_F \ \text{ s.t. }\ (e_i-e_j)^\top We_q\ge1\ (i\Rightarrow j),\ \ =0\ (i\asymp j)\quad\text{in }
+    .. math:: W^{mm}=\arg\min\|W\|_F \ \text{ s.t. }\ (e_i-e_j)^\top We_q\ge1\ (i\Rightarrow j),\ \
+    =0\ (i\asymp j)\quad\text{in }
        \mathcal G^{(q)}, \qquad W^{fin}=\arg\min_{W\in\mathcal S_{cyc}}\bar L(W),
 
-    where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second problem has exactly one solution, because
-    components are strongly connected (the condition of Zermelo and of Bradley and Terry); Newton's method finds it to rounding.
+    where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second
+    problem has exactly one solution, because components are strongly connected (the condition of
+    Zermelo and of Bradley and Terry); Newton's method finds it to rounding.
 
     Args:
         data: one set of sentences, or several of the same dimension d, which are solved together.
@@ -171,16 +207,25 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
     """
     several = [data] if isinstance(data, NextTokenData) else list(data)
     if len({each.d for each in several}) != 1:
-        raise InputError("data of one dimension d is solved together; give at least one set, and sets of different d one by one")
+        raise InputError(
+            "data of one dimension d is solved together; give at least one set, and sets of"
+            " different d one by one"
+        )
     orders = [partial_order(each) for each in several]
-    margins = [graph_margins(each.embeddings, order.arcs) for each, order in zip(several, orders, strict=True)]
+    margins = [
+        graph_margins(each.embeddings, order.arcs)
+        for each, order in zip(several, orders, strict=True)
+    ]
     solutions = max_margin(margins)
     component = [_components(order) for order in orders]
     cyclic = [equality_basis(each) for each in margins]
     kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]
     reduced = [attention_likelihood(*part) for part in zip(several, cyclic, kept, strict=True)]
     best = stack_likelihoods(reduced).minimise()
-    finite = [np.tensordot(point[: len(basis)], basis, axes=1) for point, basis in zip(best.point, cyclic, strict=True)]
+    finite = [
+        np.tensordot(point[: len(basis)], basis, axes=1)
+        for point, basis in zip(best.point, cyclic, strict=True)
+    ]
     dropped = [int((winners(each) < 0).sum()) for each in several]
     proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), dropped, strict=True)
     parts = zip(several, orders, component, solutions, cyclic, finite, proofs, strict=True)
@@ -197,9 +242,15 @@ def _components(orders: PartialOrders) -> IntArray:
 
 
 def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
-    """``(N, J)``: whether a distinct token is in the component of the winner, under the sentence's query."""
+    """``(N, J)``: whether a distinct token is in the component of the winner, under the sentence's
+    query.
+    """
     tokens, count = data.distinct()
     row = component[data.queries]
     best = winners(data)[:, None]
-    same: BoolArray = (np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, best, axis=1)) & (best >= 0) & (count > 0)
+    same: BoolArray = (
+        (np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, best, axis=1))
+        & (best >= 0)
+        & (count > 0)
+    )
     return same

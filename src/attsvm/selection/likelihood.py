@@ -1,14 +1,18 @@
-r"""The label's share of attention as a likelihood: multinomial logistic regression, convex for every embedding.
+r"""The label's share of attention as a likelihood: multinomial logistic regression, convex for
+every embedding.
 
-.. math:: L(W)=-\sum_n\pi_n\log\varphi_{y_n}(W)=\sum_n\pi_n\log\Big(1+\sum_{v\in X_n\setminus y_n}\frac{m_v}{m_{y_n}}
+.. math:: L(W)=-\sum_n\pi_n\log\varphi_{y_n}(W)=\sum_n\pi_n\log\Big(1+\sum_{v\in X_n\setminus
+y_n}\frac{m_v}{m_{y_n}}
    e^{-(e_{y_n}-e_v)^\top We_{q_n}}\Big),
 
-with :math:`\varphi_v` the attention mass of token :math:`v` of sentence :math:`X_n`, :math:`m_v` its multiplicity, :math:`q_n` the last
-token and :math:`y_n` the label. Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
+with :math:`\varphi_v` the attention mass of token :math:`v` of sentence :math:`X_n`, :math:`m_v`
+its multiplicity, :math:`q_n` the last token and :math:`y_n` the label. Li et al., *Mechanics of
+Next Token Prediction with Self-Attention* (2024).
 
-Newton steps need no line search: along a step that moves the differences of a sentence's scores by at most :math:`\rho`, second derivatives
-change by at most :math:`e^{\pm\rho}`, and the fraction :math:`\log(1+\rho)/\rho` of the step never raises the objective (Sun and Tran-Dinh,
-*Generalized Self-concordant Functions*, 2019).
+Newton steps need no line search: along a step that moves the differences of a sentence's scores by
+at most :math:`\rho`, second derivatives change by at most :math:`e^{\pm\rho}`, and the fraction
+:math:`\log(1+\rho)/\rho` of the step never raises the objective (Sun and Tran-Dinh, *Generalized
+Self-concordant Functions*, 2019).
 """
 
 from __future__ import annotations
@@ -24,12 +28,16 @@ from attsvm.data import BoolArray, FloatArray
 from attsvm.datasets.next_token import NextTokenData, winners
 
 _ITERATIONS = 200
-_STILL = 1e-10  # largest change of a score difference in a step after which the next one would be rounding
-_SMALL = 1e-5  # below it Newton's steps shrink quadratically; one that does not is rounding of the gradient
+# largest change of a score difference in a step after which the next one would be rounding
+_STILL = 1e-10
+# below it Newton's steps shrink quadratically; one that does not is rounding of the gradient
+_SMALL = 1e-5
 
 
 class Curvature(NamedTuple):
-    """Value ``(...)``, gradient ``(..., p)`` and Hessian ``(..., p, p)`` at one point of each instance."""
+    """Value ``(...)``, gradient ``(..., p)`` and Hessian ``(..., p, p)`` at one point of each
+    instance.
+    """
 
     value: FloatArray
     gradient: FloatArray
@@ -54,12 +62,14 @@ class Minimiser(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    r"""The loss as a function of coordinates: :math:`f(c)=\sum_n\pi_n\log\big(1+\sum_v e^{b_{nv}-\langle a_{nv},c\rangle}\big)`.
+    r"""The loss as a function of coordinates:
+    :math:`f(c)=\sum_n\pi_n\log\big(1+\sum_v e^{b_{nv}-\langle a_{nv},c\rangle}\big)`.
 
     Leading axes are independent instances. Rows of padding have ``offset`` -inf and zero features.
 
     Attributes:
-        features: ``(..., N, V, p)``, :math:`a_{nv}`: the coordinates of :math:`(e_{y_n}-e_v)e_{q_n}^\top`.
+        features: ``(..., N, V, p)``, :math:`a_{nv}`: the coordinates of
+            :math:`(e_{y_n}-e_v)e_{q_n}^\top`.
         offset: ``(..., N, V)``, :math:`b_{nv}=\log(m_v/m_{y_n})`.
         weights: ``(..., N)``, :math:`\pi_n`.
     """
@@ -74,7 +84,9 @@ class Likelihood:
         return int(self.features.shape[-1])
 
     def masses(self, point: ArrayLike) -> FloatArray:
-        """``(..., N, V)``: attention mass of every token but the label, to relative accuracy however small it is."""
+        """``(..., N, V)``: attention mass of every token but the label, to relative accuracy
+        however small it is.
+        """
         rest, _ = self._masses(self._exponents(np.asarray(point, dtype=np.float64)))
         return rest
 
@@ -96,15 +108,20 @@ class Likelihood:
         return Curvature(np.asarray((self.weights * losses).sum(axis=-1)), gradient, hessian)
 
     def minimise(self, ridge: ArrayLike = 0.0, start: ArrayLike | None = None) -> Minimiser:
-        r"""The minimiser of :math:`f(c)+\tfrac12\mu\|c\|^2` by Newton's method, all instances together.
+        r"""The minimiser of :math:`f(c)+\tfrac12\mu\|c\|^2` by Newton's method, all instances
+        together.
 
         Args:
-            ridge: ``(...)``, :math:`\mu\ge0`; zero where the likelihood has a minimiser of its own. Coordinates without any curvature keep
-                their start.
+            ridge: ``(...)``, :math:`\mu\ge0`; zero where the likelihood has a minimiser of its own.
+                Coordinates without any curvature keep their start.
             start: ``(..., p)``; zeros when left out.
         """
         shape = (*self.features.shape[:-3], self.dimension)
-        c = np.zeros(shape) if start is None else np.array(np.broadcast_to(np.asarray(start, dtype=np.float64), shape))
+        c = (
+            np.zeros(shape)
+            if start is None
+            else np.array(np.broadcast_to(np.asarray(start, dtype=np.float64), shape))
+        )
         mu = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:-1])[..., None]
         still = np.zeros(shape[:-1], dtype=np.bool_)
         last = np.full(shape[:-1], np.inf)
@@ -115,11 +132,17 @@ class Likelihood:
             if still.all() or iteration == _ITERATIONS:
                 return Minimiser(c, np.linalg.norm(slope, axis=-1), iteration, here)
             step = -solve_scaled(here.hessian, mu, slope)
-            reach = np.abs(np.einsum("...nvp,...p->...nv", self.features, step)).max(axis=(-2, -1), initial=0.0)
+            reach = np.abs(np.einsum("...nvp,...p->...nv", self.features, step)).max(
+                axis=(-2, -1), initial=0.0
+            )
             moving = ~still
-            still = still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))  # this step is still taken
+            still = (
+                still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))
+            )  # this step is still taken
             last = reach
-            damping = np.where(reach > 0.0, np.log1p(2.0 * reach) / np.where(reach > 0.0, 2.0 * reach, 1.0), 1.0)
+            damping = np.where(
+                reach > 0.0, np.log1p(2.0 * reach) / np.where(reach > 0.0, 2.0 * reach, 1.0), 1.0
+            )
             c = c + np.where(moving, damping, 0.0)[..., None] * step
             iteration += 1
 
@@ -138,12 +161,16 @@ class Likelihood:
         return weights / (label + rest)[..., None], losses
 
 
-def attention_likelihood(data: NextTokenData, basis: ArrayLike | None = None, keep: BoolArray | None = None) -> Likelihood:
-    """The log loss of attention mass on the winner of every sentence; sentences without one count 0.
+def attention_likelihood(
+    data: NextTokenData, basis: ArrayLike | None = None, keep: BoolArray | None = None
+) -> Likelihood:
+    """The log loss of attention mass on the winner of every sentence; sentences without one count
+    0.
 
     Args:
         data: the sentences.
-        basis: ``(p, d, d)``, what the coordinates multiply; all entries of W, row by row, when left out.
+        basis: ``(p, d, d)``, what the coordinates multiply; all entries of W, row by row, when left
+            out.
         keep: ``(N, J)``, the distinct tokens that count; all when left out.
     """
     tokens, count = data.distinct()
@@ -152,15 +179,21 @@ def attention_likelihood(data: NextTokenData, basis: ArrayLike | None = None, ke
     rivals = (count > 0) & ~wins & (own > 0)[:, None]
     if keep is not None:
         rivals &= keep
-    offset = np.where(rivals, np.log(np.maximum(count, 1)) - np.log(np.maximum(own, 1))[:, None], -np.inf)
+    offset = np.where(
+        rivals, np.log(np.maximum(count, 1)) - np.log(np.maximum(own, 1))[:, None], -np.inf
+    )
     features = score_features(data).reshape(*tokens.shape, data.d**2)
     if basis is not None:
         features = features @ np.asarray(basis, dtype=np.float64).reshape(-1, data.d**2).T
-    return Likelihood(np.where(rivals[..., None], features, 0.0), offset, np.where(own > 0, data.weights, 0.0))
+    return Likelihood(
+        np.where(rivals[..., None], features, 0.0), offset, np.where(own > 0, data.weights, 0.0)
+    )
 
 
 def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
-    """Likelihoods of different sizes as one with a leading axis; sentences and coordinates of padding change nothing."""
+    """Likelihoods of different sizes as one with a leading axis; sentences and coordinates of
+    padding change nothing.
+    """
     N, V, p = (max(each.features.shape[axis] for each in likelihoods) for axis in range(3))
     features = np.zeros((len(likelihoods), N, V, p))
     offset = np.full((len(likelihoods), N, V), -np.inf)
@@ -174,17 +207,23 @@ def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
 
 
 def score_features(data: NextTokenData) -> FloatArray:
-    r"""``(N, J, d, d)``: :math:`(e_{y_n}-e_v)e_{q_n}^\top` for the winner :math:`y_n` and the distinct tokens of every sentence."""
+    r"""``(N, J, d, d)``: :math:`(e_{y_n}-e_v)e_{q_n}^\top` for the winner :math:`y_n` and the
+    distinct tokens of every sentence.
+    """
     E = data.embeddings
     tokens, _ = data.distinct()
-    features: FloatArray = np.einsum("nvd,ne->nvde", E[winners(data)][:, None] - E[tokens], E[data.queries])
+    features: FloatArray = np.einsum(
+        "nvd,ne->nvde", E[winners(data)][:, None] - E[tokens], E[data.queries]
+    )
     return features
 
 
 def solve_scaled(hessian: FloatArray, ridge: FloatArray, right: FloatArray) -> FloatArray:
-    r"""``(..., p)``: :math:`(H+\mu I)^{-1}r` where some directions are flatter than others by many orders of magnitude.
+    r"""``(..., p)``: :math:`(H+\mu I)^{-1}r` where some directions are flatter than others by many
+    orders of magnitude.
 
-    Rows and columns are divided by the roots of the diagonal first. Coordinates without curvature get 0.
+    Rows and columns are divided by the roots of the diagonal first. Coordinates without curvature
+    get 0.
 
     Args:
         hessian: ``(..., p, p)``, positive semidefinite.
@@ -197,5 +236,7 @@ def solve_scaled(hessian: FloatArray, ridge: FloatArray, right: FloatArray) -> F
     matrix = hessian / size[..., :, None] / size[..., None, :]
     index = np.arange(matrix.shape[-1])
     matrix[..., index, index] = 1.0
-    solved: FloatArray = np.linalg.solve(matrix, np.where(flat, 0.0, right / size)[..., None])[..., 0] / size
+    solved: FloatArray = (
+        np.linalg.solve(matrix, np.where(flat, 0.0, right / size)[..., None])[..., 0] / size
+    )
     return solved

@@ -1,4 +1,6 @@
-"""Several selected tokens per sequence: read off trained attention, or predicted before training."""
+"""Several selected tokens per sequence: read off trained attention, or predicted before
+training.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,26 @@ class SelectedSets(NamedTuple):
 
     Attributes:
         sets: ``(..., n, T)``, probability at least ``selected``.
-        clear: ``(...)``, whether no probability lies between the thresholds and some token is masked out.
+        clear: ``(...)``, whether no probability lies between the thresholds and some token is
+            masked out.
     """
 
     sets: BoolArray
     clear: BoolArray
 
 
-def selected_sets(probabilities: ArrayLike, mask: ArrayLike | None = None, selected: float = 1e-3, masked: float = 1e-6) -> SelectedSets:
-    r"""The sets :math:`O_i=\{t: s_{it}\ge` ``selected`` :math:`\}` of trained attention, and whether they can be told from the rest.
+def selected_sets(
+    probabilities: ArrayLike,
+    mask: ArrayLike | None = None,
+    selected: float = 1e-3,
+    masked: float = 1e-6,
+) -> SelectedSets:
+    r"""The sets :math:`O_i=\{t: s_{it}\ge` ``selected`` :math:`\}` of trained attention, and
+    whether they can be told from the rest.
 
-    The thresholds are those of the multi-token experiments of Tarzanagh et al., *Transformers as Support Vector Machines* (2023): an
-    instance counts when no probability lies in ``(masked, selected)`` and at least one is at most ``masked``.
+    The thresholds are those of the multi-token experiments of Tarzanagh et al., *Transformers as
+    Support Vector Machines* (2023): an instance counts when no probability lies in
+    ``(masked, selected)`` and at least one is at most ``masked``.
 
     Args:
         probabilities: ``(..., n, T)``.
@@ -39,23 +49,31 @@ def selected_sets(probabilities: ArrayLike, mask: ArrayLike | None = None, selec
         InputError: thresholds out of order.
     """
     if not 0 <= masked < selected <= 1:
-        raise InputError(f"the thresholds are masked={masked:g} and selected={selected:g}; give 0 <= masked < selected <= 1")
+        raise InputError(
+            f"the thresholds are masked={masked:g} and selected={selected:g}; give 0 <= masked <"
+            " selected <= 1"
+        )
     s = np.asarray(probabilities, dtype=np.float64)
     exists = np.broadcast_to(True if mask is None else np.asarray(mask, dtype=np.bool_), s.shape)
     between: BoolArray = exists & (s > masked) & (s < selected)
-    clear: BoolArray = np.asarray(~between.any(axis=(-2, -1)) & (exists & (s <= masked)).any(axis=(-2, -1)))
+    clear: BoolArray = np.asarray(
+        ~between.any(axis=(-2, -1)) & (exists & (s <= masked)).any(axis=(-2, -1))
+    )
     return SelectedSets(exists & (s >= selected), clear)
 
 
 def sparsemax(scores: ArrayLike) -> FloatArray:
-    r"""Euclidean projection onto the probability simplex, :math:`\arg\min_{s\in\Delta}\|s-\gamma\|`, over the last axis.
+    r"""Euclidean projection onto the probability simplex,
+    :math:`\arg\min_{s\in\Delta}\|s-\gamma\|`, over the last axis.
 
     Scores of -inf get 0.
 
     Source: Martins and Astudillo, *From Softmax to Sparsemax* (2016).
     """
     gamma = np.asarray(scores, dtype=np.float64)
-    shifted = gamma - gamma.max(axis=-1, keepdims=True)  # the projection does not see a common shift
+    shifted = gamma - gamma.max(
+        axis=-1, keepdims=True
+    )  # the projection does not see a common shift
     ordered = -np.sort(-shifted, axis=-1)
     sums = np.cumsum(np.where(np.isfinite(ordered), ordered, 0.0), axis=-1) - 1.0
     count = np.arange(1, gamma.shape[-1] + 1)
@@ -74,9 +92,11 @@ class Mixture(NamedTuple):
 
 
 def sparsemax_selection(scores: ArrayLike, strength: float) -> Mixture:
-    r"""The attention that is best under the head :math:`v^\top o-\lambda\|o\|^2` on orthonormal tokens with label +1.
+    r"""The attention that is best under the head :math:`v^\top o-\lambda\|o\|^2` on orthonormal
+    tokens with label +1.
 
-    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`: the strength sets the number of selected tokens, before any training.
+    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`: the strength sets the number of
+    selected tokens, before any training.
 
     Args:
         scores: ``(..., n, T)``, :math:`\gamma_{it}=v^\top x_{it}`.

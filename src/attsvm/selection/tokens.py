@@ -1,6 +1,8 @@
-r"""Which tokens are worth selecting: scores, optimal tokens, and tokens that are optimal among their neighbours.
+r"""Which tokens are worth selecting: scores, optimal tokens, and tokens that are optimal among
+their neighbours.
 
-Definitions of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and *Transformers as Support Vector Machines* (2023).
+Definitions of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
+*Transformers as Support Vector Machines* (2023).
 """
 
 from __future__ import annotations
@@ -16,18 +18,22 @@ from attsvm.solvers.solution import MarginSolution
 
 
 def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
-    r"""Scores :math:`\gamma_{it} = Y_i\, v^\top x_{it}` of a linear head, ``(..., n, T)``; masked tokens score ``-inf``.
+    r"""Scores :math:`\gamma_{it} = Y_i\, v^\top x_{it}` of a linear head, ``(..., n, T)``; masked
+    tokens score ``-inf``.
 
     Args:
         data: sequences, with any leading axes.
-        head: :math:`v`, ``(d_x,)`` for all instances or ``(..., d_x)`` with the leading axes of ``data``.
+        head: :math:`v`, ``(d_x,)`` for all instances or ``(..., d_x)`` with the leading axes of
+            ``data``.
 
     Raises:
         InputError: a head of another size, or one with values that are not finite.
     """
     v = np.asarray(head.detach().cpu() if hasattr(head, "detach") else head, dtype=np.float64)
     if v.shape not in ((data.d_x,), (*data.batch_shape, data.d_x)):
-        raise InputError(f"head has shape {v.shape}; it must be ({data.d_x},), one weight per token feature")
+        raise InputError(
+            f"head has shape {v.shape}; it must be ({data.d_x},), one weight per token feature"
+        )
     if not np.isfinite(v).all():
         where = np.argwhere(~np.isfinite(v))[0].tolist()
         raise InputError(f"head holds {v[tuple(where)]} at {where}; every weight must be finite")
@@ -37,17 +43,21 @@ def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
     return scores
 
 
-def optimal_tokens(data: AttentionData, head: ArrayLike, ties: Literal["error", "first"] = "error") -> IntArray:
-    r"""The token of highest score in every sequence, :math:`\mathrm{opt}_i=\arg\max_t\gamma_{it}`, ``(..., n)``.
+def optimal_tokens(
+    data: AttentionData, head: ArrayLike, ties: Literal["error", "first"] = "error"
+) -> IntArray:
+    r"""The token of highest score in every sequence, :math:`\mathrm{opt}_i=\arg\max_t\gamma_{it}`,
+    ``(..., n)``.
 
     Args:
         data: sequences, with any leading axes.
         head: see :func:`token_scores`.
-        ties: what to do when two tokens share the highest score: the theory assumes that it is unique, so the default
-            is an error; ``"first"`` takes the one that comes first.
+        ties: what to do when two tokens share the highest score: the theory assumes that it is
+            unique, so the default is an error; ``"first"`` takes the one that comes first.
 
     Raises:
-        InputError: a tie, a head that :func:`token_scores` refuses, or an unknown value of ``ties``.
+        InputError: a tie, a head that :func:`token_scores` refuses, or an unknown value of
+            ``ties``.
     """
     if ties not in ("error", "first"):
         raise InputError(f"ties is {ties!r}; use 'error' or 'first'")
@@ -61,24 +71,32 @@ def optimal_tokens(data: AttentionData, head: ArrayLike, ties: Literal["error", 
             first, second = np.flatnonzero(tied[where])[:2]
             instance = f" of instance {list(where[:-1])}" if len(where) > 1 else ""
             raise InputError(
-                f"tokens {first} and {second} of sequence {where[-1]}{instance} share the highest score {scores[where][first]:g};"
-                " mask one (data.without_duplicates() does so for equal tokens) or pass ties='first'"
+                f"tokens {first} and {second} of sequence {where[-1]}{instance} share the highest"
+                f" score {scores[where][first]:g}; mask one (data.without_duplicates() does so for"
+                " equal tokens) or pass ties='first'"
             )
     return best
 
 
 def neighbours(solution: MarginSolution) -> list[IntArray]:
-    r"""For each sequence the tokens :math:`\mathcal T_i=\{t\ne\alpha_i:\langle A_{it},W\rangle=1\}`, rivals that stand right at the margin.
+    r"""For each sequence the tokens
+    :math:`\mathcal T_i=\{t\ne\alpha_i:\langle A_{it},W\rangle=1\}`, rivals that stand right at the
+    margin.
 
-    Rivals with a zero multiplier count too; tokens that an equality ties to the selected one do not. The tolerance is that of
+    Rivals with a zero multiplier count too; tokens that an equality ties to the selected one do
+    not. The tolerance is that of
     :attr:`MarginSolution.support`.
 
     Raises:
-        InputError: the solution is infeasible or of the soft margin, for which neighbours are not defined.
+        InputError: the solution is infeasible or of the soft margin, for which neighbours are not
+            defined.
     """
     if solution.status == "infeasible" or solution.slack is not None:
         kind = "infeasible" if solution.status == "infeasible" else "soft-margin"
-        raise InputError(f"neighbours need a hard-margin solution, this one is {kind}; check its status and slack first")
+        raise InputError(
+            f"neighbours need a hard-margin solution, this one is {kind}; check its status and"
+            " slack first"
+        )
     margins = solution.margins
     support = solution.support[~margins.equalities[solution.support]]
     ends = np.searchsorted(support, margins.offsets)
@@ -88,9 +106,10 @@ def neighbours(solution: MarginSolution) -> list[IntArray]:
 def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:
     r"""Per sequence, whether its selected token beats its neighbours.
 
-    Returns ``(n,)`` booleans, :math:`\gamma_{i\alpha_i}>\gamma_{it}` for all :math:`t\in\mathcal T_i`; the selection is locally
-    optimal when all are True. Only then is the direction of the max-margin weights one that gradient descent can converge to.
-    The tokens of highest score are always locally optimal. A sequence without neighbours is, too.
+    Returns ``(n,)`` booleans, :math:`\gamma_{i\alpha_i}>\gamma_{it}` for all
+    :math:`t\in\mathcal T_i`; the selection is locally optimal when all are True. Only then is the
+    direction of the max-margin weights one that gradient descent can converge to. The tokens of
+    highest score are always locally optimal. A sequence without neighbours is, too.
 
     Args:
         solution: hard-margin solution for the selection.
@@ -103,7 +122,13 @@ def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:
     gamma = np.asarray(scores, dtype=np.float64)
     longest = int(max(margins.token.max(initial=0), margins.selected.max(initial=0))) + 1
     if gamma.ndim != 2 or gamma.shape[0] != margins.n or gamma.shape[1] < longest:
-        raise InputError(f"scores has shape {gamma.shape}; it must be ({margins.n}, T) with T at least {longest}")
+        raise InputError(
+            f"scores has shape {gamma.shape}; it must be ({margins.n}, T) with T at least {longest}"
+        )
     return np.array(
-        [bool((gamma[i, margins.selected[i]] > gamma[i, rivals]).all()) for i, rivals in enumerate(neighbours(solution))], dtype=np.bool_
+        [
+            bool((gamma[i, margins.selected[i]] > gamma[i, rivals]).all())
+            for i, rivals in enumerate(neighbours(solution))
+        ],
+        dtype=np.bool_,
     )

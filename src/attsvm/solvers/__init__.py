@@ -1,4 +1,6 @@
-"""Max-margin solvers: the front door :func:`max_margin` and what it hands back. Numba is imported by the first solve."""
+"""Max-margin solvers: the front door :func:`max_margin` and what it hands back. Numba is imported
+by the first solve.
+"""
 
 from __future__ import annotations
 

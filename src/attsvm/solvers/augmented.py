@@ -2,15 +2,19 @@ r"""Augmented Lagrangian with semismooth Newton steps for norms of singular valu
 
 Around weights :math:`W` it minimises over the multipliers, which stay non-negative,
 
-.. math:: \varphi(\lambda)=-b^\top\lambda+\max_{W'}\big\{\langle A^\top\lambda,W'\rangle-f(W')-\tfrac1{2\sigma}\|W'-W\|_F^2\big\}
+.. math:: \varphi(\lambda)=-b^\top\lambda+\max_{W'}\big\{\langle
+A^\top\lambda,W'\rangle-f(W')-\tfrac1{2\sigma}\|W'-W\|_F^2\big\}
           +\tfrac\nu2\|\lambda-\lambda_0\|^2,\qquad
-          \nabla\varphi(\lambda)=A\,\operatorname{prox}_{\sigma f}(W+\sigma A^\top\lambda)-b+\nu(\lambda-\lambda_0),
+          \nabla\varphi(\lambda)=A\,\operatorname{prox}_{\sigma f}(W+\sigma
+          A^\top\lambda)-b+\nu(\lambda-\lambda_0),
 
-from multipliers :math:`\lambda_0`, and takes the maximiser as the next :math:`W`: proximal steps in both, which keep the Newton systems
-definite when active rows outnumber the directions left (Rockafellar 1976; with Newton steps for singular values as in Jiang, Sun and
-Toh, *A partial proximal point algorithm for nuclear norm regularized matrix least squares problems*, 2014). A Newton step frees the
-multipliers that a scaled gradient step leaves positive (Bertsekas, *Projected Newton methods*, 1982). A handful of outer steps reach
-rounding level from where alternating directions crawl.
+from multipliers :math:`\lambda_0`, and takes the maximiser as the next :math:`W`: proximal steps in
+both, which keep the Newton systems definite when active rows outnumber the directions left
+(Rockafellar 1976; with Newton steps for singular values as in Jiang, Sun and Toh, *A partial
+proximal point algorithm for nuclear norm regularized matrix least squares problems*, 2014). A
+Newton step frees the multipliers that a scaled gradient step leaves positive (Bertsekas, *Projected
+Newton methods*, 1982). A handful of outer steps reach rounding level from where alternating
+directions crawl.
 """
 
 from __future__ import annotations
@@ -51,12 +55,20 @@ class AugmentedLagrangian:
 
     Attributes:
         W: weights.
-        dual: ``(m,)`` multipliers, non-negative, :math:`A^\top\lambda\in\partial f(W)` in the limit.
+        dual: ``(m,)`` multipliers, non-negative, :math:`A^\top\lambda\in\partial f(W)` in the
+            limit.
         sigma: weight of the proximal term.
         newton_steps: linear systems solved so far.
     """
 
-    def __init__(self, programme: Programme, gauge: Gauge, weights: FloatArray, dual: FloatArray, sigma: float) -> None:
+    def __init__(
+        self,
+        programme: Programme,
+        gauge: Gauge,
+        weights: FloatArray,
+        dual: FloatArray,
+        sigma: float,
+    ) -> None:
         self.programme, self.gauge = programme, gauge
         self.W, self.dual, self.sigma = weights, dual.copy(), sigma
         self.newton_steps = 0
@@ -64,17 +76,24 @@ class AugmentedLagrangian:
         self._scale = programme.diagonal
 
     def advance(self, tolerance: float, steps: int, deadline: float) -> bool:
-        """Minimise the inner problem to a projected gradient of ``tolerance`` and update; False when ``steps`` or the clock ran out first.
+        """Minimise the inner problem to a projected gradient of ``tolerance`` and update; False
+        when ``steps`` or the clock ran out first.
 
-        Without an answer the multipliers move as far as they came, the weights stay, and ``sigma`` should shrink.
+        Without an answer the multipliers move as far as they came, the weights stay, and ``sigma``
+        should shrink.
         """
         length = float(np.linalg.norm(self.dual))
-        self._nu = _PROXIMAL * float(np.sum(self.W**2)) / (self.sigma * length * length) if length > 0.0 else 1.0 / self.sigma
+        self._nu = (
+            _PROXIMAL * float(np.sum(self.W**2)) / (self.sigma * length * length)
+            if length > 0.0
+            else 1.0 / self.sigma
+        )
         self._scale = np.maximum(self.sigma * self.programme.diagonal, self._nu)
         at = self._point(self.dual)
         done = False
         for _ in range(steps):
-            # The scaled gradient step says which multipliers want to be zero, and its length how far from stationary they are.
+            # The scaled gradient step says which multipliers want to be zero, and its length how
+            # far from stationary they are.
             pushed = np.maximum(at.dual - at.gradient / self._scale, 0.0)
             missed = np.abs(at.dual - pushed) * self._scale
             if float(missed.max(initial=0.0)) <= tolerance + _NOISE * float(at.s[0]):
@@ -95,7 +114,9 @@ class AugmentedLagrangian:
         left, s, right = np.linalg.svd(self.W + self.sigma * p.adjoint(dual))
         prox = self.gauge.prox(s, self.sigma)
         W = (left[:, : len(s)] * prox.values) @ right[: len(s)]
-        return _Point(dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual))
+        return _Point(
+            dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual)
+        )
 
     def _step(self, at: _Point, rows: IntArray) -> _Point | None:
         from scipy.linalg.lapack import dpotrf, dpotrs
@@ -123,13 +144,21 @@ class AugmentedLagrangian:
     def _search(self, at: _Point, rows: IntArray, direction: FloatArray) -> _Point | None:
         """A step along the projection of the ray onto non-negative multipliers.
 
-        By convexity the slope at the end bounds the change: where it has not turned upwards by much, the end is no higher than the start.
+        By convexity the slope at the end bounds the change: where it has not turned upwards by
+        much, the end is no higher than the start.
         """
         if not np.isfinite(direction).all():
             return None
-        t = min(1.0, _LONGEST * (float(at.dual.max()) + 1.0 / self.sigma) / max(float(np.abs(direction).max()), 1e-300))
+        t = min(
+            1.0,
+            _LONGEST
+            * (float(at.dual.max()) + 1.0 / self.sigma)
+            / max(float(np.abs(direction).max()), 1e-300),
+        )
         falling = (direction < 0.0) & (at.dual[rows] > 0.0)
-        block = float((at.dual[rows][falling] / -direction[falling]).min(initial=np.inf))  # the first multiplier reaches zero here
+        block = float(
+            (at.dual[rows][falling] / -direction[falling]).min(initial=np.inf)
+        )  # the first multiplier reaches zero here
         for _ in range(_HALVINGS):
             dual = np.zeros_like(at.dual)
             moved = at.dual[rows] + t * direction

@@ -1,7 +1,8 @@
 r"""Many programmes in one call, each with its own status.
 
-Small hard-margin programmes of the Frobenius norm go through compiled code together, see :mod:`attsvm.solvers.small`; every other
-one, and every one that is not settled there, through the ordinary solver.
+Small hard-margin programmes of the Frobenius norm go through compiled code together, see
+:mod:`attsvm.solvers.small`; every other one, and every one that is not settled there, through the
+ordinary solver.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ from attsvm.solvers.solution import MarginSolution
 
 @dataclass(frozen=True, eq=False)
 class SolutionBatch(Sequence[MarginSolution]):
-    r"""The solutions of ``B`` programmes as arrays; ``batch[k]`` is the k-th with everything a :class:`MarginSolution` has.
+    r"""The solutions of ``B`` programmes as arrays; ``batch[k]`` is the k-th with everything a
+    :class:`MarginSolution` has.
 
-    The numbers are those of the single solutions: gaps and violations are certified from the data of each programme.
+    The numbers are those of the single solutions: gaps and violations are certified from the data
+    of each programme.
 
     Attributes:
         margins: the programmes.
         status: ``(B,)`` strings, see :attr:`MarginSolution.status`.
-        W: ``(B, d_x, d_z)`` weights, zeros where infeasible; a list of matrices when the programmes have weights of several shapes.
+        W: ``(B, d_x, d_z)`` weights, zeros where infeasible; a list of matrices when the programmes
+            have weights of several shapes.
         norm: ``(B,)``, ``inf`` where infeasible.
         gap: ``(B,)``, rigorous relative duality gaps.
         violation: ``(B,)``, largest missed margin.
-        dual: ``(M,)`` multipliers of all programmes end to end, Farkas certificates where infeasible.
+        dual: ``(M,)`` multipliers of all programmes end to end, Farkas certificates where
+            infeasible.
         rows: ``(B + 1,)``, where those of each programme begin: ``dual[rows[k]:rows[k + 1]]``.
     """
 
@@ -76,7 +81,14 @@ class SolutionBatch(Sequence[MarginSolution]):
 
     def _from_figures(self, k: int) -> MarginSolution:
         assert self._request is not None
-        found = Found(self.W[k], self.dual[self.rows[k] : self.rows[k + 1]], self.norm[k], self.gap[k], self.violation[k], self._blur[k])
+        found = Found(
+            self.W[k],
+            self.dual[self.rows[k] : self.rows[k + 1]],
+            self.norm[k],
+            self.gap[k],
+            self.violation[k],
+            self._blur[k],
+        )
         return found.solution(self.margins[k], self._request, int(self._systems[k]))
 
 
@@ -93,14 +105,21 @@ class Found(NamedTuple):
     def solution(self, margins: Margins, request: Request, systems: int) -> MarginSolution:
         """The same with support, message and all the rest."""
         if self.norm == np.inf:
-            return infeasible_solution(margins, self.dual, request, "least distance", systems, minimal=True)
+            return infeasible_solution(
+                margins, self.dual, request, "least distance", systems, minimal=True
+            )
         norm, gap, violation, rounding = (float(x) for x in self[2:])
         proof = Certificate(self.W, self.dual, margins(self.W), norm, gap, violation, rounding)
         return solved(margins, proof, request, "principal pivoting", systems)
 
 
-def solve_all(programmes: Sequence[Margins], one: Callable[[Margins], MarginSolution], together: Request | None) -> SolutionBatch:
-    """Every programme solved: small ones in compiled code when there is a request for it, the others by ``one``.
+def solve_all(
+    programmes: Sequence[Margins],
+    one: Callable[[Margins], MarginSolution],
+    together: Request | None,
+) -> SolutionBatch:
+    """Every programme solved: small ones in compiled code when there is a request for it, the
+    others by ``one``.
 
     Raises:
         InputError: what ``one`` refuses, with the position of the programme.
@@ -109,19 +128,35 @@ def solve_all(programmes: Sequence[Margins], one: Callable[[Margins], MarginSolu
     if isinstance(programmes, MarginsBatch):
         rows, shapes = programmes.rows, [programmes.shape] * count
     else:
-        rows = np.concatenate([[0], np.cumsum([len(each.differences) for each in programmes])]).astype(np.int64)
+        rows = np.concatenate(
+            [[0], np.cumsum([len(each.differences) for each in programmes])]
+        ).astype(np.int64)
         shapes = [(each.differences.shape[1], each.queries.shape[1]) for each in programmes]
-    W: FloatArray | list[FloatArray] = np.zeros((count, *shapes[0])) if len(set(shapes)) == 1 else [np.zeros(shape) for shape in shapes]
-    status, figures, dual = np.full(count, "", dtype="<U10"), np.zeros((count, 4)), np.zeros(int(rows[-1]))
+    W: FloatArray | list[FloatArray] = (
+        np.zeros((count, *shapes[0]))
+        if len(set(shapes)) == 1
+        else [np.zeros(shape) for shape in shapes]
+    )
+    status, figures, dual = (
+        np.full(count, "", dtype="<U10"),
+        np.zeros((count, 4)),
+        np.zeros(int(rows[-1])),
+    )
     systems, written = np.zeros(count, dtype=np.int64), {}
     if together is not None:
         from attsvm.solvers import small
 
         for batch, chosen in _stacks(programmes, shapes, np.diff(rows) <= FEW):
-            found = small.settle(batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs)
+            found = small.settle(
+                batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
+            )
             status[chosen] = np.where(found.outcome == small.CONTRADICTION, "infeasible", "")
             optimal = found.outcome == small.WEIGHTS
-            optimal &= kept(np.maximum(found.figures[:, 1], found.figures[:, 2]), found.figures[:, 3], together.tol)
+            optimal &= kept(
+                np.maximum(found.figures[:, 1], found.figures[:, 2]),
+                found.figures[:, 3],
+                together.tol,
+            )
             status[chosen[optimal]] = "optimal"
             figures[chosen], systems[chosen] = found.figures, found.systems
             if len(chosen) == count:
@@ -136,13 +171,22 @@ def solve_all(programmes: Sequence[Margins], one: Callable[[Margins], MarginSolu
         except InputError as error:
             raise InputError(f"programme {k}: {error}") from None
         status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
-        figures[k], systems[k] = (solution.norm, solution.gap, solution.violation, 0.0), solution.iterations
+        figures[k], systems[k] = (
+            (solution.norm, solution.gap, solution.violation, 0.0),
+            solution.iterations,
+        )
     norm, gap, violation, blur = np.ascontiguousarray(figures.T)
-    return SolutionBatch(programmes, status, W, norm, gap, violation, dual, rows, blur, systems, together, written)
+    return SolutionBatch(
+        programmes, status, W, norm, gap, violation, dual, rows, blur, systems, together, written
+    )
 
 
-def _stacks(programmes: Sequence[Margins], shapes: list[tuple[int, int]], fits: BoolArray) -> Iterator[tuple[MarginsBatch, IntArray]]:
-    """The programmes that fit and hold inequalities and finite numbers only, stacked by shape, with their positions."""
+def _stacks(
+    programmes: Sequence[Margins], shapes: list[tuple[int, int]], fits: BoolArray
+) -> Iterator[tuple[MarginsBatch, IntArray]]:
+    """The programmes that fit and hold inequalities and finite numbers only, stacked by shape, with
+    their positions.
+    """
     if isinstance(programmes, MarginsBatch) and fits.all():
         stacks = [(programmes, np.arange(len(programmes)))] if len(programmes) else []
     else:
@@ -150,8 +194,14 @@ def _stacks(programmes: Sequence[Margins], shapes: list[tuple[int, int]], fits: 
         for k in np.flatnonzero(fits).tolist():
             if programmes[k].equality is None:
                 groups.setdefault(shapes[k], []).append(k)
-        stacks = [(MarginsBatch.stack([programmes[k] for k in chosen]), np.array(chosen)) for chosen in groups.values()]
+        stacks = [
+            (MarginsBatch.stack([programmes[k] for k in chosen]), np.array(chosen))
+            for chosen in groups.values()
+        ]
     for batch, positions in stacks:
         # A programme that must be refused is left to the front door, which knows the words.
-        if all(np.isfinite(array).all() for array in (batch.differences, batch.queries, batch.rhs)) and (batch.rhs >= 0.0).all():
+        if (
+            all(np.isfinite(array).all() for array in (batch.differences, batch.queries, batch.rhs))
+            and (batch.rhs >= 0.0).all()
+        ):
             yield batch, positions

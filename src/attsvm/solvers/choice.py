@@ -1,7 +1,7 @@
 """Which solver takes which programme, and why: the table behind ``max_margin(..., solver=...)``.
 
-By default the family of the norm decides: a cascade of methods that hand over to each other as they see fit. A method on its own is
-there to compare, to teach, and to overrule.
+By default the family of the norm decides: a cascade of methods that hand over to each other as they
+see fit. A method on its own is there to compare, to teach, and to overrule.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ MODULES: dict[type[Norm], str] = {
     Nuclear: "attsvm.solvers.schatten",
     Spectral: "attsvm.solvers.schatten",
 }
-"""The module that solves for each type of norm, imported when first needed. A new norm is a new line here."""
+"""The module that solves for each type of norm, imported when first needed. A new norm is a new
+line here.
+"""
 
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
-FEW = 256  # rows up to which compiled code is quicker than the cascade on the random instances of the papers
+# rows up to which compiled code is quicker than the cascade on the random instances of the papers
+FEW = 256
 
 
 @dataclass(frozen=True)
@@ -63,40 +66,68 @@ def _spectral(margins: Margins, norm: Norm, slack: float | None) -> bool:
 
 def _determined(margins: Margins, norm: Norm, slack: float | None) -> bool:
     """Equalities alone that zero weights do not meet, in the Frobenius norm."""
-    return norm == Frobenius() and slack is None and bool(margins.equalities.all() and (margins.rhs != 0).any())
+    return (
+        norm == Frobenius()
+        and slack is None
+        and bool(margins.equalities.all() and (margins.rhs != 0).any())
+    )
 
 
 def _written(margins: Margins, norm: Norm, slack: float | None) -> bool:
     rows = margins.m + int(margins.equalities.sum())
-    return _frobenius(margins, norm, slack) and slack is None and rows * margins.shape[0] * margins.shape[1] <= SMALL
+    return (
+        _frobenius(margins, norm, slack)
+        and slack is None
+        and rows * margins.shape[0] * margins.shape[1] <= SMALL
+    )
 
 
 def _few(margins: Margins, norm: Norm, slack: float | None) -> bool:
-    return norm == Frobenius() and slack is None and margins.m <= FEW and not margins.equalities.any()
+    return (
+        norm == Frobenius() and slack is None and margins.m <= FEW and not margins.equalities.any()
+    )
 
 
 METHODS: dict[str, _Method] = {
     "least-norm": _Method(
-        "Frobenius, equalities alone: one linear system", _determined, " of equalities alone, with right-hand sides other than zero"
+        "Frobenius, equalities alone: one linear system",
+        _determined,
+        " of equalities alone, with right-hand sides other than zero",
     ),
     "small": _Method(
-        f"Frobenius, hard margin, at most {FEW} inequalities: coordinate descent and pivoting in compiled code, then active-set",
+        f"Frobenius, hard margin, at most {FEW} inequalities: coordinate descent and pivoting in"
+        " compiled code, then active-set",
         _few,
         f" of hard margins with at most {FEW} inequalities",
     ),
-    "active-set": _Method("Frobenius: block ascent, pivoting, then least squares (small) or proximal multipliers (large)", _frobenius),
+    "active-set": _Method(
+        "Frobenius: block ascent, pivoting, then least squares (small) or proximal multipliers"
+        " (large)",
+        _frobenius,
+    ),
     "ascent": _Method("Frobenius: block coordinate ascent on the dual alone", _frobenius),
     "pivoting": _Method("Frobenius: block ascent and principal pivoting alone", _frobenius),
     "nnls": _Method(
-        "Frobenius, hard margin, small: one non-negative least-squares problem", _written, f" of hard margins with at most {SMALL} entries"
+        "Frobenius, hard margin, small: one non-negative least-squares problem",
+        _written,
+        f" of hard margins with at most {SMALL} entries",
     ),
     "proximal": _Method("Frobenius: proximal multipliers with semismooth Newton steps", _frobenius),
-    "entrywise": _Method("entrywise norms: splitting, then proximal multipliers with Newton steps on the dual", _entrywise),
+    "entrywise": _Method(
+        "entrywise norms: splitting, then proximal multipliers with Newton steps on the dual",
+        _entrywise,
+    ),
     "entrywise-splitting": _Method("entrywise norms: splitting alone", _entrywise),
     "entrywise-newton": _Method("entrywise norms: Newton steps on the dual alone", _entrywise),
-    "schatten": _Method("norms of singular values: alternating directions, then an augmented Lagrangian", _spectral),
-    "schatten-splitting": _Method("norms of singular values: alternating directions alone", _spectral),
-    "schatten-newton": _Method("norms of singular values: the augmented Lagrangian alone", _spectral),
+    "schatten": _Method(
+        "norms of singular values: alternating directions, then an augmented Lagrangian", _spectral
+    ),
+    "schatten-splitting": _Method(
+        "norms of singular values: alternating directions alone", _spectral
+    ),
+    "schatten-newton": _Method(
+        "norms of singular values: the augmented Lagrangian alone", _spectral
+    ),
 }
 """Every solver by name, with a line about it. The first that takes a programme is its default."""
 
@@ -107,7 +138,8 @@ def solver_names() -> dict[str, str]:
 
 
 def choose(margins: Margins, norm: Norm | None = None, slack: float | None = None) -> Choice:
-    """The solver that :func:`~attsvm.solvers.max_margin` uses for this programme, why, and which others would take it.
+    """The solver that :func:`~attsvm.solvers.max_margin` uses for this programme, why, and which
+    others would take it.
 
     Args:
         margins: one programme.
@@ -126,7 +158,10 @@ def choose(margins: Margins, norm: Norm | None = None, slack: float | None = Non
 
 def no_solver(norm: Norm) -> str:
     """The sentence for a norm without a solver."""
-    return f"there is no solver for the norm {norm!r}; use one of: {', '.join(sorted(kind.__name__ for kind in MODULES))}"
+    return (
+        f"there is no solver for the norm {norm!r}; use one of:"
+        f" {', '.join(sorted(kind.__name__ for kind in MODULES))}"
+    )
 
 
 def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:
@@ -141,9 +176,14 @@ def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | N
         raise InputError(f"unknown solver {solver!r}; solvers are: {', '.join(METHODS)}")
     choice = choose(margins, norm, slack)
     if solver != choice.name and solver not in choice.alternatives:
-        limits = f" (it is for programmes{METHODS[solver].limits})" if METHODS[solver].limits else ""
+        limits = (
+            f" (it is for programmes{METHODS[solver].limits})" if METHODS[solver].limits else ""
+        )
         names = ", ".join((choice.name, *choice.alternatives))
-        raise InputError(f"solver {solver!r} does not take this programme in the norm {norm!r}{limits}; choose from: {names}")
+        raise InputError(
+            f"solver {solver!r} does not take this programme in the norm {norm!r}{limits}; choose"
+            f" from: {names}"
+        )
     return None if solver == choice.name else solver
 
 
@@ -153,18 +193,33 @@ def _why(name: str, margins: Margins, norm: Norm) -> str:
         return f"{size} are equalities alone, so the weights of least norm solve one linear system"
     if name == "small":
         return (
-            f"in the Frobenius norm the active constraints determine the weights exactly; {size} are few enough for compiled code, "
-            "and active-set takes over where that does not settle"
+            f"in the Frobenius norm the active constraints determine the weights exactly; {size}"
+            " are few enough for compiled code, and active-set takes over where that does not"
+            " settle"
         )
     if name == "active-set":
         small = margins.m * margins.shape[0] * margins.shape[1] <= SMALL
-        rest = "few enough for non-negative least squares" if small else "too many for least squares, so proximal multipliers help"
+        rest = (
+            "few enough for non-negative least squares"
+            if small
+            else "too many for least squares, so proximal multipliers help"
+        )
         return (
-            f"in the Frobenius norm the active constraints determine the weights exactly; {size} are {rest} where pivoting does not settle"
+            f"in the Frobenius norm the active constraints determine the weights exactly; {size}"
+            f" are {rest} where pivoting does not settle"
         )
     if name == "entrywise":
         assert isinstance(norm, Lp)
         if norm.p == 1.0 or math.isinf(norm.p):
-            return f"the norm {norm.name} makes {size} a linear programme, which proximal multipliers with Newton steps finish exactly"
-        return f"the norm {norm.name} is smooth: on {size} splitting comes near quickly and Newton steps on the dual finish"
-    return f"the norm {norm.name} acts on singular values: on {size} each proximal map is one small decomposition, and Newton steps finish"
+            return (
+                f"the norm {norm.name} makes {size} a linear programme, which proximal multipliers"
+                " with Newton steps finish exactly"
+            )
+        return (
+            f"the norm {norm.name} is smooth: on {size} splitting comes near quickly and Newton"
+            " steps on the dual finish"
+        )
+    return (
+        f"the norm {norm.name} acts on singular values: on {size} each proximal map is one small"
+        " decomposition, and Newton steps finish"
+    )

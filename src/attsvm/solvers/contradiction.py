@@ -1,4 +1,6 @@
-"""A Farkas certificate in the words of its programme: which tokens, labels, classes or orders cannot be had together."""
+"""A Farkas certificate in the words of its programme: which tokens, labels, classes or orders
+cannot be had together.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ _NOBODY = {
     "order": "no weights put",
 }
 
-_OWNER = {"position": "position", "class": "input", "order": ""}  # what a demand belongs to, where that is not a sequence
+_OWNER = {
+    "position": "position",
+    "class": "input",
+    "order": "",
+}  # what a demand belongs to, where that is not a sequence
 
 
 def contradiction(margins: Margins, dual: FloatArray) -> str:
@@ -31,12 +37,20 @@ def contradiction(margins: Margins, dual: FloatArray) -> str:
     demands = _demands(margins, rows)
     unnamed = len(demands) - _NAMED
     owner = _OWNER.get(margins.kind, "sequence")
-    others = f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}" if owner else f"{unnamed} more"
+    others = (
+        f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}"
+        if owner
+        else f"{unnamed} more"
+    )
     more = f" and {others}" if unnamed > 0 else ""
     named = demands[:_NAMED]
-    what = ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    what = (
+        ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    )
     together = " together" if len(demands) > 1 else ""
-    proof = f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
+    proof = (
+        f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
+    )
     return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
 
 
@@ -50,23 +64,32 @@ def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     programme = equilibrate(margins, None)
     few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
-    return few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+    return (
+        few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+    )
 
 
 def _demands(margins: Margins, rows: IntArray) -> list[str]:
-    """What the rows ask for, each demand once: one per sequence, and one per row where rows are arcs of an order."""
+    """What the rows ask for, each demand once: one per sequence, and one per row where rows are
+    arcs of an order.
+    """
     if margins.kind == "order":
         equal = margins.equalities | _mirrored(margins, rows)
         words = []
         for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
             relation = "level with" if equal[c] else "above"
-            words.append(f"token {int(margins.selected[i])} {relation} token {int(margins.token[c])}{_query(margins, i)}")
+            words.append(
+                f"token {int(margins.selected[i])} {relation} token"
+                f" {int(margins.token[c])}{_query(margins, i)}"
+            )
         return list(dict.fromkeys(words))
     return [_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
 
 
 def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
-    """Rows whose opposite is in the programme too, which is how solvers are handed equalities: right-hand side zero."""
+    """Rows whose opposite is in the programme too, which is how solvers are handed equalities:
+    right-hand side zero.
+    """
     found = np.zeros(margins.m, dtype=np.bool_)
     found[rows] = margins.rhs[rows] == 0.0
     return found
@@ -102,13 +125,28 @@ def _impossible(margins: Margins, c: int) -> str:
     if margins.kind == "order":
         where = _query(margins, i)
         if silent:
-            return f"{where.removeprefix(' for ') or 'the query'} is zero, so no weights can put token {selected} above token {rival}"
-        return f"token {selected} equals token {rival}, so no weights can put one above the other{where}"
+            return (
+                f"{where.removeprefix(' for ') or 'the query'} is zero, so no weights can put token"
+                f" {selected} above token {rival}"
+            )
+        return (
+            f"token {selected} equals token {rival}, so no weights can put one above the"
+            f" other{where}"
+        )
     if margins.kind == "position" and margins.origin is not None:
         sequence, position = margins.origin[i].tolist()
         if silent:
-            return f"the token at position {position} of sequence {sequence} is zero, so as a query it can prefer no token"
-        return f"token {rival} of sequence {sequence} equals the selected token {selected}, so position {position} cannot tell them apart"
+            return (
+                f"the token at position {position} of sequence {sequence} is zero, so as a query it"
+                " can prefer no token"
+            )
+        return (
+            f"token {rival} of sequence {sequence} equals the selected token {selected}, so"
+            f" position {position} cannot tell them apart"
+        )
     if silent:
         return f"the query of sequence {i} is zero, so no weights can prefer its token {selected}"
-    return f"token {rival} of sequence {i} equals its selected token {selected}, so no weights can tell them apart"
+    return (
+        f"token {rival} of sequence {i} equals its selected token {selected}, so no weights can"
+        " tell them apart"
+    )

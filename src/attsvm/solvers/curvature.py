@@ -1,14 +1,18 @@
 r"""Generalised Hessian of the Moreau envelope of a singular-value function, written on rows.
 
-The proximal map :math:`X=U\operatorname{diag}(s)V^\top\mapsto U\operatorname{diag}(g)V^\top` has, in the coordinates
-:math:`\tilde H=U^\top HV`, the derivative (Lewis and Sendov, *Nonsmooth analysis of singular values II*, 2005)
+The proximal map :math:`X=U\operatorname{diag}(s)V^\top\mapsto U\operatorname{diag}(g)V^\top` has,
+in the coordinates
+:math:`\tilde H=U^\top HV`, the derivative (Lewis and Sendov, *Nonsmooth analysis of singular values
+II*, 2005)
 
-.. math:: \tfrac12\Omega^s_{ij}(\tilde H_{ij}+\tilde H_{ji})+\tfrac12\Omega^a_{ij}(\tilde H_{ij}-\tilde H_{ji}),\qquad
+.. math:: \tfrac12\Omega^s_{ij}(\tilde H_{ij}+\tilde H_{ji})+\tfrac12\Omega^a_{ij}(\tilde
+H_{ij}-\tilde H_{ji}),\qquad
           \Omega^s_{ij}=\frac{g_i-g_j}{s_i-s_j},\quad \Omega^a_{ij}=\frac{g_i+g_j}{s_i+s_j},
 
-with :math:`g_i/s_i` where an index has no mirror. For rows :math:`H=\delta_cz^\top` the quadratic form is a sum of squares of scaled sums
-and differences of :math:`\tilde\delta_i\tilde z_j` and :math:`\tilde\delta_j\tilde z_i`: the *features* below. With a threshold only
-pairs with one index above it appear, :math:`r(d_x+d_z-r)` features instead of :math:`d_xd_z`.
+with :math:`g_i/s_i` where an index has no mirror. For rows :math:`H=\delta_cz^\top` the quadratic
+form is a sum of squares of scaled sums and differences of :math:`\tilde\delta_i\tilde z_j` and
+:math:`\tilde\delta_j\tilde z_i`: the *features* below. With a threshold only pairs with one index
+above it appear, :math:`r(d_x+d_z-r)` features instead of :math:`d_xd_z`.
 """
 
 from __future__ import annotations
@@ -23,9 +27,16 @@ _LARGEST = 1 << 25  # entries of a matrix of features
 
 
 def curvature(
-    p: Programme, rows: IntArray, left: FloatArray, s: FloatArray, right: FloatArray, gauge: Gauge, prox: Prox
+    p: Programme,
+    rows: IntArray,
+    left: FloatArray,
+    s: FloatArray,
+    right: FloatArray,
+    gauge: Gauge,
+    prox: Prox,
 ) -> FloatArray | None:
-    r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, or ``None`` when it is too large to form.
+    r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, or ``None`` when it
+    is too large to form.
 
     Args:
         p: the programme.
@@ -45,14 +56,20 @@ def curvature(
     if smooth:
         features = _smooth_features(D, Z, s, prox)
     else:
-        features = _threshold_features(D, Z, s, prox.threshold, above, isinstance(gauge, SpectralGauge))
+        features = _threshold_features(
+            D, Z, s, prox.threshold, above, isinstance(gauge, SpectralGauge)
+        )
     form: FloatArray = features @ features.T
     # The cap of the spectral norm is the identity less a soft threshold.
     return p.gram(rows) - form if isinstance(gauge, SpectralGauge) else form
 
 
-def _threshold_features(D: FloatArray, Z: FloatArray, s: FloatArray, level: float, r: int, centred: bool) -> FloatArray:
-    """``(k, features)`` of the soft threshold at ``level``; ``centred``: the level moves so that the sum above it stays."""
+def _threshold_features(
+    D: FloatArray, Z: FloatArray, s: FloatArray, level: float, r: int, centred: bool
+) -> FloatArray:
+    """``(k, features)`` of the soft threshold at ``level``; ``centred``: the level moves so that
+    the sum above it stays.
+    """
     k, q = len(D), len(s)
     top, rest = s[:r], s[r:]
     P = D[:, :r, None] * Z[:, None, :r]
@@ -61,7 +78,9 @@ def _threshold_features(D: FloatArray, Z: FloatArray, s: FloatArray, level: floa
     parts = [diagonal - diagonal.mean(axis=1, keepdims=True) if centred and r else diagonal]
     upper, lower = P[:, i, j], P[:, j, i]
     parts.append((upper + lower) * np.sqrt(0.5))
-    parts.append((upper - lower) * np.sqrt(0.5 * (top[i] + top[j] - 2.0 * level) / (top[i] + top[j])))
+    parts.append(
+        (upper - lower) * np.sqrt(0.5 * (top[i] + top[j] - 2.0 * level) / (top[i] + top[j]))
+    )
     gain = (top - level)[:, None]
     upper, lower = D[:, :r, None] * Z[:, None, r:q], Z[:, :r, None] * D[:, None, r:q]
     parts.append(((upper + lower) * np.sqrt(0.5 * gain / (top[:, None] - rest))).reshape(k, -1))
@@ -78,7 +97,9 @@ def _smooth_features(D: FloatArray, Z: FloatArray, s: FloatArray, prox: Prox) ->
     i, j = np.triu_indices(q, 1)
     apart, total = s[i] - s[j], s[i] + s[j]
     close = apart <= 1e-8 * total
-    mirrored = np.where(close, 0.5 * (prox.rates[i] + prox.rates[j]), (g[i] - g[j]) / np.where(close, 1.0, apart))
+    mirrored = np.where(
+        close, 0.5 * (prox.rates[i] + prox.rates[j]), (g[i] - g[j]) / np.where(close, 1.0, apart)
+    )
     turned = np.where(total > 0.0, (g[i] + g[j]) / np.where(total > 0.0, total, 1.0), prox.rates[i])
     alone = np.sqrt(np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), prox.rates))
     upper, lower = D[:, i] * Z[:, j], D[:, j] * Z[:, i]

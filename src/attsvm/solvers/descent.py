@@ -2,9 +2,10 @@ r"""Block coordinate ascent on the dual, one sequence at a time.
 
 .. math:: \max_{0\le\lambda\le C}\; b^\top\lambda - \tfrac12\Big\|\sum_c\lambda_c A_c\Big\|_F^2
 
-The state is :math:`W=\sum_c\lambda_c A_c`. For sequence :math:`i` the slopes of its block need only :math:`W z_i`, the block is
-improved by a few coordinate sweeps (Hildreth; Hsieh et al., *A dual coordinate descent method for large-scale linear SVM*, 2008),
-and :math:`W` follows by one rank-one update. An epoch costs as much as one gradient and converges linearly.
+The state is :math:`W=\sum_c\lambda_c A_c`. For sequence :math:`i` the slopes of its block need only
+:math:`W z_i`, the block is improved by a few coordinate sweeps (Hildreth; Hsieh et al., *A dual
+coordinate descent method for large-scale linear SVM*, 2008), and :math:`W` follows by one rank-one
+update. An epoch costs as much as one gradient and converges linearly.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ class BlockAscent:
         counts = np.diff(programme.offsets)
         self._starts = np.concatenate([[0], np.cumsum(counts * counts)])
         if self._starts[-1] <= _LARGEST_GRAMS:
-            self._grams = kernels.block_grams(programme.D, programme.offsets, self._size, self._starts)
+            self._grams = kernels.block_grams(
+                programme.D, programme.offsets, self._size, self._starts
+            )
             self._diagonal = None
         else:
             self._diagonal = programme.diagonal
 
     def run(self, epochs: int, target: float, deadline: float) -> None:
-        """Up to ``epochs`` more epochs, until the residual is at most ``target`` or the clock passes ``deadline``."""
+        """Up to ``epochs`` more epochs, until the residual is at most ``target`` or the clock
+        passes ``deadline``.
+        """
         p = self.programme
         met: list[float] = []
         while len(met) < epochs:
@@ -67,11 +72,17 @@ class BlockAscent:
             self.rate = float((met[-1] / met[middle]) ** (1.0 / (len(met) - 1 - middle)))
 
     def sweep(self, dual: FloatArray, W: FloatArray, inner: int) -> float:
-        """One epoch on ``dual`` and ``W``, in place, for any ``W`` that moves with ``adjoint(dual)``; largest projected gradient met."""
+        """One epoch on ``dual`` and ``W``, in place, for any ``W`` that moves with
+        ``adjoint(dual)``; largest projected gradient met.
+        """
         p = self.programme
         if self._diagonal is None:
-            return kernels.sweep_blocks(p.D, p.Z, p.offsets, p.b, p.cap, self._grams, self._starts, dual, W, inner)
-        return kernels.sweep_rows(p.D, p.Z, p.offsets, p.b, p.cap, self._diagonal, self._size, dual, W, inner)
+            return kernels.sweep_blocks(
+                p.D, p.Z, p.offsets, p.b, p.cap, self._grams, self._starts, dual, W, inner
+            )
+        return kernels.sweep_rows(
+            p.D, p.Z, p.offsets, p.b, p.cap, self._diagonal, self._size, dual, W, inner
+        )
 
     @property
     def epoch_cost(self) -> float:

@@ -1,13 +1,19 @@
-r"""Proximal multipliers in both variables with semismooth Newton steps on the dual: entrywise norms to rounding level.
+r"""Proximal multipliers in both variables with semismooth Newton steps on the dual: entrywise norms
+to rounding level.
 
-Around weights :math:`W_k` and multipliers :math:`\lambda_k` of ``minimise 1/p ||W||_p^p subject to <A_c, W> >= b_c``, the saddle problem
+Around weights :math:`W_k` and multipliers :math:`\lambda_k` of
+``minimise 1/p ||W||_p^p subject to <A_c, W> >= b_c``, the saddle problem
 
-.. math:: \max_{\lambda\ge0}\min_W\; \tfrac1p\|W\|_p^p+\tfrac1{2\tau}\|W-W_k\|^2+\lambda^\top(b-AW)-\tfrac1{2\sigma}\|\lambda-\lambda_k\|^2
+.. math:: \max_{\lambda\ge0}\min_W\;
+\tfrac1p\|W\|_p^p+\tfrac1{2\tau}\|W-W_k\|^2+\lambda^\top(b-AW)-\tfrac1{2\sigma}\|\lambda-\lambda_k\|^2
 
-is solved to growing accuracy with growing :math:`\tau,\sigma` (Rockafellar, *Augmented Lagrangians and applications of the proximal point
-algorithm*, 1976; Li, Sun and Toh, *A highly efficient semismooth Newton augmented Lagrangian method*, 2018). Its inner minimiser
-:math:`W(\lambda)=\operatorname{prox}_{\tau|\cdot|^p/p}(W_k+\tau A^\top\lambda)` is smooth in :math:`\lambda` for every
-:math:`1<p<\infty`, so nothing is singular where a weight or a slope vanishes, and the Newton matrix on the free multipliers is
+is solved to growing accuracy with growing :math:`\tau,\sigma` (Rockafellar, *Augmented Lagrangians
+and applications of the proximal point algorithm*, 1976; Li, Sun and Toh, *A highly efficient
+semismooth Newton augmented Lagrangian method*, 2018). Its inner minimiser
+:math:`W(\lambda)=\operatorname{prox}_{\tau|\cdot|^p/p}(W_k+\tau A^\top\lambda)` is smooth in
+:math:`\lambda` for every
+:math:`1<p<\infty`, so nothing is singular where a weight or a slope vanishes, and the Newton matrix
+on the free multipliers is
 :math:`A_P\operatorname{diag}(\tau W')A_P^\top+I/\sigma`, a weighted Gram matrix.
 """
 
@@ -52,21 +58,36 @@ class DualNewton:
         steps: linear systems solved so far.
     """
 
-    def __init__(self, programme: Programme, energy: Energy, W: FloatArray, dual: FloatArray, reach: float = 10.0) -> None:
+    def __init__(
+        self,
+        programme: Programme,
+        energy: Energy,
+        W: FloatArray,
+        dual: FloatArray,
+        reach: float = 10.0,
+    ) -> None:
         self.programme, self.energy = programme, energy
         self.W, self.dual = W.copy(), np.clip(dual, 0.0, programme.cap)
         slope = float(np.linalg.norm(energy.slope(W)))
         self.tau = reach * float(np.linalg.norm(W)) / max(slope, _TINY)
-        margins = np.minimum(programme.b, 1.0)[self.dual > 0.0]  # soft ones may ask for much more than weights of norm one give
-        self.sigma = reach * max(float(np.linalg.norm(self.dual)), _TINY) / max(float(np.linalg.norm(margins)), _TINY)
+        margins = np.minimum(programme.b, 1.0)[
+            self.dual > 0.0
+        ]  # soft ones may ask for much more than weights of norm one give
+        self.sigma = (
+            reach
+            * max(float(np.linalg.norm(self.dual)), _TINY)
+            / max(float(np.linalg.norm(margins)), _TINY)
+        )
         self.steps = 0
 
     def advance(self, accuracy: float, most: int, deadline: float) -> Outcome:
-        """Solve the saddle problem until its projected gradient is below ``accuracy`` (in units of ``b``).
+        """Solve the saddle problem until its projected gradient is below ``accuracy`` (in units of
+        ``b``).
 
         Returns:
-            ``moved``; ``short`` when ``most`` steps were not enough (the point reached is kept); ``stalled`` when no step ascends;
-            ``stopped`` when the system is too large or cannot be factored, or the clock passed ``deadline``.
+            ``moved``; ``short`` when ``most`` steps were not enough (the point reached is kept);
+            ``stalled`` when no step ascends; ``stopped`` when the system is too large or cannot be
+            factored, or the clock passed ``deadline``.
         """
         centre, old = self.W, self.dual
         now = self._point(self.dual, centre, old)
@@ -82,9 +103,14 @@ class DualNewton:
             self.steps += 1
             trial = self._search(now, step, centre, old)
             if trial is None:
-                # Rows that the step takes to a bound and whose slope agrees go there by themselves; the others are solved for again.
+                # Rows that the step takes to a bound and whose slope agrees go there by themselves;
+                # the others are solved for again.
                 leaving = (now.dual > 0.0) & (now.dual + step <= 0.0) & (now.slope < 0.0)
-                leaving |= (now.dual < self.programme.cap) & (now.dual + step >= self.programme.cap) & (now.slope > 0.0)
+                leaving |= (
+                    (now.dual < self.programme.cap)
+                    & (now.dual + step >= self.programme.cap)
+                    & (now.slope > 0.0)
+                )
                 again = self._newton_step(now, leaving) if leaving.any() else None
                 trial = None if again is None else self._search(now, again, centre, old)
             if trial is None:
@@ -99,14 +125,20 @@ class DualNewton:
         self.tau *= factor
         self.sigma *= factor
 
-    def _search(self, now: _Point, step: FloatArray, centre: FloatArray, old: FloatArray) -> _Point | None:
-        """The first halving of ``step``, bent along the bounds, that ascends (or, at rounding level, shrinks the gradient)."""
+    def _search(
+        self, now: _Point, step: FloatArray, centre: FloatArray, old: FloatArray
+    ) -> _Point | None:
+        """The first halving of ``step``, bent along the bounds, that ascends (or, at rounding
+        level, shrinks the gradient).
+        """
         t = 1.0
         for _ in range(_HALVINGS):
             trial = self._point(np.clip(now.dual + t * step, 0.0, self.programme.cap), centre, old)
             gain = float(now.slope @ (trial.dual - now.dual))
             noise = _NOISE * (abs(now.value) + abs(trial.value))
-            if trial.value >= now.value + _ARMIJO * gain - noise and (gain > noise or trial.residual <= 0.9 * now.residual):
+            if trial.value >= now.value + _ARMIJO * gain - noise and (
+                gain > noise or trial.residual <= 0.9 * now.residual
+            ):
                 return trial
             t *= 0.5
         return None
@@ -116,10 +148,16 @@ class DualNewton:
         pulled = p.adjoint(dual)
         near = self.energy.proximal(centre + self.tau * pulled, self.tau)
         slope = p.b - p.values(near.W) - (dual - old) / self.sigma
-        value = self.energy.value(near.W) + float(((near.W - centre) ** 2).sum()) / (2.0 * self.tau) - float((near.W * pulled).sum())
+        value = (
+            self.energy.value(near.W)
+            + float(((near.W - centre) ** 2).sum()) / (2.0 * self.tau)
+            - float((near.W * pulled).sum())
+        )
         value += float(p.b @ dual) - float(((dual - old) ** 2).sum()) / (2.0 * self.sigma)
         wanted = np.where(dual > 0.0, slope, np.maximum(slope, 0.0))
-        residual = float(np.abs(np.where(dual < p.cap, wanted, np.minimum(wanted, 0.0))).max(initial=0.0))
+        residual = float(
+            np.abs(np.where(dual < p.cap, wanted, np.minimum(wanted, 0.0))).max(initial=0.0)
+        )
         return _Point(dual, near, slope, value, residual)
 
     def _newton_step(self, at: _Point, leaving: BoolArray | None = None) -> FloatArray | None:

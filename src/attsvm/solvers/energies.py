@@ -1,19 +1,21 @@
-r"""The convex functions whose minimisers under margins are the least entrywise norms, with proximal maps and their derivatives.
+r"""The convex functions whose minimisers under margins are the least entrywise norms, with proximal
+maps and their derivatives.
 
-===================  ==========================  ==================================================
-norm                 energy :math:`f`            :math:`\operatorname{prox}_{\tau f}`
-===================  ==========================  ==================================================
-:math:`1<p<\infty`   :math:`\frac1p\|W\|_p^p`    root of :math:`w+\tau w^{p-1}=x`, entry by entry
-:math:`p=1`          :math:`\|W\|_1`             soft threshold at :math:`\tau`
-:math:`p=\infty`     :math:`\|W\|_\infty`        clipping at the level that removes :math:`\tau` in all
-===================  ==========================  ==================================================
+==================  =========================  ================================================
+norm                energy :math:`f`          :math:`\operatorname{prox}_{\tau f}`
+==================  =========================  ================================================
+:math:`1<p<\infty`  :math:`\frac1p\|W\|_p^p`  root of :math:`w+\tau w^{p-1}=x`, entry by entry
+:math:`p=1`         :math:`\|W\|_1`           soft threshold at :math:`\tau`
+:math:`p=\infty`    :math:`\|W\|_\infty`      clipping at the level that removes :math:`\tau`
+==================  =========================  ================================================
 
-The generalised derivative of every proximal map is a diagonal, plus one rank-one term for :math:`p=\infty`: entries that are
-clipped move together.
+The generalised derivative of every proximal map is a diagonal, plus one rank-one term for
+:math:`p=\infty`: entries that are clipped move together.
 
-For :math:`p\ge2` the root is that of a function convex in :math:`w`; for :math:`p<2` of one convex in :math:`y=w^{p-1}`,
-:math:`y^{1/(p-1)}+\tau y=x`. Both are :math:`\alpha t+\beta t^r=x` with :math:`r\ge1`, and Newton's method from
-:math:`\min(x/\alpha,(x/\beta)^{1/r})`, which is never below the root, descends to it without safeguards.
+For :math:`p\ge2` the root is that of a function convex in :math:`w`; for :math:`p<2` of one convex
+in :math:`y=w^{p-1}`, :math:`y^{1/(p-1)}+\tau y=x`. Both are :math:`\alpha t+\beta t^r=x` with
+:math:`r\ge1`, and Newton's method from :math:`\min(x/\alpha,(x/\beta)^{1/r})`, which is never below
+the root, descends to it without safeguards.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Proximal(NamedTuple):
     Attributes:
         W: the point, ``(d_x, d_z)``.
         rate: diagonal of the derivative, in [0, 1].
-        joint: ``None``, or a matrix ``(d_x, d_z)`` whose outer square is added to the diagonal, ``sign`` times.
+        joint: ``None``, or a matrix ``(d_x, d_z)`` whose outer square is added to the diagonal,
+            ``sign`` times.
         sign: 1, or -1 where entries that move together move less.
     """
 
@@ -97,7 +100,9 @@ class Sum:
         """See :class:`Energy`."""
         rest = np.abs(x) - tau
         beyond = rest > 0.0
-        return Proximal(np.where(beyond, np.copysign(rest, x), 0.0), beyond.astype(np.float64), None)
+        return Proximal(
+            np.where(beyond, np.copysign(rest, x), 0.0), beyond.astype(np.float64), None
+        )
 
 
 class Largest:
@@ -134,7 +139,9 @@ def energy_of(p: float) -> Energy:
 
 @kernel
 def clipping_level(falling: FloatArray, total: float) -> float:
-    """The level c with ``sum(max(x - c, 0)) = total`` for sorted sizes; not positive when they sum to less."""
+    """The level c with ``sum(max(x - c, 0)) = total`` for sorted sizes; not positive when they sum
+    to less.
+    """
     above = 0.0
     for k in range(len(falling)):
         above += falling[k]
@@ -146,7 +153,9 @@ def clipping_level(falling: FloatArray, total: float) -> float:
 
 @kernel
 def power_proximal(x: FloatArray, p: float, tau: float) -> tuple[FloatArray, FloatArray]:
-    r"""Proximal points of :math:`\frac\tau p|w|^p` at ``x`` ``(d_x, d_z)``, and the derivatives :math:`1/(1+\tau(p-1)|w|^{p-2})`."""
+    r"""Proximal points of :math:`\frac\tau p|w|^p` at ``x`` ``(d_x, d_z)``, and the derivatives
+    :math:`1/(1+\tau(p-1)|w|^{p-2})`.
+    """
     out, rate = np.empty(x.shape), np.empty(x.shape)
     steep = p < 2.0
     r = 1.0 / (p - 1.0) if steep else p - 1.0

@@ -2,8 +2,9 @@ r"""The max-margin programme in the entrywise norms.
 
 .. math:: \min_W \|W\|_p \ \text{ s.t. }\ \langle A_c,W\rangle\ge b_c, \qquad 1\le p\le\infty.
 
-The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan, *Optimizing Attention with Mirror
-Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear programmes. Hard margins are found by
+The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan,
+*Optimizing Attention with Mirror Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear
+programmes. Hard margins are found by
 :mod:`attsvm.solvers.entrywise_search`, soft ones by :mod:`attsvm.solvers.soft_entrywise`.
 """
 

@@ -1,8 +1,10 @@
 r"""The search for a hard margin in an entrywise norm: its stages, and what comes between them.
 
-The Frobenius solution gives the verdict on feasibility, which does not depend on the norm, and the first weights. From there splitting
-goes as far as it gains quickly, and semismooth Newton steps with proximal multipliers finish. Exponents far from two are reached over a
-few in between. Between stages the programme is rescaled so that its solution has norm one, which keeps :math:`|w|^{p-1}` in range at
+The Frobenius solution gives the verdict on feasibility, which does not depend on the norm, and the
+first weights. From there splitting goes as far as it gains quickly, and semismooth Newton steps
+with proximal multipliers finish. Exponents far from two are reached over a few in between. Between
+stages the programme is rescaled so that its solution has norm one, which keeps :math:`|w|^{p-1}` in
+range at
 :math:`p=200`. The best certified answer is returned.
 """
 
@@ -30,9 +32,15 @@ from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.uniqueness import unique_weights
 from attsvm.solvers.vertex import vertex
 
-_AIM, _HARD_AIM = 1e-12, 1e-10  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
+_AIM, _HARD_AIM = (
+    1e-12,
+    1e-10,
+)  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
-_NEARLY_SUM, _NEARLY_LARGEST = 1.001, 300.0  # exponents beyond which the linear programme is a good start
+_NEARLY_SUM, _NEARLY_LARGEST = (
+    1.001,
+    300.0,
+)  # exponents beyond which the linear programme is a good start
 _CHUNK = 10  # iterations of splitting between certificates
 _MOST_CHUNKS, _LAST_CHUNKS = 40, 200
 _SUPPORTING = 1e-9  # relative size of a multiplier whose row is met with equality
@@ -53,7 +61,9 @@ class EntrywiseSearch:
 
     def __init__(self, margins: Margins, norm: Lp, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        self.deadline = (
+            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        )
         self.programme = equilibrate(margins, request.slack, request.opposite)
         self.best: Certificate | None = None
         self.solver = ""
@@ -67,7 +77,9 @@ class EntrywiseSearch:
             return self._answer()
         if not _WARM[0] <= self.norm.p <= _WARM[1]:
             warm = None
-        start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None, method=None))
+        start = frobenius.solve(
+            self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
+        )
         if start.status == "infeasible":
             return start
         p = self.programme
@@ -93,7 +105,9 @@ class EntrywiseSearch:
         return self._answer()
 
     def _warm(self) -> tuple[FloatArray, FloatArray] | None:
-        """The caller's multipliers and weights, or else those they point to; ``None`` for exponents where these say too little."""
+        """The caller's multipliers and weights, or else those they point to; ``None`` for exponents
+        where these say too little.
+        """
         p, weights = self.programme, self.request.warm_weights
         if self.request.warm_start is None:
             return None
@@ -109,9 +123,15 @@ class EntrywiseSearch:
         return (W, dual) if float((W * pulled).sum()) > 0.0 else None
 
     def _resumed(self, W: FloatArray, dual: FloatArray) -> bool:
-        """Newton steps at once, with weak proximal terms: near a solution they need no other help. True when they are enough."""
+        """Newton steps at once, with weak proximal terms: near a solution they need no other help.
+        True when they are enough.
+        """
         # The vertex of a linear programme moves to another too far away for weak proximal terms.
-        if not (_WARM[0] <= self.norm.p <= _WARM[1] and 0 < np.count_nonzero(dual) <= LARGEST_SYSTEM and W.any()):
+        if not (
+            _WARM[0] <= self.norm.p <= _WARM[1]
+            and 0 < np.count_nonzero(dual) <= LARGEST_SYSTEM
+            and W.any()
+        ):
             return False
         p, W, dual = self._normalised(W, dual, self.norm.p)
         if self._consider(p, W, dual, "warm start") > _FAR:
@@ -122,8 +142,12 @@ class EntrywiseSearch:
         self._newton(p, W, dual, self.norm.p, 0.0, _WARM_REACH, _WARM_GROWTH)
         return self._good()
 
-    def _rough(self, W: FloatArray, dual: FloatArray, exponent: float, target: float) -> tuple[FloatArray, FloatArray]:
-        """A point on the way: two chunks of splitting where it is quick, a few Newton steps elsewhere."""
+    def _rough(
+        self, W: FloatArray, dual: FloatArray, exponent: float, target: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """A point on the way: two chunks of splitting where it is quick, a few Newton steps
+        elsewhere.
+        """
         p, W, dual = self._normalised(W, dual, exponent)
         if _gentle(exponent):
             splitting = EntrywiseSplitting(p, self._energy(exponent), W, dual)
@@ -150,17 +174,26 @@ class EntrywiseSearch:
             W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True)
 
     def _narrow(self) -> None:
-        """Splitting with exact projections, from the best point, and Newton steps from where it ends: for narrow cones of weights."""
+        """Splitting with exact projections, from the best point, and Newton steps from where it
+        ends: for narrow cones of weights.
+        """
         assert self.best is not None
-        W, dual = np.ldexp(self.best.W, -self.programme.weight_exponent), self.programme.scaled_dual(self.best.dual)
+        W, dual = (
+            np.ldexp(self.best.W, -self.programme.weight_exponent),
+            self.programme.scaled_dual(self.best.dual),
+        )
         W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True, exact=True)
         if not self._good() and np.count_nonzero(dual) <= LARGEST_SYSTEM:
             self._newton(*self._normalised(W, dual, self.norm.p), self.norm.p, 0.0)
         if not self._done():
             self._tighten()
 
-    def _split(self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool, exact: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until it gains nothing."""
+    def _split(
+        self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool, exact: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until
+        it gains nothing.
+        """
         p, W, dual = self._normalised(W, dual, self.norm.p)
         splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual, exact=exact)
         slow, before = 0, math.inf
@@ -196,7 +229,9 @@ class EntrywiseSearch:
         reach: float | None = None,
         growth: float = _GROWTH,
     ) -> tuple[FloatArray, FloatArray]:
-        """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point met."""
+        """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point
+        met.
+        """
         final = target == 0.0
         reach = (100.0 if 1.0 < exponent < 2.0 else 10.0) if reach is None else reach
         state = DualNewton(p, self._energy(exponent), W, dual, reach)
@@ -204,15 +239,27 @@ class EntrywiseSearch:
         best, point, accuracy, idle = math.inf, (W, dual), 1e-2 * unit, 0
         for _ in range(_OUTER):
             outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
-            gap = self._consider(p, state.W, state.dual, "dual Newton") if final else self._gap(p, state.W, state.dual, exponent)
+            gap = (
+                self._consider(p, state.W, state.dual, "dual Newton")
+                if final
+                else self._gap(p, state.W, state.dual, exponent)
+            )
             if final and gap < _NEAR and exponent in (1.0, math.inf) and self.request.slack is None:
                 corner = vertex(p, state.W, state.dual, exponent)
-                if corner is not None and self._consider(p, *corner, "dual Newton + vertex") < gap and self._done():
+                if (
+                    corner is not None
+                    and self._consider(p, *corner, "dual Newton + vertex") < gap
+                    and self._done()
+                ):
                     return corner
             idle = 0 if gap < 0.5 * best else idle + (outcome != "short")
             if gap < best:
                 best, point = gap, (state.W.copy(), state.dual.copy())
-            if (self._done() if final else gap <= target) or outcome == "stopped" or idle >= _PATIENCE * (1 if best < 1e-6 else 4):
+            if (
+                (self._done() if final else gap <= target)
+                or outcome == "stopped"
+                or idle >= _PATIENCE * (1 if best < 1e-6 else 4)
+            ):
                 break
             if outcome == "moved":
                 state.change(growth)
@@ -225,7 +272,9 @@ class EntrywiseSearch:
         return point
 
     def _tighten(self) -> None:
-        """The best weights with the nearest ones (in the Frobenius norm) that meet the supporting rows exactly tried in their place."""
+        """The best weights with the nearest ones (in the Frobenius norm) that meet the supporting
+        rows exactly tried in their place.
+        """
         assert self.best is not None
         p = self.programme
         dual = p.cancelled(p.scaled_dual(self.best.dual))
@@ -249,8 +298,12 @@ class EntrywiseSearch:
     def _energy(self, exponent: float) -> Energy:
         return energy_of(exponent)
 
-    def _normalised(self, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
-        """The programme scaled so that its solution has norm about one, with multipliers of the energy of that exponent."""
+    def _normalised(
+        self, W: FloatArray, dual: FloatArray, exponent: float
+    ) -> tuple[Programme, FloatArray, FloatArray]:
+        """The programme scaled so that its solution has norm about one, with multipliers of the
+        energy of that exponent.
+        """
         p = self.programme
         lower, upper = _bounds(p, W, dual, exponent)
         scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
@@ -265,8 +318,14 @@ class EntrywiseSearch:
         assert self.best is not None
         total = float(self.margins.rhs @ self.best.dual)
         # Scaled like the multipliers of 1/2 ||W||^2, so that b @ dual = ||W||^2 in every norm.
-        dual = self.best.dual * (self.best.norm / total) * self.best.norm if total > 0.0 and self.best.gap < 1.0 else self.best.dual
-        solution = solved(self.margins, replace(self.best, dual=dual), self.request, self.solver, self.iterations)
+        dual = (
+            self.best.dual * (self.best.norm / total) * self.best.norm
+            if total > 0.0 and self.best.gap < 1.0
+            else self.best.dual
+        )
+        solution = solved(
+            self.margins, replace(self.best, dual=dual), self.request, self.solver, self.iterations
+        )
         return replace(solution, unique=unique_weights(solution, self.norm.p))
 
     def _good(self) -> bool:
@@ -280,7 +339,9 @@ class EntrywiseSearch:
 
 
 def tightened(p: Programme, W: FloatArray, rows: IntArray) -> FloatArray:
-    r""":math:`W + A_P^\top(A_PA_P^\top)^{-1}(b_P-A_PW)`, twice; ``W`` itself when the Gram matrix is singular."""
+    r""":math:`W + A_P^\top(A_PA_P^\top)^{-1}(b_P-A_PW)`, twice; ``W`` itself when the Gram matrix
+    is singular.
+    """
     from scipy.linalg.lapack import dpotrf, dpotrs
 
     G = p.gram(rows)
@@ -301,21 +362,34 @@ def _gentle(exponent: float) -> bool:
 
 
 def stages(exponent: float) -> list[tuple[float, float]]:
-    """Exponents to pass on the way to ``exponent``, each with the gap at which to leave it (0 where a fixed number of steps is made)."""
+    """Exponents to pass on the way to ``exponent``, each with the gap at which to leave it (0 where
+    a fixed number of steps is made).
+    """
     if _gentle(exponent):
         return []
     if exponent < _GENTLE[0]:
         nearly = 1.0 < exponent < _NEARLY_SUM
-        return [*(step for step in ((1.1, 0.0), (1.01, 1e-3)) if step[0] > exponent), *([(1.0, 1e-9)] if nearly else [])]
+        return [
+            *(step for step in ((1.1, 0.0), (1.01, 1e-3)) if step[0] > exponent),
+            *([(1.0, 1e-9)] if nearly else []),
+        ]
     if exponent > _NEARLY_LARGEST:
         return [(4.0, 0.0), *([] if math.isinf(exponent) else [(math.inf, 1e-9)])]
-    return [step for step in ((4.0, 0.0), (8.0, 1e-2), (20.0, 1e-2), (50.0, 1e-2), (100.0, 1e-2)) if step[0] < exponent / 1.5]
+    return [
+        step
+        for step in ((4.0, 0.0), (8.0, 1e-2), (20.0, 1e-2), (50.0, 1e-2), (100.0, 1e-2))
+        if step[0] < exponent / 1.5
+    ]
 
 
 def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[float, float]:
-    """The least norm lies between these, by the multipliers and by the weights (``inf`` when they are not feasible at any scale)."""
+    """The least norm lies between these, by the multipliers and by the weights (``inf`` when they
+    are not feasible at any scale).
+    """
     norm = Lp(exponent)
     positive = scale_rows(p.b)
     margin = float((p.values(W)[positive] / p.b[positive]).min())
     top, bottom = float(p.b @ dual), float(norm.dual_value(p.adjoint(dual)))
-    return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, float(norm.value(W)) / margin if margin > 0.0 else math.inf
+    return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, (
+        float(norm.value(W)) / margin if margin > 0.0 else math.inf
+    )

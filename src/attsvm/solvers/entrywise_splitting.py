@@ -2,12 +2,14 @@ r"""Splitting for entrywise norms: proximal map of the power against projection 
 
 .. math:: \min_W \tfrac1p\|W\|_p^p \ \text{ s.t. }\ \langle A_c, W\rangle\ge b_c, \qquad 1<p<\infty.
 
-The alternating direction method (Gabay and Mercier 1976; Boyd et al., *Distributed optimization and statistical learning via the
-alternating direction method of multipliers*, 2011) keeps two copies of the weights: ``X`` is a proximal point of the power, ``W`` the
-projection of ``X - U`` onto the margins. The projection is a Frobenius programme around another centre, so block coordinate ascent
-solves it, and two epochs from the last multipliers are enough, except in narrow cones (:mod:`attsvm.solvers.projection`).
-``sigma * dual`` are the multipliers of the programme. Where the multipliers of the programme are bounded (soft margins), so are those of
-the projection, at ``cap / sigma``.
+The alternating direction method (Gabay and Mercier 1976; Boyd et al., *Distributed optimization and
+statistical learning via the alternating direction method of multipliers*, 2011) keeps two copies of
+the weights: ``X`` is a proximal point of the power, ``W`` the projection of ``X - U`` onto the
+margins. The projection is a Frobenius programme around another centre, so block coordinate ascent
+solves it, and two epochs from the last multipliers are enough, except in narrow cones
+(:mod:`attsvm.solvers.projection`). ``sigma * dual`` are the multipliers of the programme. Where the
+multipliers of the programme are bounded (soft margins), so are those of the projection, at
+``cap / sigma``.
 """
 
 from __future__ import annotations
@@ -39,8 +41,17 @@ class EntrywiseSplitting:
         iterations: iterations so far.
     """
 
-    def __init__(self, programme: Programme, energy: Energy, W: FloatArray, dual: FloatArray, *, exact: bool = False) -> None:
-        """Start from weights, ``(d_x, d_z)`` and not zero, and multipliers of the power programme, ``(m,)``.
+    def __init__(
+        self,
+        programme: Programme,
+        energy: Energy,
+        W: FloatArray,
+        dual: FloatArray,
+        *,
+        exact: bool = False,
+    ) -> None:
+        """Start from weights, ``(d_x, d_z)`` and not zero, and multipliers of the power programme,
+        ``(m,)``.
 
         ``exact`` projects exactly; of hard programmes.
         """
@@ -49,7 +60,9 @@ class EntrywiseSplitting:
         pulled = programme.adjoint(dual)
         slope = energy.slope(W)
         self.sigma = float(np.linalg.norm(slope) / np.linalg.norm(W))
-        self._ascent = BlockAscent(replace(programme, cap=programme.cap / self.sigma), dual / self.sigma)
+        self._ascent = BlockAscent(
+            replace(programme, cap=programme.cap / self.sigma), dual / self.sigma
+        )
         self._dual = self._ascent.dual
         self._U = pulled / self.sigma
         self.iterations = 0
@@ -80,7 +93,9 @@ class EntrywiseSplitting:
                 break
 
     def _balance(self, before: FloatArray) -> None:
-        """Bring the relative distance of the copies and the relative change of the multipliers towards each other."""
+        """Bring the relative distance of the copies and the relative change of the multipliers
+        towards each other.
+        """
         apart = float(np.linalg.norm(self.W - self.X)) / max(float(np.linalg.norm(self.X)), 1e-300)
         moved = float(np.linalg.norm(self.X - before)) / max(float(np.linalg.norm(self._U)), 1e-300)
         if apart <= 0.0 or moved <= 0.0:

@@ -1,10 +1,12 @@
 r"""Equalities for solvers that know inequalities only.
 
-An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\rangle\ge b_c`, :math:`\langle -A_c,W\rangle\ge-b_c`,
-and its multiplier of any sign is the difference of theirs. So any solver that takes right-hand sides of both signs takes equalities:
-it is handed the pairs, and its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs, which
-bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of any sign on equalities.
-A programme of equalities alone is, in the Frobenius norm, a least-norm problem with a closed solution.
+An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\rangle\ge b_c`,
+:math:`\langle -A_c,W\rangle\ge-b_c`, and its multiplier of any sign is the difference of theirs. So
+any solver that takes right-hand sides of both signs takes equalities: it is handed the pairs, and
+its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs,
+which bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of
+any sign on equalities. A programme of equalities alone is, in the Frobenius norm, a least-norm
+problem with a closed solution.
 """
 
 from __future__ import annotations
@@ -35,34 +37,63 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
     """
     equal = margins.equalities
     if type(norm) not in TAKES_EQUALITIES:
-        raise InputError(f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm")
+        raise InputError(
+            f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm"
+        )
     if request.slack is not None:
-        raise InputError("the soft margin takes no equalities; leave out slack, or penalise fewer constraints")
-    if equal.all() and (margins.rhs != 0).any() and norm == Frobenius() and request.method in (None, "least-norm"):
+        raise InputError(
+            "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
+        )
+    if (
+        equal.all()
+        and (margins.rhs != 0).any()
+        and norm == Frobenius()
+        and request.method in (None, "least-norm")
+    ):
         return _least_norm(margins, norm, request)
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
     opposite[partner] = np.flatnonzero(sign < 0)
-    start = None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
-    return _folded(margins, solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)), source, sign)
+    start = (
+        None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
+    )
+    return _folded(
+        margins,
+        solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)),
+        source,
+        sign,
+    )
 
 
 def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
-    """The programme with every equality as two opposite inequalities, and row and sign that each of its rows comes from."""
+    """The programme with every equality as two opposite inequalities, and row and sign that each of
+    its rows comes from.
+    """
     equal = np.flatnonzero(margins.equalities)
     source = np.concatenate([np.arange(margins.m), equal])
     sign = np.concatenate([np.ones(margins.m), -np.ones(len(equal))])
     order = np.argsort(margins.sequence[source], kind="stable")
     source, sign = source[order], sign[order]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))])
+    offsets = np.concatenate(
+        [[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))]
+    )
     differences = sign[:, None] * margins.differences[source]
     rhs = sign * margins.rhs[source] + 0.0
-    pairs = replace(margins, differences=differences, offsets=offsets, rhs=rhs, token=margins.token[source], equality=None)
+    pairs = replace(
+        margins,
+        differences=differences,
+        offsets=offsets,
+        rhs=rhs,
+        token=margins.token[source],
+        equality=None,
+    )
     return pairs, source, sign
 
 
-def _folded(margins: Margins, found: MarginSolution, source: IntArray, sign: FloatArray) -> MarginSolution:
+def _folded(
+    margins: Margins, found: MarginSolution, source: IntArray, sign: FloatArray
+) -> MarginSolution:
     dual = np.zeros(margins.m)
     np.add.at(dual, source, sign * found.dual)
     if found.status == "infeasible":
@@ -73,9 +104,17 @@ def _folded(margins: Margins, found: MarginSolution, source: IntArray, sign: Flo
         support = np.union1d(support, np.flatnonzero(margins.equalities))
     message = found.message.replace(
         f"({len(found.support)} of {found.margins.m} constraints support it)",
-        f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of them equalities)",
+        f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of"
+        " them equalities)",
     )
-    return replace(found, margins=margins, dual=dual, support=support, slacks=np.zeros(margins.m), message=message)
+    return replace(
+        found,
+        margins=margins,
+        dual=dual,
+        support=support,
+        slacks=np.zeros(margins.m),
+        message=message,
+    )
 
 
 def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
@@ -86,4 +125,10 @@ def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolutio
     lower = lower_bound(margins, norm, found.dual) if found.consistent else 0.0
     gap = max(0.0, 1.0 - lower / size) if size > 0 else 1.0
     values = margins(found.W)
-    return solved(margins, Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0), request, "least norm", 1)
+    return solved(
+        margins,
+        Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0),
+        request,
+        "least norm",
+        1,
+    )

@@ -4,11 +4,13 @@ r"""The Frobenius max-margin programme, hard and soft.
    \qquad\text{or}\qquad
    \min_W \tfrac12\|W\|_F^2 + C\sum_c(b_c-\langle A_c,W\rangle)_+ .
 
-Programme Att-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023). Both have the dual
-:math:`\max_{0\le\lambda\le C} b^\top\lambda-\frac12\|\sum_c\lambda_cA_c\|_F^2` with :math:`W=\sum_c\lambda_cA_c`.
-Block coordinate ascent finds roughly which rows are active; block principal pivoting makes the answer exact. Where pivoting does not
-settle, small programmes go to non-negative least squares and large ones to proximal multipliers, and both of these
-end in weights or in a Farkas certificate. The best certified answer met on the way is what is returned.
+Programme Att-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023). Both have
+the dual
+:math:`\max_{0\le\lambda\le C} b^\top\lambda-\frac12\|\sum_c\lambda_cA_c\|_F^2` with
+:math:`W=\sum_c\lambda_cA_c`. Block coordinate ascent finds roughly which rows are active; block
+principal pivoting makes the answer exact. Where pivoting does not settle, small programmes go to
+non-negative least squares and large ones to proximal multipliers, and both of these end in weights
+or in a Farkas certificate. The best certified answer met on the way is what is returned.
 """
 
 from __future__ import annotations
@@ -35,15 +37,24 @@ from attsvm.solvers.solution import MarginSolution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS = 40
-_POLISHED = 1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
-_NEARLY_ZERO = 1e-9  # distance below which the least-squares multipliers are tried as a contradiction
-_EXTRA_ASCENT = 8.0  # factorisations' worth of ascent before the proximal method: a better start saves more of them
-_CERTIFIED_EVERY = 200  # epochs of that ascent between certificates, each of which costs about one more
+_POLISHED = (
+    1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
+)
+_NEARLY_ZERO = (
+    1e-9  # distance below which the least-squares multipliers are tried as a contradiction
+)
+# factorisations' worth of ascent before the proximal method: a better start saves more of them
+_EXTRA_ASCENT = 8.0
+_CERTIFIED_EVERY = (
+    200  # epochs of that ascent between certificates, each of which costs about one more
+)
 _FIRST_SIGMA, _LAST_SIGMA = 1e4, 1e9
 _INNER_STEPS, _MOST_NEWTON_STEPS = 60, 500
 _INEXACT = 1e-3  # gradient tolerance of the first inner problems
 _MOST_EPOCHS = 5000
-_STREAMING_COST = 4.0  # time of a multiply-add in an epoch (memory bound) over one in a factorisation
+_STREAMING_COST = (
+    4.0  # time of a multiply-add in an epoch (memory bound) over one in a factorisation
+)
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
@@ -64,11 +75,17 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
 
 
 def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
-    """The solution or the contradiction of a small programme, ``None`` where compiled code does not settle it."""
-    found = small.settle(margins.differences, margins.queries, margins.offsets, np.array([0, margins.n]), margins.rhs)
+    """The solution or the contradiction of a small programme, ``None`` where compiled code does not
+    settle it.
+    """
+    found = small.settle(
+        margins.differences, margins.queries, margins.offsets, np.array([0, margins.n]), margins.rhs
+    )
     if found.outcome[0] == small.UNSETTLED:
         return None
-    solution = Found(found.W[0], found.dual, *found.figures[0].tolist()).solution(margins, request, int(found.systems[0]))
+    solution = Found(found.W[0], found.dual, *found.figures[0].tolist()).solution(
+        margins, request, int(found.systems[0])
+    )
     return None if solution.status == "inaccurate" else solution
 
 
@@ -78,7 +95,9 @@ class _Search:
     def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
         self.programme = equilibrate(margins, request.slack, request.opposite)
-        self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        self.deadline = (
+            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        )
         self.best: Certificate | None = None
         self.solver = ""
         self.epochs = 0
@@ -87,7 +106,11 @@ class _Search:
 
     def run(self) -> MarginSolution:
         p = self.programme
-        start = np.zeros(p.m) if self.request.warm_start is None else p.scaled_dual(self.request.warm_start)
+        start = (
+            np.zeros(p.m)
+            if self.request.warm_start is None
+            else p.scaled_dual(self.request.warm_start)
+        )
         ascent = BlockAscent(p, start)
         if self.request.method not in (None, "active-set"):
             self._alone(self.request.method, ascent)
@@ -98,7 +121,13 @@ class _Search:
                 self._proximal(ascent)
         self.epochs = ascent.epochs
         if self.farkas is not None:
-            return infeasible_solution(self.margins, p.restored(np.zeros((1, 1)), self.farkas)[1], self.request, self.solver, self.epochs)
+            return infeasible_solution(
+                self.margins,
+                p.restored(np.zeros((1, 1)), self.farkas)[1],
+                self.request,
+                self.solver,
+                self.epochs,
+            )
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, self.epochs)
 
@@ -125,7 +154,9 @@ class _Search:
             wanted = digits / -math.log(min(max(ascent.rate, 1e-6), 0.999999))
             streaming = _STREAMING_COST * wanted * ascent.epoch_cost
             if min(free, p.dof) > LARGEST_SYSTEM or streaming < self._factorisation(ascent):
-                ascent.run(min(math.ceil(1.5 * wanted) + 5, _MOST_EPOCHS), 0.01 * _POLISHED, self.deadline)
+                ascent.run(
+                    min(math.ceil(1.5 * wanted) + 5, _MOST_EPOCHS), 0.01 * _POLISHED, self.deadline
+                )
                 self._consider(ascent.dual, "block ascent")
                 if self._done() or self._late():
                     return self._done()
@@ -146,7 +177,9 @@ class _Search:
         return int(((dual > 0.0) & (dual < self.programme.cap)).sum())
 
     def _factorisation(self, ascent: BlockAscent) -> float:
-        """Multiply-adds of a Gram matrix of the active rows and its Cholesky factor, or of the equivalent in the weights' space."""
+        """Multiply-adds of a Gram matrix of the active rows and its Cholesky factor, or of the
+        equivalent in the weights' space.
+        """
         p = self.programme
         size = min(self._free(ascent.dual), p.dof)
         return float(size**3 / 3.0 + size**2 * sum(p.D.shape[1:] + p.Z.shape[1:]) / 2.0)
@@ -167,14 +200,17 @@ class _Search:
 
     def _proximal(self, ascent: BlockAscent) -> None:
         p = self.programme
-        budget = 1 + int(_EXTRA_ASCENT * self._factorisation(ascent) / (_STREAMING_COST * ascent.epoch_cost))
+        budget = 1 + int(
+            _EXTRA_ASCENT * self._factorisation(ascent) / (_STREAMING_COST * ascent.epoch_cost)
+        )
         while budget > 0 and ascent.residual > 0.01 * _POLISHED:
             ascent.run(min(budget, _CERTIFIED_EVERY), 0.01 * _POLISHED, self.deadline)
             budget -= _CERTIFIED_EVERY
             self._consider(ascent.dual, "block ascent")
             if self._done() or self._late():
                 return
-        # With a box, multipliers can move by C at most: a weight far above C would make the inner problem all corners.
+        # With a box, multipliers can move by C at most: a weight far above C would make the inner
+        # problem all corners.
         sigma = _FIRST_SIGMA if p.hard else min(_FIRST_SIGMA, 10.0 * float(np.median(p.cap)))
         state = ProximalMultipliers(p, p.cancelled(ascent.dual).copy(), sigma)
         outer = enough = 0
@@ -187,9 +223,16 @@ class _Search:
                 continue
             outer += 1
             self._consider(state.dual, "proximal multipliers")
-            if self._done() or (p.hard and self._accept_certificate(np.maximum(state.moved, 0.0), "proximal multipliers")):
+            if self._done() or (
+                p.hard
+                and self._accept_certificate(np.maximum(state.moved, 0.0), "proximal multipliers")
+            ):
                 break
-            if self._free(state.dual) <= min(p.dof, LARGEST_SYSTEM) and self.best is not None and self.best.gap < 0.02:
+            if (
+                self._free(state.dual) <= min(p.dof, LARGEST_SYSTEM)
+                and self.best is not None
+                and self.best.gap < 0.02
+            ):
                 self._pivot(state.dual, 12, "proximal multipliers + pivoting")
                 if self._done():
                     break
@@ -202,13 +245,19 @@ class _Search:
         if infeasibility.residual(p, dual) > 1e-3:
             return False
         exact = infeasibility.refined(p, dual)
-        if exact is None or farkas_residual(self.margins, p.restored(np.zeros((1, 1)), exact)[1]) > infeasibility.ACCEPTED_RESIDUAL * 100:
+        if (
+            exact is None
+            or farkas_residual(self.margins, p.restored(np.zeros((1, 1)), exact)[1])
+            > infeasibility.ACCEPTED_RESIDUAL * 100
+        ):
             return False
         self.farkas, self.solver = exact, solver
         return True
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
-        """Keep ``dual`` and ``weights`` (its own when left out) if they are better certified than what is there."""
+        """Keep ``dual`` and ``weights`` (its own when left out) if they are better certified than
+        what is there.
+        """
         p = self.programme
         if not np.isfinite(dual).all():
             return
@@ -216,15 +265,21 @@ class _Search:
         if self.request.slack is None:
             found = certify_hard(self.margins, self.norm, W, lam)
         else:
-            found = certify_soft(self.margins, self.norm, W, np.minimum(lam, self.request.slack), self.request.slack)
+            found = certify_soft(
+                self.margins, self.norm, W, np.minimum(lam, self.request.slack), self.request.slack
+            )
         if self.best is None or found.error < self.best.error:
             self.best, self.solver = found, solver
 
     def _done(self) -> bool:
-        """A certificate of infeasibility, or weights at rounding level, or at the tolerance when all signs of the system are right."""
+        """A certificate of infeasibility, or weights at rounding level, or at the tolerance when
+        all signs of the system are right.
+        """
         if self.farkas is not None or self.best is None:
             return self.farkas is not None
-        return self.best.error <= (self.request.tol if self.settled else min(self.request.tol, _POLISHED))
+        return self.best.error <= (
+            self.request.tol if self.settled else min(self.request.tol, _POLISHED)
+        )
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline

@@ -73,33 +73,41 @@ def max_margin(
     Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
 
     Args:
-        margins: one programme, or several, as a sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch`
-            comes back, in which each has its own status. Small hard-margin programmes of the Frobenius norm are solved together,
-            on all cores.
+        margins: one programme, or several, as a sequence or a
+            :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
+            each has its own status. Small hard-margin programmes of the Frobenius norm are solved
+            together, on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
-        slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin always has a solution,
-            and its ``W`` is not rescaled.
-        tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6 for the nuclear
-            and the spectral norm and 1e-9 for all others; usually surpassed by several digits.
-        warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by sequence and tokens, see
+        slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
+            always has a solution, and its ``W`` is not rescaled.
+        tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6
+            for the nuclear and the spectral norm and 1e-9 for all others; usually surpassed by
+            several digits.
+        warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by
+            sequence and tokens, see
             :mod:`attsvm.solvers.starts`), or multipliers ``(m,)``.
-        max_seconds: wall-clock limit for each programme, checked between steps; the best certified weights so far come back.
-        solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that :func:`~attsvm.solvers.choose` names.
-        verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver, and what it says becomes
-            ``second_opinion``; see :mod:`attsvm.solvers.verification`. It takes the time that it takes.
+        max_seconds: wall-clock limit for each programme, checked between steps; the best certified
+            weights so far come back.
+        solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that
+            :func:`~attsvm.solvers.choose` names.
+        verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
+            and what it says becomes ``second_opinion``; see :mod:`attsvm.solvers.verification`. It
+            takes the time that it takes.
 
     Returns:
-        The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No exception is raised for the last two.
+        The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No
+        exception is raised for the last two.
 
     Raises:
-        InputError: a norm without a solver, a solver that does not take the programme, a penalty, tolerance or time limit that is not
-            positive, a warm start of another size or with invalid values, a negative or non-finite right-hand side, a solution whose
-            scale leaves float64, equalities where the solver takes none, a second opinion from a solver that is not installed or has
-            no form for the norm.
+        InputError: a norm without a solver, a solver that does not take the programme, a penalty,
+            tolerance or time limit that is not positive, a warm start of another size or with
+            invalid values, a negative or non-finite right-hand side, a solution whose scale leaves
+            float64, equalities where the solver takes none, a second opinion from a solver that is
+            not installed or has no form for the norm.
 
     Source:
-        Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* and
-        *Transformers as Support Vector Machines* (both 2023).
+        Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
+        and *Transformers as Support Vector Machines* (both 2023).
     """
     norm = Frobenius() if norm is None else norm
     if type(norm) not in MODULES:
@@ -109,13 +117,29 @@ def max_margin(
             raise InputError(f"{name} is {value}; it must be positive and finite")
     if not isinstance(margins, Margins):
         if warm_start is not None:
-            raise InputError("warm_start belongs to a single programme; solve the programmes of a list one by one to warm-start them")
+            raise InputError(
+                "warm_start belongs to a single programme; solve the programmes of a list one by"
+                " one to warm-start them"
+            )
         together = None
         if norm == Frobenius() and slack is None and solver is None and verify is None:
-            together = Request(tol=_default_tolerance(norm) if tol is None else tol, slack=None, warm_start=None, max_seconds=max_seconds)
+            together = Request(
+                tol=_default_tolerance(norm) if tol is None else tol,
+                slack=None,
+                warm_start=None,
+                max_seconds=max_seconds,
+            )
 
         def alone(each: Margins) -> MarginSolution:
-            return max_margin(each, norm, slack=slack, tol=tol, max_seconds=max_seconds, solver=solver, verify=verify)
+            return max_margin(
+                each,
+                norm,
+                slack=slack,
+                tol=tol,
+                max_seconds=max_seconds,
+                solver=solver,
+                verify=verify,
+            )
 
         return solve_all(margins, alone, together)
     margins = _checked(margins)
@@ -132,15 +156,26 @@ def max_margin(
         method=method,
     )
     if warm_start is not None:
-        start = carried(margins, warm_start, slack) if isinstance(warm_start, MarginSolution) else Start(_multipliers(margins, warm_start))
+        start = (
+            carried(margins, warm_start, slack)
+            if isinstance(warm_start, MarginSolution)
+            else Start(_multipliers(margins, warm_start))
+        )
         dual = None if start is None else near.start(start.dual)
         if start is not None and dual is not None:
             unchanged = near.margins is margins  # at another scale the multipliers are start enough
             request = replace(
-                request, warm_start=dual, warm_weights=start.W if unchanged else None, warm_step=start.step if unchanged else None
+                request,
+                warm_start=dual,
+                warm_weights=start.W if unchanged else None,
+                warm_step=start.step if unchanged else None,
             )
     solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
-    found = equalities.solve(near.margins, norm, request, solve) if margins.equalities.any() else solve(near.margins, norm, request)
+    found = (
+        equalities.solve(near.margins, norm, request, solve)
+        if margins.equalities.any()
+        else solve(near.margins, norm, request)
+    )
     found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)
@@ -148,35 +183,54 @@ def max_margin(
 
 
 def _default_tolerance(norm: Norm) -> float:
-    """What the best first-order peers reach for the norms that need a semidefinite programme, and rounding's neighbourhood elsewhere."""
+    """What the best first-order peers reach for the norms that need a semidefinite programme, and
+    rounding's neighbourhood elsewhere.
+    """
     return 1e-6 if isinstance(norm, Schatten) and (norm.p == 1.0 or math.isinf(norm.p)) else 1e-9
 
 
 def _checked(margins: Margins) -> Margins:
     """The programme in float64, its values finite."""
-    wide = [np.asarray(array, dtype=np.float64) for array in (margins.differences, margins.queries, margins.rhs)]
-    if not (wide[0] is margins.differences and wide[1] is margins.queries and wide[2] is margins.rhs):
+    wide = [
+        np.asarray(array, dtype=np.float64)
+        for array in (margins.differences, margins.queries, margins.rhs)
+    ]
+    if not (
+        wide[0] is margins.differences and wide[1] is margins.queries and wide[2] is margins.rhs
+    ):
         margins = replace(margins, differences=wide[0], queries=wide[1], rhs=wide[2])
     for name in ("differences", "queries", "rhs"):
         array = getattr(margins, name)
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
-            raise InputError(f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite")
+            raise InputError(
+                f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite"
+            )
     if 0 in margins.shape:
-        raise InputError(f"the weights of these margins have shape {margins.shape}; tokens and queries need at least one feature")
+        raise InputError(
+            f"the weights of these margins have shape {margins.shape}; tokens and queries need at"
+            " least one feature"
+        )
     negative = (margins.rhs < 0) & ~margins.equalities
     if negative.any():
         c = int(np.flatnonzero(negative)[0])
-        raise InputError(f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive")
+        raise InputError(
+            f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive"
+        )
     return margins
 
 
 def _multipliers(margins: Margins, start: ArrayLike) -> FloatArray:
     dual = np.asarray(start, dtype=np.float64)
     if dual.shape != (margins.m,):
-        raise InputError(f"warm_start has shape {dual.shape}; the programme has {margins.m} constraints, so it must be ({margins.m},)")
+        raise InputError(
+            f"warm_start has shape {dual.shape}; the programme has {margins.m} constraints, so it"
+            f" must be ({margins.m},)"
+        )
     wrong = ~np.isfinite(dual) | ((dual < 0) & ~margins.equalities)
     if wrong.any():
         c = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"warm_start[{c}] is {dual[c]}; multipliers must be finite and not negative")
+        raise InputError(
+            f"warm_start[{c}] is {dual[c]}; multipliers must be finite and not negative"
+        )
     return dual

@@ -1,10 +1,14 @@
-r"""Farkas certificates: multipliers :math:`\lambda\ge0` with :math:`\sum_c\lambda_c A_c=0` and :math:`b^\top\lambda>0`.
+r"""Farkas certificates: multipliers :math:`\lambda\ge0` with :math:`\sum_c\lambda_c A_c=0` and
+:math:`b^\top\lambda>0`.
 
-By Farkas' lemma exactly one of the two exists: weights that meet every margin, or such a :math:`\lambda`. Three steps make one:
+By Farkas' lemma exactly one of the two exists: weights that meet every margin, or such a
+:math:`\lambda`. Three steps make one:
 
-* :func:`least_distance` settles small programmes by one non-negative least-squares problem, ``min ||[A^T; b^T] u - e||`` over
-  ``u >= 0`` (Lawson and Hanson, *Solving Least Squares Problems*, chapter 23): its residual is zero exactly when no weights exist;
-* :func:`refined` projects an approximate certificate onto the null space of :math:`A^\top`, weighted so that signs survive;
+* :func:`least_distance` settles small programmes by one non-negative least-squares problem,
+  ``min ||[A^T; b^T] u - e||`` over ``u >= 0`` (Lawson and Hanson, *Solving Least Squares Problems*,
+  chapter 23): its residual is zero exactly when no weights exist;
+* :func:`refined` projects an approximate certificate onto the null space of :math:`A^\top`,
+  weighted so that signs survive;
 * :func:`reduced` keeps as few rows as Carathéodory's theorem allows, for a person to read.
 """
 
@@ -22,13 +26,16 @@ _PROJECTIONS = 6
 
 
 def least_distance(p: Programme) -> tuple[FloatArray, float]:
-    r"""The NNLS multipliers :math:`u` and :math:`1-b^\top u`, the squared distance of :math:`e` to the cone of rows.
+    r"""The NNLS multipliers :math:`u` and :math:`1-b^\top u`, the squared distance of :math:`e` to
+    the cone of rows.
 
-    At distance zero ``u`` is a Farkas certificate; otherwise ``u / distance`` are the multipliers of the minimum-norm weights.
-    Zeros and one when the iteration limit was met.
+    At distance zero ``u`` is a Farkas certificate; otherwise ``u / distance`` are the multipliers
+    of the minimum-norm weights. Zeros and one when the iteration limit was met.
     """
     if p.m == 0:
-        return np.zeros(0), 1.0  # SciPy's implementation aborts the process on a matrix without columns
+        return np.zeros(
+            0
+        ), 1.0  # SciPy's implementation aborts the process on a matrix without columns
     from scipy.optimize import nnls
 
     system = np.vstack([explicit_rows(p, np.arange(p.m)).T, p.b])
@@ -42,7 +49,9 @@ def least_distance(p: Programme) -> tuple[FloatArray, float]:
 
 
 def residual(p: Programme, dual: FloatArray) -> float:
-    r""":math:`\|A^\top\lambda\|_F / b^\top\lambda`, in the scale of the programme, whose rows and right-hand sides are at most one."""
+    r""":math:`\|A^\top\lambda\|_F / b^\top\lambda`, in the scale of the programme, whose rows and
+    right-hand sides are at most one.
+    """
     top = float(p.b @ dual)
     if top <= 0.0 or dual.min() < 0.0:
         return float("inf")
@@ -50,7 +59,9 @@ def residual(p: Programme, dual: FloatArray) -> float:
 
 
 def refined(p: Programme, dual: FloatArray) -> FloatArray | None:
-    """An exact certificate (residual at rounding level) near ``dual``, or ``None`` when there is none to be found near it."""
+    """An exact certificate (residual at rounding level) near ``dual``, or ``None`` when there is
+    none to be found near it.
+    """
     lam = np.where(dual > 1e-13 * dual.max(initial=0.0), dual, 0.0)
     best, best_residual = None, np.inf
     for _ in range(_PROJECTIONS):
@@ -71,7 +82,9 @@ def refined(p: Programme, dual: FloatArray) -> FloatArray | None:
 
 
 def _projection(p: Programme, lam: FloatArray) -> FloatArray | None:
-    r"""The :math:`\delta` of least :math:`\sum\delta_c^2/\lambda_c` with :math:`A^\top\delta=A^\top\lambda`."""
+    r"""The :math:`\delta` of least :math:`\sum\delta_c^2/\lambda_c` with
+    :math:`A^\top\delta=A^\top\lambda`.
+    """
     rows = np.flatnonzero(lam)
     pull = p.adjoint(lam).reshape(-1)
     change = np.zeros(p.m)
@@ -95,7 +108,9 @@ def _projection(p: Programme, lam: FloatArray) -> FloatArray | None:
 
 
 def reduced(p: Programme, dual: FloatArray) -> FloatArray:
-    """The certificate on at most ``dof + 1`` linearly independent rows (Carathéodory); as given when it is too large to write out."""
+    """The certificate on at most ``dof + 1`` linearly independent rows (Carathéodory); as given
+    when it is too large to write out.
+    """
     rows = np.flatnonzero(dual)
     if len(rows) * (p.dof + 1) > _LARGEST_EXPLICIT:
         return dual
@@ -103,7 +118,8 @@ def reduced(p: Programme, dual: FloatArray) -> FloatArray:
     vectors = np.hstack([explicit_rows(p, rows), p.b[rows, None]])
     groups = 2 * (p.dof + 2)
     while len(rows) > groups:
-        # Reduce sums over groups first: each round halves the number of rows at the price of one small problem.
+        # Reduce sums over groups first: each round halves the number of rows at the price of one
+        # small problem.
         starts = np.linspace(0, len(rows), groups, endpoint=False).astype(np.int64)
         sums = np.add.reduceat(vectors * lam[:, None], starts, axis=0)
         scale = np.repeat(_vertex(sums, np.ones(groups)), np.diff(np.append(starts, len(rows))))

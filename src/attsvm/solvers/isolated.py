@@ -1,16 +1,23 @@
 r"""The exact nuclear solution near a computed one, by the theorem of Newton and Kantorovich.
 
-A solution :math:`W=LR^\top` of rank :math:`k` whose multipliers are positive on the rows :math:`P` is a stationary point of
+A solution :math:`W=LR^\top` of rank :math:`k` whose multipliers are positive on the rows :math:`P`
+is a stationary point of
 
-.. math:: \mathcal L(L,R,\lambda)=\tfrac12\|L\|_F^2+\tfrac12\|R\|_F^2-\langle A_P^\top\lambda,LR^\top\rangle+b_P^\top\lambda ,
+.. math:: \mathcal L(L,R,\lambda)=\tfrac12\|L\|_F^2+\tfrac12\|R\|_F^2-\langle
+A_P^\top\lambda,LR^\top\rangle+b_P^\top\lambda ,
 
-that is :math:`MR=L`, :math:`M^\top L=R` and :math:`A_PW=b_P` with :math:`M=A_P^\top\lambda`; conversely such a point with
-:math:`\lambda\ge0`, :math:`\|M\|\le1` and the other margins met is optimal, because :math:`\langle M,W\rangle=\|L\|^2=\|W\|_\star`.
-:math:`F=\nabla\mathcal L` is quadratic with second-order part at most :math:`\alpha\|h\|^2`, :math:`\alpha=\|A_P\|`, and orthogonal to the
-rotations :math:`(LQ,RQ)`. Let :math:`B` be its derivative across these, :math:`\beta=\|B^{-1}\|` and
-:math:`\eta=\|B^{-1}F\|`. Where :math:`4\alpha\beta\eta<1` there is exactly one zero of :math:`F` within :math:`2\eta`
-(Kantorovich and Akilov, *Functional Analysis*, chapter 18), and an invertible :math:`B` leaves no other solution on the face that
-:math:`M` exposes. The square root of the gap, which bounds distances otherwise, is gone: what remains is :math:`\beta` times rounding, and
+that is :math:`MR=L`, :math:`M^\top L=R` and :math:`A_PW=b_P` with :math:`M=A_P^\top\lambda`;
+conversely such a point with
+:math:`\lambda\ge0`, :math:`\|M\|\le1` and the other margins met is optimal, because
+:math:`\langle M,W\rangle=\|L\|^2=\|W\|_\star`.
+:math:`F=\nabla\mathcal L` is quadratic with second-order part at most :math:`\alpha\|h\|^2`,
+:math:`\alpha=\|A_P\|`, and orthogonal to the rotations :math:`(LQ,RQ)`. Let :math:`B` be its
+derivative across these, :math:`\beta=\|B^{-1}\|` and
+:math:`\eta=\|B^{-1}F\|`. Where :math:`4\alpha\beta\eta<1` there is exactly one zero of :math:`F`
+within :math:`2\eta` (Kantorovich and Akilov, *Functional Analysis*, chapter 18), and an invertible
+:math:`B` leaves no other solution on the face that
+:math:`M` exposes. The square root of the gap, which bounds distances otherwise, is gone: what
+remains is :math:`\beta` times rounding, and
 :math:`F` is evaluated in extended precision. :math:`\beta` itself is a floating-point eigenvalue.
 """
 
@@ -32,7 +39,9 @@ _Long = np.longdouble
 
 
 class Isolated(NamedTuple):
-    """Weights, multipliers, and the distance (in the Frobenius norm) within which the only solution lies from these weights."""
+    """Weights, multipliers, and the distance (in the Frobenius norm) within which the only solution
+    lies from these weights.
+    """
 
     W: FloatArray
     dual: FloatArray
@@ -48,9 +57,9 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
         dual: ``(m,)`` their multipliers.
 
     Returns:
-        The refined point in the units of ``p`` (its radius bounds the distance of singular values too); ``None`` when nothing is
-        proved: the programme is large, the solution is not the only one, multipliers or slacks vanish together, or rounding is too
-        large.
+        The refined point in the units of ``p`` (its radius bounds the distance of singular values
+        too); ``None`` when nothing is proved: the programme is large, the solution is not the only
+        one, multipliers or slacks vanish together, or rounding is too large.
     """
     left, s, right = np.linalg.svd(W, full_matrices=False)
     k = int((s > _PRESENT * s[0]).sum())
@@ -58,13 +67,21 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
     split = (W.shape[0] * k, (W.shape[0] + W.shape[1]) * k)
     if len(rows) == 0 or split[1] + len(rows) > _LARGEST:
         return None
-    unit = float(np.exp2(np.round(np.log2(s[0]))))  # a power of two, so that right-hand sides stay exact
+    unit = float(
+        np.exp2(np.round(np.log2(s[0])))
+    )  # a power of two, so that right-hand sides stay exact
     pull = float(np.linalg.norm(p.adjoint(np.where(dual > _POSITIVE * dual.max(), dual, 0.0)), 2))
     root = np.sqrt(s[:k] / unit)
-    # Rows times this have multipliers as small as the factors are, which makes beta smaller by its square.
+    # Rows times this have multipliers as small as the factors are, which makes beta smaller by its
+    # square.
     size = float(np.exp2(np.round(np.log2(np.linalg.norm(dual[rows]) / pull))))
-    x = np.concatenate([(left[:, :k] * root).ravel(), (right[:k].T * root).ravel(), dual[rows] / (pull * size)]).astype(_Long)
-    D, Z, b = (each.astype(_Long) for each in (p.D[rows] * size, p.Z[p.sequence[rows]], p.b[rows] / unit * size))
+    x = np.concatenate(
+        [(left[:, :k] * root).ravel(), (right[:k].T * root).ravel(), dual[rows] / (pull * size)]
+    ).astype(_Long)
+    D, Z, b = (
+        each.astype(_Long)
+        for each in (p.D[rows] * size, p.Z[p.sequence[rows]], p.b[rows] / unit * size)
+    )
 
     def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return x[: split[0]].reshape(-1, k), x[split[0] : split[1]].reshape(-1, k), x[split[1] :]
@@ -72,12 +89,18 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
     def gradient(x: np.ndarray) -> np.ndarray:
         L, R, lam = parts(x)
         M = (D * lam[:, None]).T @ Z
-        return np.concatenate([(L - M @ R).ravel(), (R - M.T @ L).ravel(), b - ((D @ L) * (Z @ R)).sum(axis=1)])
+        return np.concatenate(
+            [(L - M @ R).ravel(), (R - M.T @ L).ravel(), b - ((D @ L) * (Z @ R)).sum(axis=1)]
+        )
 
     alpha = size * float(np.linalg.norm(np.sqrt(p.diagonal[rows])))
     for _ in range(_STEPS):
-        weights, vectors = np.linalg.eigh(_derivative(*(part.astype(np.float64) for part in (*parts(x), D, Z))))
-        across = np.argsort(np.abs(weights))[k * (k - 1) // 2 :]  # rotations of the factors are the null space
+        weights, vectors = np.linalg.eigh(
+            _derivative(*(part.astype(np.float64) for part in (*parts(x), D, Z)))
+        )
+        across = np.argsort(np.abs(weights))[
+            k * (k - 1) // 2 :
+        ]  # rotations of the factors are the null space
         least = float(np.abs(weights[across]).min())
         if not least > _SINGULAR * float(np.abs(weights).max()):
             return None
@@ -90,7 +113,9 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
         if eta <= 1e-3 * float(np.finfo(np.float64).eps):
             break
     beta = 1.0 / least
-    noise = 64.0 * float(np.finfo(_Long).eps) * float(x @ x) * (1.0 + alpha)  # F is a sum of products of two unknowns
+    noise = (
+        64.0 * float(np.finfo(_Long).eps) * float(x @ x) * (1.0 + alpha)
+    )  # F is a sum of products of two unknowns
     radius = 2.0 * beta * (float(np.linalg.norm(gradient(x))) + noise)
     if not 2.0 * alpha * beta * radius < 0.5:
         return None
@@ -110,7 +135,9 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
     return Isolated(L @ R.T * unit, full, distance * unit) if optimal else None
 
 
-def _derivative(L: FloatArray, R: FloatArray, lam: FloatArray, D: FloatArray, Z: FloatArray) -> FloatArray:
+def _derivative(
+    L: FloatArray, R: FloatArray, lam: FloatArray, D: FloatArray, Z: FloatArray
+) -> FloatArray:
     """The Hessian of the Lagrangian, ``(N, N)``, unknowns in the order ``L, R, lam``."""
     (d_x, k), d_z, a = L.shape, R.shape[0], len(lam)
     at, end = d_x * k, (d_x + d_z) * k

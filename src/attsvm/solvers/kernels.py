@@ -1,6 +1,7 @@
 """Compiled loops over ragged rows: operators and sweeps of block coordinate ascent.
 
-Sums may be taken in any order (``reassoc``), which lets the loops use vector registers; nothing else is relaxed.
+Sums may be taken in any order (``reassoc``), which lets the loops use vector registers; nothing
+else is relaxed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from attsvm.jit import summing_kernel
 
 @summing_kernel
 def row_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Norm of each row as ``peak * relative`` with ``relative`` in [1, sqrt(d)], so that no scale overflows."""
+    """Norm of each row as ``peak * relative`` with ``relative`` in [1, sqrt(d)], so that no scale
+    overflows.
+    """
     count, width = rows.shape
     peak, relative = np.zeros(count), np.ones(count)
     for c in range(count):
@@ -62,7 +65,9 @@ def block_grams(D: FloatArray, offsets: IntArray, size: FloatArray, starts: IntA
         count = offsets[i + 1] - offsets[i]
         if count > 0:
             block = D[offsets[i] : offsets[i + 1]]
-            out[starts[i] : starts[i + 1]] = (size[i] * np.dot(block, block.T)).reshape(count * count)
+            out[starts[i] : starts[i + 1]] = (size[i] * np.dot(block, block.T)).reshape(
+                count * count
+            )
     return out
 
 
@@ -79,7 +84,8 @@ def sweep_blocks(
     W: FloatArray,
     inner: int,
 ) -> float:
-    """One epoch: per sequence, ``inner`` coordinate sweeps on its Gram block, then one rank-one update of ``W``.
+    """One epoch: per sequence, ``inner`` coordinate sweeps on its Gram block, then one rank-one
+    update of ``W``.
 
     Returns:
         The largest projected gradient met on the way, measured before each block was changed.
@@ -111,7 +117,12 @@ def sweep_blocks(
             active = (total < 0.0 and lam < cap[first + c]) or (total > 0.0 and lam > 0.0)
             if active:
                 wanted = True
-                worst = max(worst, min(abs(total), grams[starts[i] + c * count + c] * lam) if total > 0.0 else -total)
+                worst = max(
+                    worst,
+                    min(abs(total), grams[starts[i] + c * count + c] * lam)
+                    if total > 0.0
+                    else -total,
+                )
         if not wanted:
             continue
         for _ in range(inner):
@@ -153,7 +164,9 @@ def sweep_rows(
     W: FloatArray,
     inner: int,
 ) -> float:
-    """The epoch of :func:`sweep_blocks` without stored Gram blocks: slopes are recomputed from the moved query."""
+    """The epoch of :func:`sweep_blocks` without stored Gram blocks: slopes are recomputed from the
+    moved query.
+    """
     d_x, d_z = W.shape
     moved, start = np.empty(d_x), np.empty(d_x)
     worst = 0.0
@@ -195,7 +208,9 @@ def sweep_rows(
 
 @summing_kernel
 def token_moments(D: FloatArray, first: IntArray, last: IntArray, rows: IntArray) -> FloatArray:
-    """Upper triangles of ``sum_c D[c] D[c]^T`` over ``rows[first[k]:last[k]]``; off-diagonal entries once."""
+    """Upper triangles of ``sum_c D[c] D[c]^T`` over ``rows[first[k]:last[k]]``; off-diagonal
+    entries once.
+    """
     d = D.shape[1]
     out = np.zeros((len(first), d * (d + 1) // 2))
     for k in range(len(first)):

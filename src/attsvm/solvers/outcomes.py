@@ -17,7 +17,9 @@ from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-_CHEAP_REDUCTION = 200  # rows of a certificate that are reduced at once, so that the message can name them
+_CHEAP_REDUCTION = (
+    200  # rows of a certificate that are reduced at once, so that the message can name them
+)
 _BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
 
 
@@ -32,9 +34,11 @@ class Request:
         warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
         warm_step: step of the splitting that found them, or ``None``.
         max_seconds: wall-clock limit, or ``None``.
-        opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the other row of the pair, -1 for rows
-            without one. A solver may use it; the programme means the same without.
-        method: one method of the family on its own, a name of :mod:`attsvm.solvers.choice`; ``None`` for the whole cascade.
+        opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the
+            other row of the pair, -1 for rows without one. A solver may use it; the programme means
+            the same without.
+        method: one method of the family on its own, a name of :mod:`attsvm.solvers.choice`;
+            ``None`` for the whole cascade.
     """
 
     tol: float
@@ -54,24 +58,37 @@ class Solver(Protocol):
         """The solution in ``norm``, certified from ``margins``."""
 
 
-def solved(margins: Margins, found: Certificate, request: Request, solver: str, iterations: int) -> MarginSolution:
-    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance, else ``inaccurate``."""
+def solved(
+    margins: Margins, found: Certificate, request: Request, solver: str, iterations: int
+) -> MarginSolution:
+    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance,
+    else ``inaccurate``.
+    """
     short = np.maximum(margins.rhs - found.values, 0.0)
     slacks = short if request.slack is not None else np.zeros(margins.m)
-    close = (found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)) | margins.equalities
+    close = (
+        found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
+    ) | margins.equalities
     blurred = found.rounding > max(request.tol, _BLUR)
     status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
     figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
         message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
     elif found.gap == 1.0:
-        message = f"inaccurate: neither weights that meet every margin nor a contradiction was found (violation {found.violation:.1e})"
+        message = (
+            "inaccurate: neither weights that meet every margin nor a contradiction was found"
+            f" (violation {found.violation:.1e})"
+        )
     elif blurred:
         message = (
-            f"inaccurate: margins of such weights have a rounding error of {found.rounding:.1e} ({figures}); clean or rescale the data"
+            f"inaccurate: margins of such weights have a rounding error of {found.rounding:.1e}"
+            f" ({figures}); clean or rescale the data"
         )
     else:
-        message = f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more time or a larger tol"
+        message = (
+            f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more"
+            " time or a larger tol"
+        )
     return MarginSolution(
         margins=margins,
         status=status,
@@ -95,17 +112,22 @@ def _figures(norm: float, gap: float, violation: float) -> str:
 
 
 def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
-    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of both.
+    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of
+    both.
 
     Raises:
         InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
     """
     slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
     if found.status == "infeasible":  # a certificate has no scale
-        return replace(found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max()))
+        return replace(
+            found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
+        )
     W, dual = near.restored(found.W, found.dual)
     norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
-    message = found.message.replace(_figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation))
+    message = found.message.replace(
+        _figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation)
+    )
     return replace(
         found,
         margins=margins,
@@ -115,7 +137,9 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
         violation=violation,
         slack=slack,
         slacks=np.ldexp(found.slacks, near.sides),
-        message=message.replace(f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"),
+        message=message.replace(
+            f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"
+        ),
     )
 
 
@@ -128,7 +152,9 @@ def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
 
 
 def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
-    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and margins that do not drown in rounding."""
+    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and margins
+    that do not drown in rounding.
+    """
     return (error <= tol) & (rounding <= max(tol, _BLUR))
 
 
@@ -156,11 +182,19 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
 
 
 def infeasible_solution(
-    margins: Margins, dual: FloatArray, request: Request, solver: str, iterations: int, *, minimal: bool = False
+    margins: Margins,
+    dual: FloatArray,
+    request: Request,
+    solver: str,
+    iterations: int,
+    *,
+    minimal: bool = False,
 ) -> MarginSolution:
-    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry of one).
+    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
+    of one).
 
-    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is cheap.
+    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
+    cheap.
     """
     dual = dual / np.abs(dual).max()
     if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:

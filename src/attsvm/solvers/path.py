@@ -1,7 +1,7 @@
 r"""Sequences of related programmes, each solved from the solution of the one before.
 
-What goes from one solution to the next is in :mod:`attsvm.solvers.starts`. Every solution is certified from its own margins, as if it
-had been solved alone; a start only saves time.
+What goes from one solution to the next is in :mod:`attsvm.solvers.starts`. Every solution is
+certified from its own margins, as if it had been solved alone; a start only saves time.
 """
 
 from __future__ import annotations
@@ -23,37 +23,50 @@ def margin_path(
     tol: float | None = None,
     max_seconds: float | None = None,
 ) -> list[MarginSolution]:
-    r"""Solutions of a sequence of related programmes: over norms, over drifting data, over selections of a training run.
+    r"""Solutions of a sequence of related programmes: over norms, over drifting data, over
+    selections of a training run.
 
-    .. math:: W_k=\arg\min_W \|W\|_{(k)}\ \text{ subject to }\ \langle A^{(k)}_c,W\rangle\ge b^{(k)}_c,\qquad k=1,2,\dots
+    .. math:: W_k=\arg\min_W \|W\|_{(k)}\ \text{ subject to }\ \langle A^{(k)}_c,W\rangle\ge
+    b^{(k)}_c,\qquad k=1,2,\dots
 
     Args:
-        margins: one programme for all norms, or one for each step, of the same number of sequences and the same shape of weights.
+        margins: one programme for all norms, or one for each step, of the same number of sequences
+            and the same shape of weights.
         norm: one norm for all programmes, or one for each step.
-        slack: penalty of the soft margin, see :func:`attsvm.solvers.max_margin`; ``None`` for hard margins.
+        slack: penalty of the soft margin, see :func:`attsvm.solvers.max_margin`; ``None`` for hard
+            margins.
         tol: as for :func:`attsvm.solvers.max_margin`.
         max_seconds: wall-clock limit for each programme.
 
     Returns:
-        One solution per step, each with its own certificate and status. A step after one without a solution starts from the last
-        that had one.
+        One solution per step, each with its own certificate and status. A step after one without a
+        solution starts from the last that had one.
 
     Raises:
-        InputError: sequences of different lengths, or nothing to vary; and what :func:`attsvm.solvers.max_margin` raises.
+        InputError: sequences of different lengths, or nothing to vary; and what
+            :func:`attsvm.solvers.max_margin` raises.
     """
     programmes = None if isinstance(margins, Margins) else list(margins)
     norms = None if isinstance(norm, Norm) else list(norm)
     if programmes is None and norms is None:
-        raise InputError("margin_path was given one programme and one norm; give a list of one of them, or call max_margin")
+        raise InputError(
+            "margin_path was given one programme and one norm; give a list of one of them, or call"
+            " max_margin"
+        )
     if programmes is not None and norms is not None and len(programmes) != len(norms):
-        raise InputError(f"margin_path was given {len(programmes)} programmes and {len(norms)} norms; give as many of one as of the other")
+        raise InputError(
+            f"margin_path was given {len(programmes)} programmes and {len(norms)} norms; give as"
+            " many of one as of the other"
+        )
     steps = len(programmes if programmes is not None else norms or [])
     found: list[MarginSolution] = []
     last: MarginSolution | None = None
     for k in range(steps):
         here = margins if isinstance(margins, Margins) else margins[k]
         by = norm if isinstance(norm, Norm) else norm[k]
-        solution = max_margin(here, by, slack=slack, tol=tol, warm_start=last, max_seconds=max_seconds)
+        solution = max_margin(
+            here, by, slack=slack, tol=tol, warm_start=last, max_seconds=max_seconds
+        )
         found.append(solution)
         if solution.status != "infeasible" and solution.gap < 1.0:
             last = solution

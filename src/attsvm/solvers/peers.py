@@ -2,10 +2,12 @@ r"""Max-margin programmes in the forms of CLARABEL and HiGHS, to check this room
 
 Rows are written out and divided by their size. No code here is shared with the solvers.
 
-* CLARABEL (interior points; Goulart and Chen, 2024): quadratic objective (Frobenius), power cones (:math:`1<p<\infty`), linear
-  inequalities (:math:`p=1,\infty`), positive semidefinite blocks (nuclear, spectral);
-* HiGHS (simplex and active sets; Huangfu and Hall, 2018): quadratic programme (Frobenius), linear programme (:math:`p=1,\infty`),
-  and for every norm the linear programme that asks whether any weights meet the margins.
+* CLARABEL (interior points; Goulart and Chen, 2024): quadratic objective (Frobenius), power cones
+  (:math:`1<p<\infty`), linear inequalities (:math:`p=1,\infty`), positive semidefinite blocks
+  (nuclear, spectral);
+* HiGHS (simplex and active sets; Huangfu and Hall, 2018): quadratic programme (Frobenius), linear
+  programme (:math:`p=1,\infty`), and for every norm the linear programme that asks whether any
+  weights meet the margins.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _PEER_TOLERANCE = 1e-10
 
 
 class Rows(NamedTuple):
-    """``A w >= b`` (``= b`` where ``equal``), less slacks at a price of ``cost`` each (``None``: no slacks)."""
+    """``A w >= b`` (``= b`` where ``equal``), less slacks at a price of ``cost`` each (``None``: no
+    slacks).
+    """
 
     A: FloatArray
     b: FloatArray
@@ -34,7 +38,9 @@ class Rows(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A peer's word, its meaning, the objective in the units of the rows, its relative gap, and whether it admits reduced accuracy."""
+    """A peer's word, its meaning, the objective in the units of the rows, its relative gap, and
+    whether it admits reduced accuracy.
+    """
 
     status: str
     verdict: Literal["optimal", "infeasible", "none"]
@@ -59,13 +65,21 @@ def written_out(margins: Margins, slack: float | None, unit: float, reducible: b
     """
     D, Z = np.asarray(margins.differences), np.asarray(margins.queries)
     if reducible:
-        D, Z = (np.linalg.qr(each.T)[1].T if each.shape[0] < each.shape[1] else each for each in (D, Z))
+        D, Z = (
+            np.linalg.qr(each.T)[1].T if each.shape[0] < each.shape[1] else each for each in (D, Z)
+        )
     long, wide = np.linalg.norm(D, axis=1), np.linalg.norm(Z, axis=1)
-    D, Z = D / np.where(long > 0.0, long, 1.0)[:, None], Z / np.where(wide > 0.0, wide, 1.0)[:, None]
+    D, Z = (
+        D / np.where(long > 0.0, long, 1.0)[:, None],
+        Z / np.where(wide > 0.0, wide, 1.0)[:, None],
+    )
     size = (np.where(long > 0.0, long, 1.0)) * np.where(wide > 0.0, wide, 1.0)[margins.sequence]
-    A = (D[:, :, None] * Z[margins.sequence][:, None, :]).reshape(margins.m, D.shape[1] * Z.shape[1])
+    A = (D[:, :, None] * Z[margins.sequence][:, None, :]).reshape(
+        margins.m, D.shape[1] * Z.shape[1]
+    )
     b = margins.rhs / size / unit
-    # In these units W is unit * w, and the slack of a row unit * size times the slack of the divided row.
+    # In these units W is unit * w, and the slack of a row unit * size times the slack of the
+    # divided row.
     cost = None if slack is None else slack * size / unit
     return Rows(A, b, margins.equalities, cost, (D.shape[1], Z.shape[1]))
 
@@ -87,7 +101,9 @@ class _Conic:
         for start, block in ordered:
             pieces += [csc_matrix((len(rhs), start - at)), csc_matrix(block)]
             at = start + block.shape[1]
-        self.blocks.append(hstack([*pieces, csc_matrix((len(rhs), self.columns - at))], format="csc"))
+        self.blocks.append(
+            hstack([*pieces, csc_matrix((len(rhs), self.columns - at))], format="csc")
+        )
         self.rhs.append(rhs)
         self.cones += cones
 
@@ -103,7 +119,10 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
     slacks = 0 if rows.cost is None else len(rows.b)
     columns = k + extra + slacks
     conic = _Conic(columns)
-    for chosen, cone in ((rows.equal, clarabel.ZeroConeT), (~rows.equal, clarabel.NonnegativeConeT)):
+    for chosen, cone in (
+        (rows.equal, clarabel.ZeroConeT),
+        (~rows.equal, clarabel.NonnegativeConeT),
+    ):
         count = int(chosen.sum())
         if count:
             parts: list[tuple[int, Any]] = [(0, -rows.A[chosen])]
@@ -111,7 +130,9 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
                 parts.append((k + extra, -eye_array(slacks, format="csc")[chosen]))
             conic.add(parts, -rows.b[chosen], cone(count))
     if slacks:
-        conic.add([(k + extra, -eye_array(slacks))], np.zeros(slacks), clarabel.NonnegativeConeT(slacks))
+        conic.add(
+            [(k + extra, -eye_array(slacks))], np.zeros(slacks), clarabel.NonnegativeConeT(slacks)
+        )
     cost = np.zeros(columns)
     quadratic = np.zeros(columns)
     if _quadratic(norm):
@@ -129,7 +150,9 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _PEER_TOLERANCE
     settings.max_iter = 500
     P = csc_matrix(diags_array(quadratic)) if quadratic.any() else csc_matrix((columns, columns))
-    solver = clarabel.DefaultSolver(P, cost, csc_matrix(vstack(conic.blocks)), np.concatenate(conic.rhs), conic.cones, settings)
+    solver = clarabel.DefaultSolver(
+        P, cost, csc_matrix(vstack(conic.blocks)), np.concatenate(conic.rhs), conic.cones, settings
+    )
     found = solver.solve()
     status = str(found.status)
     if status in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
@@ -144,7 +167,9 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
 
 
 def _ball(shape: tuple[int, int], norm: Norm) -> tuple[int, Any]:
-    """Number of further variables, and what adds their cones and returns the costs that make the value of the norm."""
+    """Number of further variables, and what adds their cones and returns the costs that make the
+    value of the norm.
+    """
     if _quadratic(norm):
         return 0, None
     if isinstance(norm, Schatten):
@@ -163,16 +188,30 @@ def _entrywise(k: int, p: float) -> tuple[int, Any]:
         one, identity = np.ones((k, 1)), eye_array(k, format="csc")
         if math.isinf(p):
             for sign in (1.0, -1.0):
-                conic.add([(0, sign * identity), (k, -one)], np.zeros(k), clarabel.NonnegativeConeT(k))
+                conic.add(
+                    [(0, sign * identity), (k, -one)], np.zeros(k), clarabel.NonnegativeConeT(k)
+                )
             return cost
-        conic.add([(k, np.array([[-1.0]])), (k + 1, np.ones((1, k)))], np.zeros(1), clarabel.ZeroConeT(1))
+        conic.add(
+            [(k, np.array([[-1.0]])), (k + 1, np.ones((1, k)))], np.zeros(1), clarabel.ZeroConeT(1)
+        )
         if p == 1.0:
             for sign in (1.0, -1.0):
-                conic.add([(0, sign * identity), (k + 1, -identity)], np.zeros(k), clarabel.NonnegativeConeT(k))
+                conic.add(
+                    [(0, sign * identity), (k + 1, -identity)],
+                    np.zeros(k),
+                    clarabel.NonnegativeConeT(k),
+                )
             return cost
-        first, second, third = (np.eye(3)[:, [j]] for j in range(3))  # (r_i, t, w_i) in K: r^(1/p) t^(1-1/p) >= |w|
+        first, second, third = (
+            np.eye(3)[:, [j]] for j in range(3)
+        )  # (r_i, t, w_i) in K: r^(1/p) t^(1-1/p) >= |w|
         conic.add(
-            [(0, -csc_matrix(kron(identity, third))), (k, -np.tile(second, (k, 1))), (k + 1, -csc_matrix(kron(identity, first)))],
+            [
+                (0, -csc_matrix(kron(identity, third))),
+                (k, -np.tile(second, (k, 1))),
+                (k + 1, -csc_matrix(kron(identity, first))),
+            ],
             np.zeros(3 * k),
             *(clarabel.PowerConeT(1.0 / p) for _ in range(k)),
         )
@@ -182,11 +221,15 @@ def _entrywise(k: int, p: float) -> tuple[int, Any]:
 
 
 def _semidefinite(shape: tuple[int, int], p: float) -> tuple[int, Any]:
-    """Nuclear: ``[[U, W], [W', V]] >= 0`` at cost ``(tr U + tr V) / 2``. Spectral: the same with ``t`` times the identity."""
+    """Nuclear: ``[[U, W], [W', V]] >= 0`` at cost ``(tr U + tr V) / 2``. Spectral: the same with
+    ``t`` times the identity.
+    """
     rows, columns = shape
     size, k = rows + columns, rows * columns
     above, column = np.triu_indices(size)[0], np.triu_indices(size)[1]
-    order = np.lexsort((above, column))  # CLARABEL stacks the upper triangle column by column, off-diagonal entries times sqrt(2)
+    order = np.lexsort(
+        (above, column)
+    )  # CLARABEL stacks the upper triangle column by column, off-diagonal entries times sqrt(2)
     above, column = above[order], column[order]
     triangle = len(above)
     crossing = (above < rows) & (column >= rows)
@@ -214,7 +257,9 @@ def _semidefinite(shape: tuple[int, int], p: float) -> tuple[int, Any]:
 
 
 def by_highs(rows: Rows, norm: Norm) -> Answer:
-    """What HiGHS says; for norms that are neither linear nor quadratic only whether the rows can be met."""
+    """What HiGHS says; for norms that are neither linear nor quadratic only whether the rows can be
+    met.
+    """
     from scipy.sparse import csr_array, eye_array, hstack
 
     highspy: Any = importlib.import_module("highspy")
@@ -230,9 +275,18 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
         one, identity = np.ones((k, 1)), np.eye(k)
         A = csr_array(np.block([[rows.A, np.zeros((m, 1))], [-identity, one], [identity, one]]))
         cost, low = np.append(np.zeros(k), 1.0), np.append(np.full(k, -math.inf), 0.0)
-        row_low, row_high = np.concatenate([rows.b, np.zeros(2 * k)]), np.concatenate([upper, np.full(2 * k, math.inf)])
+        row_low, row_high = (
+            np.concatenate([rows.b, np.zeros(2 * k)]),
+            np.concatenate([upper, np.full(2 * k, math.inf)]),
+        )
     else:
-        A, cost, low, row_low, row_high = csr_array(rows.A), np.zeros(k), np.full(k, -math.inf), rows.b, upper
+        A, cost, low, row_low, row_high = (
+            csr_array(rows.A),
+            np.zeros(k),
+            np.full(k, -math.inf),
+            rows.b,
+            upper,
+        )
     if rows.cost is not None:
         A = csr_array(hstack([A, eye_array(m)]))
         cost, low = np.concatenate([cost, rows.cost]), np.concatenate([low, np.zeros(m)])
@@ -249,12 +303,19 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
         model.hessian_.start_ = np.concatenate([np.arange(k + 1), np.full(len(cost) - k, k)])
         model.hessian_.index_, model.hessian_.value_ = np.arange(k), diagonal[:k]
     solver = highspy.Highs()
-    for option, value in (("output_flag", False), ("primal_feasibility_tolerance", 1e-10), ("dual_feasibility_tolerance", 1e-10)):
+    for option, value in (
+        ("output_flag", False),
+        ("primal_feasibility_tolerance", 1e-10),
+        ("dual_feasibility_tolerance", 1e-10),
+    ):
         solver.setOptionValue(option, value)
     solver.passModel(model)
     solver.run()
     status = solver.modelStatusToString(solver.getModelStatus())
-    if status in ("Infeasible", "Primal infeasible or unbounded"):  # the objective is bounded below by zero
+    if status in (
+        "Infeasible",
+        "Primal infeasible or unbounded",
+    ):  # the objective is bounded below by zero
         return Answer(status, "infeasible", None, None, False)
     if status != "Optimal":
         return Answer(status, "none", None, None, False)
@@ -262,7 +323,9 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
         return Answer(status, "optimal", None, None, False)
     info = solver.getInfo()
     primal = float(info.objective_function_value)
-    reported = float(getattr(info, "primal_dual_objective_error", math.nan))  # added in a later version
+    reported = float(
+        getattr(info, "primal_dual_objective_error", math.nan)
+    )  # added in a later version
     gap = reported if math.isfinite(reported) and reported >= 0.0 and not _quadratic(norm) else None
     if _quadratic(norm) and rows.cost is None:
         primal = math.sqrt(max(2.0 * primal, 0.0))

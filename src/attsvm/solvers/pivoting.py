@@ -1,9 +1,11 @@
 r"""Block principal pivoting on the dual of the Frobenius programme.
 
-With the multipliers split into free rows :math:`F`, rows at zero and rows at their bound, optimality is one linear system
-:math:`G_{FF}\lambda_F = b_F - G_{FU}C_U` plus signs. Each round solves it by Cholesky with iterative refinement on the original
-rows and moves every row with a wrong sign to its other side; when full exchanges stop helping, one row moves at a time
-(Júdice and Pires, *A block principal pivoting algorithm for large-scale strictly monotone linear complementarity problems*, 1994).
+With the multipliers split into free rows :math:`F`, rows at zero and rows at their bound,
+optimality is one linear system
+:math:`G_{FF}\lambda_F = b_F - G_{FU}C_U` plus signs. Each round solves it by Cholesky with
+iterative refinement on the original rows and moves every row with a wrong sign to its other side;
+when full exchanges stop helping, one row moves at a time (Júdice and Pires, *A block principal
+pivoting algorithm for large-scale strictly monotone linear complementarity problems*, 1994).
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from attsvm.solvers.programme import Programme, explicit_rows
 LARGEST_SYSTEM = 6000  # free rows: a Cholesky factor of 288 MB
 _PATIENCE = 3  # full exchanges without progress before single ones
 _REFINEMENTS = 6
-_SMALL = 1 << 18  # entries of the written-out free rows up to which a poor Gram matrix is replaced by their QR factorisation
+_SMALL = (
+    1 << 18
+    # entries of the written-out free rows up to which a poor Gram matrix is replaced by their QR
+    # factorisation
+)
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
 _EPS = float(np.finfo(np.float64).eps)
@@ -28,9 +34,11 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class PivotResult:
-    """``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into the box.
+    """``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped
+    into the box.
 
-    ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large multipliers does not blur its margins.
+    ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large multipliers does
+    not blur its margins.
     """
 
     dual: FloatArray
@@ -40,7 +48,9 @@ class PivotResult:
 
 
 def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) -> PivotResult:
-    """Exchange rows from the split that ``dual`` suggests until all signs are right or ``rounds`` systems are solved."""
+    """Exchange rows from the split that ``dual`` suggests until all signs are right or ``rounds``
+    systems are solved.
+    """
     p = programme
     dual = p.cancelled(dual)
     upper = (dual >= p.cap) if not p.hard else np.zeros(p.m, dtype=np.bool_)
@@ -48,9 +58,14 @@ def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) 
     usable = p.diagonal > 0.0
     signed = np.zeros(p.m, dtype=np.bool_)
     if p.opposite is not None:
-        # Of two opposite rows the one with the larger multiplier stands for both: always free, of any sign.
+        # Of two opposite rows the one with the larger multiplier stands for both: always free, of
+        # any sign.
         other = dual[p.opposite]
-        signed = (p.opposite >= 0) & usable & ((dual > other) | ((dual == other) & (np.arange(p.m) < p.opposite)))
+        signed = (
+            (p.opposite >= 0)
+            & usable
+            & ((dual > other) | ((dual == other) & (np.arange(p.m) < p.opposite)))
+        )
         usable &= (p.opposite < 0) | signed
         free = (free & usable) | signed
     fewest, patience = p.m + 1, _PATIENCE
@@ -80,7 +95,10 @@ def pivot(programme: Programme, dual: FloatArray, rounds: int, deadline: float) 
             wrong = wrong[-1:]
         moving = np.zeros(p.m, dtype=np.bool_)
         moving[wrong] = True
-        free, upper = (free & ~moving) | ((enter_low | enter_high) & moving), (upper & ~moving) | (high & moving)
+        free, upper = (
+            (free & ~moving) | ((enter_low | enter_high) & moving),
+            (upper & ~moving) | (high & moving),
+        )
     return PivotResult(current, W, False, count)
 
 
@@ -93,8 +111,12 @@ def _unsigned(p: Programme, dual: FloatArray) -> FloatArray:
     return dual
 
 
-def _solve_free(p: Programme, free: BoolArray, upper: BoolArray) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
-    """Multipliers whose free rows are tight, their slopes ``values - b``, the rounding level of the slopes, and the weights."""
+def _solve_free(
+    p: Programme, free: BoolArray, upper: BoolArray
+) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
+    """Multipliers whose free rows are tight, their slopes ``values - b``, the rounding level of the
+    slopes, and the weights.
+    """
     from scipy.linalg.lapack import dpotrf, dpotrs
 
     rows: IntArray = np.flatnonzero(free)
@@ -107,7 +129,8 @@ def _solve_free(p: Programme, free: BoolArray, upper: BoolArray) -> tuple[FloatA
     factor, failed = dpotrf(G, lower=1, overwrite_a=1, clean=0)
     found = None if failed else _refine(p, rows, dual, W, lambda r: dpotrs(factor, r, lower=1)[0])
     if (found is None or found[3] > found[2]) and len(rows) * p.dof <= _SMALL:
-        # The Gram matrix squares the condition of the rows; a QR factorisation of the rows themselves does not.
+        # The Gram matrix squares the condition of the rows; a QR factorisation of the rows
+        # themselves does not.
         from scipy.linalg import qr
 
         (R,) = qr(explicit_rows(p, rows).T, mode="r", check_finite=False)
@@ -119,12 +142,17 @@ def _solve_free(p: Programme, free: BoolArray, upper: BoolArray) -> tuple[FloatA
 
 
 def _refine(
-    p: Programme, rows: IntArray, dual: FloatArray, W: FloatArray, inverse: Callable[[FloatArray], FloatArray]
+    p: Programme,
+    rows: IntArray,
+    dual: FloatArray,
+    W: FloatArray,
+    inverse: Callable[[FloatArray], FloatArray],
 ) -> tuple[FloatArray, FloatArray, float, float, FloatArray] | None:
     """Refinement with an approximate inverse Gram matrix.
 
     Returns:
-        Multipliers, slopes, rounding level, largest slope of ``rows``, weights; ``None`` when the system is singular.
+        Multipliers, slopes, rounding level, largest slope of ``rows``, weights; ``None`` when the
+        system is singular.
     """
     best = None
     slope = p.values(W) - p.b

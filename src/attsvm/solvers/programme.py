@@ -1,9 +1,10 @@
 r"""The programme a solver works on: the caller's margins with rows of one size.
 
-Row :math:`c` of ``minimise 1/2 ||W||^2 + C sum xi  subject to  <A_c, W> >= b_c - xi_c`` is multiplied by a power of two
-that brings :math:`\|\delta_c\|` and :math:`\|z_i\|` into :math:`[1/2, 1)`, then all right-hand sides by one more.
-Powers of two are exact, so both programmes have the same solutions bit for bit, at any scale of the data,
-and token pairs that nearly coincide become rows like any other.
+Row :math:`c` of ``minimise 1/2 ||W||^2 + C sum xi  subject to  <A_c, W> >= b_c - xi_c`` is
+multiplied by a power of two that brings :math:`\|\delta_c\|` and :math:`\|z_i\|` into
+:math:`[1/2, 1)`, then all right-hand sides by one more. Powers of two are exact, so both programmes
+have the same solutions bit for bit, at any scale of the data, and token pairs that nearly coincide
+become rows like any other.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay wi
 
 @dataclass(frozen=True, eq=False)
 class Programme:
-    r"""Rows :math:`\hat a_c = \hat\delta_c\hat z_i^\top`, right-hand sides and boxes :math:`0\le\hat\lambda_c\le\hat C_c`.
+    r"""Rows :math:`\hat a_c = \hat\delta_c\hat z_i^\top`, right-hand sides and boxes
+    :math:`0\le\hat\lambda_c\le\hat C_c`.
 
     Attributes:
         D: ``(m, d_x)`` differences with norms in [1/2, 1), or exactly zero.
-        Z: ``(k, d_z)`` queries, likewise; neighbouring sequences with one query share a block, so ``k <= n``.
+        Z: ``(k, d_z)`` queries, likewise; neighbouring sequences with one query share a block, so
+            ``k <= n``.
         offsets: ``(k + 1,)`` where each block's rows start.
         sequence: ``(m,)`` the block of each row.
-        b: ``(m,)`` right-hand sides, the largest in [1/2, 1). Negative ones come with their opposite rows: equalities written as pairs.
+        b: ``(m,)`` right-hand sides, the largest in [1/2, 1). Negative ones come with their
+            opposite rows: equalities written as pairs.
         cap: ``(m,)`` upper bounds of the multipliers, ``inf`` for the hard margin.
         weight_exponent: ``W = 2**weight_exponent * W_hat``.
         dual_exponent: ``(m,)``, ``dual = 2**dual_exponent * dual_hat``.
-        opposite: ``(m,)`` the row :math:`-\hat a_c` with which row ``c`` makes an equality, -1 for none; ``None`` without equalities.
+        opposite: ``(m,)`` the row :math:`-\hat a_c` with which row ``c`` makes an equality, -1 for
+            none; ``None`` without equalities.
     """
 
     D: FloatArray
@@ -66,7 +71,10 @@ class Programme:
     @cached_property
     def diagonal(self) -> FloatArray:
         r""":math:`\|\hat a_c\|^2`."""
-        squares: FloatArray = np.einsum("cd,cd->c", self.D, self.D) * np.einsum("nd,nd->n", self.Z, self.Z)[self.sequence]
+        squares: FloatArray = (
+            np.einsum("cd,cd->c", self.D, self.D)
+            * np.einsum("nd,nd->n", self.Z, self.Z)[self.sequence]
+        )
         return squares
 
     def values(self, W: FloatArray) -> FloatArray:
@@ -108,17 +116,22 @@ def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:
 
 
 def empty_rows(margins: Margins) -> BoolArray:
-    """Rows whose difference or query is exactly zero: their margin is 0 whatever the weights are."""
+    """Rows whose difference or query is exactly zero: their margin is 0 whatever the weights
+    are.
+    """
     silent: BoolArray = np.logical_not(np.any(margins.queries, axis=1))
     equal: BoolArray = np.logical_not(np.any(margins.differences, axis=1))
     return equal | silent[margins.sequence]
 
 
-def equilibrate(margins: Margins, slack: float | None, opposite: IntArray | None = None) -> Programme:
+def equilibrate(
+    margins: Margins, slack: float | None, opposite: IntArray | None = None
+) -> Programme:
     """The programme with rows of one size.
 
     Raises:
-        InputError: differences times queries leave the range in which weights and multipliers are float64 numbers.
+        InputError: differences times queries leave the range in which weights and multipliers are
+            float64 numbers.
     """
     D, d_exponent = _unit_rows(margins.differences)
     Z, z_exponent = _unit_rows(margins.queries)
@@ -129,13 +142,21 @@ def equilibrate(margins: Margins, slack: float | None, opposite: IntArray | None
     positive = margins.rhs > 0
     weight_exponent = int(exponent[positive].max())
     dual_exponent = row_exponent + weight_exponent
-    if abs(weight_exponent) > _LARGEST_EXPONENT or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any():
+    if (
+        abs(weight_exponent) > _LARGEST_EXPONENT
+        or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any()
+    ):
         raise InputError(
-            f"differences of tokens (about 2^{int(d_exponent.max())}) times queries (about 2^{int(z_exponent.max())}) leave the range"
-            " of float64; divide the tokens or the queries by a constant first"
+            f"differences of tokens (about 2^{int(d_exponent.max())}) times queries (about"
+            f" 2^{int(z_exponent.max())}) leave the range of float64; divide the tokens or the"
+            " queries by a constant first"
         )
     b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
-    cap = np.full(margins.m, np.inf) if slack is None else np.ldexp(np.full(margins.m, slack), -dual_exponent)
+    cap = (
+        np.full(margins.m, np.inf)
+        if slack is None
+        else np.ldexp(np.full(margins.m, slack), -dual_exponent)
+    )
     Z, offsets = _blocks(Z, np.ascontiguousarray(margins.offsets, dtype=np.int64), z_exponent)
     sequence = np.repeat(np.arange(len(Z)), np.diff(offsets))
     return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
@@ -147,7 +168,11 @@ def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[Float
     Token-priority graphs have a sequence per query and winner, but only as many queries as tokens.
     """
     new = np.ones(len(Z), dtype=np.bool_)
-    new[1:] = (Z[1:] != Z[:-1]).any(axis=1) | (exponent[1:] != exponent[:-1]) | (offsets[2:] // _BLOCK != offsets[1:-1] // _BLOCK)
+    new[1:] = (
+        (Z[1:] != Z[:-1]).any(axis=1)
+        | (exponent[1:] != exponent[:-1])
+        | (offsets[2:] // _BLOCK != offsets[1:-1] // _BLOCK)
+    )
     first = np.flatnonzero(new)
     if len(first) == len(Z):
         return Z, offsets

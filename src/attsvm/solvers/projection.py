@@ -1,8 +1,9 @@
 """Projections onto the margins, the half of both splittings that does not depend on the norm.
 
-The weights that keep all margins and are closest to a centre solve a Frobenius programme with other right-hand sides. Two epochs of block
-coordinate ascent from the multipliers of the last centre are enough, except in a narrow cone of weights, where the best margin is
-thousands of times smaller than the rows: there epochs crawl, and a factorisation does not.
+The weights that keep all margins and are closest to a centre solve a Frobenius programme with other
+right-hand sides. Two epochs of block coordinate ascent from the multipliers of the last centre are
+enough, except in a narrow cone of weights, where the best margin is thousands of times smaller than
+the rows: there epochs crawl, and a factorisation does not.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ _NARROW = 300.0
 
 
 def is_narrow(W: FloatArray) -> bool:
-    """Whether the Frobenius solution of a programme whose rows are at most one says that exact projections pay from the beginning."""
+    """Whether the Frobenius solution of a programme whose rows are at most one says that exact
+    projections pay from the beginning.
+    """
     return bool(np.linalg.norm(W) > _NARROW)
 
 
 def approach(ascent: BlockAscent, centre: FloatArray, *, exact: bool) -> FloatArray:
-    """The projection of ``centre``, by :data:`EPOCHS` of ascent unless ``exact``; the multipliers of ``ascent`` follow in place."""
+    """The projection of ``centre``, by :data:`EPOCHS` of ascent unless ``exact``; the multipliers
+    of ``ascent`` follow in place.
+    """
     p, dual = ascent.programme, ascent.dual
     found = projected(p, centre, dual) if exact else None
     if found is not None:
@@ -42,8 +47,11 @@ def approach(ascent: BlockAscent, centre: FloatArray, *, exact: bool) -> FloatAr
     return W
 
 
-def projected(p: Programme, centre: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray] | None:
-    r""":math:`\arg\min\{\|W-C\|_F:\langle A_c,W\rangle\ge b_c\}` and its multipliers; None where rounding leaves the active rows open.
+def projected(
+    p: Programme, centre: FloatArray, dual: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    r""":math:`\arg\min\{\|W-C\|_F:\langle A_c,W\rangle\ge b_c\}` and its multipliers; None where
+    rounding leaves the active rows open.
 
     Args:
         p: a hard programme.

@@ -1,15 +1,18 @@
-r"""Proximal multiplier method with semismooth Newton steps: what remains when pivoting does not settle.
+r"""Proximal multiplier method with semismooth Newton steps: what remains when pivoting does not
+settle.
 
 Around a multiplier estimate :math:`\lambda` it minimises
 
 .. math:: \varphi(W)=\tfrac12\|W\|_F^2+\sum_c h_c(\langle A_c,W\rangle),\qquad
           -h_c'(t)=\operatorname{clip}(\lambda_c+\sigma(b_c-t),\,0,\,C_c),
 
-and takes the clipped values as the next :math:`\lambda` (Rockafellar, *Augmented Lagrangians and applications of the proximal point
-algorithm*, 1976). :math:`\varphi` is piecewise quadratic, so Newton steps with an exact line search end after finitely many.
-The Hessian :math:`I+\sigma A_P^\top A_P` is factored in whichever space is smaller: that of the rows :math:`P` strictly inside
-the clip, or that of the entries of :math:`W`, where it is assembled from :math:`\sum_i (D_i^\top D_i)\otimes(z_i z_i^\top)`
-as one product of symmetric halves. On an infeasible hard-margin programme the multipliers grow along a Farkas certificate.
+and takes the clipped values as the next :math:`\lambda` (Rockafellar, *Augmented Lagrangians and
+applications of the proximal point algorithm*, 1976). :math:`\varphi` is piecewise quadratic, so
+Newton steps with an exact line search end after finitely many. The Hessian
+:math:`I+\sigma A_P^\top A_P` is factored in whichever space is smaller: that of the rows :math:`P`
+strictly inside the clip, or that of the entries of :math:`W`, where it is assembled from
+:math:`\sum_i (D_i^\top D_i)\otimes(z_i z_i^\top)` as one product of symmetric halves. On an
+infeasible hard-margin programme the multipliers grow along a Farkas certificate.
 """
 
 from __future__ import annotations
@@ -50,11 +53,13 @@ class ProximalMultipliers:
         self.newton_steps = 0
 
     def advance(self, tolerance: float, steps: int, deadline: float) -> Outcome:
-        """Minimise the inner problem to a gradient of ``tolerance * max(1, ||W||)`` and update the multipliers.
+        """Minimise the inner problem to a gradient of ``tolerance * max(1, ||W||)`` and update the
+        multipliers.
 
         Returns:
-            ``moved``; ``stalled`` when ``steps`` were not enough (nothing is updated, ``sigma`` should shrink); or ``stopped`` when the
-            linear system is too large, cannot be factored, or the clock passed ``deadline``.
+            ``moved``; ``stalled`` when ``steps`` were not enough (nothing is updated, ``sigma``
+            should shrink); or ``stopped`` when the linear system is too large, cannot be factored,
+            or the clock passed ``deadline``.
         """
         p = self.programme
         W, values = self.W, self.values
@@ -64,7 +69,9 @@ class ProximalMultipliers:
             gradient = W - p.adjoint(np.clip(target, 0.0, p.cap))
             rows = np.flatnonzero((target > 0.0) & (target < p.cap))
             size = float(np.linalg.norm(gradient))
-            if size <= tolerance * max(1.0, float(np.linalg.norm(W))) or (size >= 0.5 * before and np.array_equal(rows, seen)):
+            if size <= tolerance * max(1.0, float(np.linalg.norm(W))) or (
+                size >= 0.5 * before and np.array_equal(rows, seen)
+            ):
                 break
             before, seen = size, rows
             step = self._newton_step(gradient, rows)
@@ -108,8 +115,12 @@ class ProximalMultipliers:
         solved: FloatArray = dpotrs(factor, -gradient.reshape(-1), lower=1)[0]
         return solved.reshape(gradient.shape)
 
-    def _line_search(self, W: FloatArray, values: FloatArray, step: FloatArray, along: FloatArray) -> float:
-        """The minimiser of ``phi(W + t step)`` over ``t``: the root of a monotone piecewise linear function, by safeguarded Newton."""
+    def _line_search(
+        self, W: FloatArray, values: FloatArray, step: FloatArray, along: FloatArray
+    ) -> float:
+        """The minimiser of ``phi(W + t step)`` over ``t``: the root of a monotone piecewise linear
+        function, by safeguarded Newton.
+        """
         p = self.programme
         constant, square = float(np.sum(W * step)), float(np.sum(step * step))
         offset = self.dual + self.sigma * (p.b - values)
@@ -135,7 +146,9 @@ class ProximalMultipliers:
 
 
 def weighted_moment(p: Programme, rows: IntArray, weights: FloatArray | None = None) -> FloatArray:
-    r""":math:`\sum_{c\in P} w_c\, a_c a_c^\top` with :math:`a_c=\operatorname{vec}(\delta_c z^\top)`, ``(dof, dof)``, Fortran order."""
+    r""":math:`\sum_{c\in P} w_c\, a_c a_c^\top` with
+    :math:`a_c=\operatorname{vec}(\delta_c z^\top)`, ``(dof, dof)``, Fortran order.
+    """
     d_x, d_z = p.D.shape[1], p.Z.shape[1]
     D = p.D if weights is None else None
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)

@@ -1,20 +1,28 @@
-r"""Rank and uniqueness of max-margin solutions in norms of singular values, read off the multipliers.
+r"""Rank and uniqueness of max-margin solutions in norms of singular values, read off the
+multipliers.
 
-*Rank, nuclear norm.* Let :math:`M=A^\top\lambda/\|A^\top\lambda\|` have singular values :math:`1=\mu_1\ge\mu_2\ge\dots` and let
-:math:`\varepsilon` be the gap, so :math:`\langle M,W^\star\rangle\ge(1-\varepsilon)\|W^\star\|_\star` for *every* solution. With
-:math:`W^\star=\sum_i\sigma_iu_iv_i^\top` and :math:`2u^\top Mv\le u^\top|M^\top|u+v^\top|M|v`, the parts of :math:`u_i,v_i` outside
-the first :math:`k` singular vectors of :math:`M` lose a factor :math:`\mu_{k+1}`, and by Ky Fan's inequality
+*Rank, nuclear norm.* Let :math:`M=A^\top\lambda/\|A^\top\lambda\|` have singular values
+:math:`1=\mu_1\ge\mu_2\ge\dots` and let
+:math:`\varepsilon` be the gap, so
+:math:`\langle M,W^\star\rangle\ge(1-\varepsilon)\|W^\star\|_\star` for *every* solution. With
+:math:`W^\star=\sum_i\sigma_iu_iv_i^\top` and :math:`2u^\top Mv\le u^\top|M^\top|u+v^\top|M|v`, the
+parts of :math:`u_i,v_i` outside the first :math:`k` singular vectors of :math:`M` lose a factor
+:math:`\mu_{k+1}`, and by Ky Fan's inequality
 
-.. math:: \sum_{i>k}\sigma_i(W^\star)\;\le\;\tau_k\,\|W^\star\|_\star,\qquad \tau_k=\frac{\varepsilon}{1-\mu_{k+1}} .
+.. math:: \sum_{i>k}\sigma_i(W^\star)\;\le\;\tau_k\,\|W^\star\|_\star,\qquad
+\tau_k=\frac{\varepsilon}{1-\mu_{k+1}} .
 
-Once that is small against :math:`\sigma_1\ge(1-\tau_k)\|W^\star\|_\star/k`, no solution has numerical rank above :math:`k`. For
-:math:`\varepsilon=0` this is :math:`\operatorname{rank}W^\star\le\operatorname{mult}(\mu_1)` (*Transformers as Support Vector Machines*,
-section 2).
+Once that is small against :math:`\sigma_1\ge(1-\tau_k)\|W^\star\|_\star/k`, no solution has
+numerical rank above :math:`k`. For
+:math:`\varepsilon=0` this is :math:`\operatorname{rank}W^\star\le\operatorname{mult}(\mu_1)`
+(*Transformers as Support Vector Machines*, section 2).
 
-*Uniqueness.* All solutions lie in the face that :math:`M` exposes: :math:`U_kBV_k^\top` with :math:`B\succeq0` (nuclear), or
-:math:`\tau U_kV_k^\top+U_\perp XV_\perp^\top` with :math:`\|X\|\le\tau` (spectral), and meet the rows with positive multipliers with
-equality. If these rows determine the face's coordinates (a rank test in floating point) the solution is unique; if the active rows
-leave a direction, and a point along it, at a distance, is certified as well, it is not.
+*Uniqueness.* All solutions lie in the face that :math:`M` exposes: :math:`U_kBV_k^\top` with
+:math:`B\succeq0` (nuclear), or
+:math:`\tau U_kV_k^\top+U_\perp XV_\perp^\top` with :math:`\|X\|\le\tau` (spectral), and meet the
+rows with positive multipliers with equality. If these rows determine the face's coordinates (a rank
+test in floating point) the solution is unique; if the active rows leave a direction, and a point
+along it, at a distance, is certified as well, it is not.
 """
 
 from __future__ import annotations
@@ -51,11 +59,15 @@ class Facts(NamedTuple):
 
 
 def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
-    """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the Schatten norm of exponent ``p``."""
+    """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
+    Schatten norm of exponent ``p``.
+    """
     rank = numerical_rank(found.W)
     if 1.0 < p < np.inf:
         return Facts(rank, None, None, True)
-    left, mu, right = np.linalg.svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
+    left, mu, right = np.linalg.svd(
+        _unit(margins.adjoint(found.dual / found.dual.max(initial=0.0)))
+    )
     if p == 1.0:
         mu = mu / mu[0]
         k = rank_bound(mu, found.error)
@@ -76,7 +88,9 @@ def numerical_rank(W: FloatArray) -> int:
 
 
 def rank_interval(W: FloatArray, distance: float) -> tuple[int, int]:
-    """The least and the largest numerical rank of weights within ``distance`` of ``W`` (in the Frobenius norm)."""
+    """The least and the largest numerical rank of weights within ``distance`` of ``W`` (in the
+    Frobenius norm).
+    """
     values = singular_values(W)
     least = int((values - distance > RELATIVE * (values[0] + distance)).sum())
     most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
@@ -84,7 +98,9 @@ def rank_interval(W: FloatArray, distance: float) -> tuple[int, int]:
 
 
 def rank_bound(mu: FloatArray, gap: float) -> int | None:
-    """The smallest ``k`` that the inequality of this module proves for ``mu`` (the first is 1), ``None`` when it proves none."""
+    """The smallest ``k`` that the inequality of this module proves for ``mu`` (the first is 1),
+    ``None`` when it proves none.
+    """
     for k in range(1, len(mu) + 1):
         rest = float(mu[k]) if k < len(mu) else -np.inf
         tail = max(gap, _ROUNDING) / (1.0 - rest) if rest < 1.0 else np.inf
@@ -94,7 +110,9 @@ def rank_bound(mu: FloatArray, gap: float) -> int | None:
 
 
 def weights_on_face(p: Programme, dual: FloatArray, k: int | None) -> FloatArray | None:
-    r"""The :math:`U_kBV_k^\top`, :math:`B` symmetric, that meets the rows with positive multipliers best: exact where those are."""
+    r"""The :math:`U_kBV_k^\top`, :math:`B` symmetric, that meets the rows with positive multipliers
+    best: exact where those are.
+    """
     rows = np.flatnonzero(dual > _POSITIVE * dual.max(initial=0.0))
     if k is None or len(rows) * k * (k + 1) > 2 * _LARGEST_FACE:
         return None
@@ -106,34 +124,52 @@ def weights_on_face(p: Programme, dual: FloatArray, k: int | None) -> FloatArray
 
 
 def _nuclear_face(
-    margins: Margins, norm: Norm, found: Certificate, left: FloatArray, mu: FloatArray, right: FloatArray
+    margins: Margins,
+    norm: Norm,
+    found: Certificate,
+    left: FloatArray,
+    mu: FloatArray,
+    right: FloatArray,
 ) -> tuple[bool | None, float]:
-    """Uniqueness, and a bound on the distance of any solution to ``W``, both divided by the largest entry of ``W``."""
+    """Uniqueness, and a bound on the distance of any solution to ``W``, both divided by the largest
+    entry of ``W``.
+    """
     k = left.shape[1]
     positive = np.flatnonzero(found.dual > _POSITIVE * found.dual.max())
     smallest, _ = _least_direction(_symmetric(margins, positive, left, right))
     if smallest > _INJECTIVE:
         return True, _distance(margins, found, positive, mu, k, smallest)
-    smallest, direction = _least_direction(_symmetric(margins, _active(margins, found), left, right))
+    smallest, direction = _least_direction(
+        _symmetric(margins, _active(margins, found), left, right)
+    )
     if smallest > 1e-4 * _INJECTIVE:
         return None, np.inf
     N = _symmetric_matrix(direction, k, *np.triu_indices(k, 1))
     return (False if _second(margins, norm, found, left @ N @ right) else None), np.inf
 
 
-def _distance(margins: Margins, found: Certificate, rows: IntArray, mu: FloatArray, k: int, smallest: float) -> float:
+def _distance(
+    margins: Margins, found: Certificate, rows: IntArray, mu: FloatArray, k: int, smallest: float
+) -> float:
     r"""How far apart two points with this gap can be.
 
-    Off the face each is within :math:`R=2\sqrt{2\tau_kC^2}+C\sqrt{2\varepsilon'}`: parts outside the first k singular vectors, and the
-    part of :math:`B` that is not symmetric, with :math:`\varepsilon'=\varepsilon+\tau_k+1-\mu_k`. On it the rows with positive multipliers,
-    whose margins exceed their right-hand sides by at most :math:`\varepsilon C/\lambda_c`, hold the coordinates.
+    Off the face each is within :math:`R=2\sqrt{2\tau_kC^2}+C\sqrt{2\varepsilon'}`: parts outside
+    the first k singular vectors, and the part of :math:`B` that is not symmetric, with
+    :math:`\varepsilon'=\varepsilon+\tau_k+1-\mu_k`. On it the rows with positive multipliers, whose
+    margins exceed their right-hand sides by at most :math:`\varepsilon C/\lambda_c`, hold the
+    coordinates.
     """
     top = float(np.abs(found.W).max())
     C = float(np.linalg.svd(found.W / top, compute_uv=False).sum())
     gap = max(found.error, _ROUNDING)
     tail = gap / (1.0 - float(mu[k])) if k < len(mu) else 0.0
-    off = 2.0 * C * (2.0 * np.sqrt(2.0 * tail) + np.sqrt(2.0 * (gap + tail + 1.0 - float(mu[k - 1]))))
-    lengths = np.linalg.norm(margins.differences[rows], axis=1) * np.linalg.norm(margins.queries, axis=1)[margins.sequence[rows]]
+    off = (
+        2.0 * C * (2.0 * np.sqrt(2.0 * tail) + np.sqrt(2.0 * (gap + tail + 1.0 - float(mu[k - 1]))))
+    )
+    lengths = (
+        np.linalg.norm(margins.differences[rows], axis=1)
+        * np.linalg.norm(margins.queries, axis=1)[margins.sequence[rows]]
+    )
     shares = found.dual[rows] * lengths
     pull = float(np.linalg.norm(margins.adjoint(found.dual), 2))
     slack = gap * C * float(np.linalg.norm(pull / shares))
@@ -142,14 +178,19 @@ def _distance(margins: Margins, found: Certificate, rows: IntArray, mu: FloatArr
 
 def _symmetric(margins: Margins, rows: IntArray, left: FloatArray, right: FloatArray) -> FloatArray:
     r"""Normal matrix of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric ``B``."""
-    D, Z = _unit_rows(margins.differences[rows]) @ left, (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]]
+    D, Z = (
+        _unit_rows(margins.differences[rows]) @ left,
+        (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]],
+    )
     T, _, _ = _symmetric_rows(D, Z)
     normal: FloatArray = T.T @ T
     return normal
 
 
 def _symmetric_rows(D: FloatArray, Z: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
-    r""":math:`B\mapsto(d_c^\top Bz_c)_c` in orthonormal coordinates of symmetric matrices, and the pairs of its later coordinates."""
+    r""":math:`B\mapsto(d_c^\top Bz_c)_c` in orthonormal coordinates of symmetric matrices, and the
+    pairs of its later coordinates.
+    """
     i, j = np.triu_indices(D.shape[1], 1)
     return np.hstack([D * Z, (D[:, i] * Z[:, j] + D[:, j] * Z[:, i]) * np.sqrt(0.5)]), i, j
 
@@ -160,14 +201,19 @@ def _symmetric_matrix(coordinates: FloatArray, k: int, i: IntArray, j: IntArray)
     return B
 
 
-def _unique_spectral(margins: Margins, norm: Norm, found: Certificate, left: FloatArray, right: FloatArray) -> bool | None:
+def _unique_spectral(
+    margins: Margins, norm: Norm, found: Certificate, left: FloatArray, right: FloatArray
+) -> bool | None:
     size = left.shape[1] * right.shape[0]
     if size == 0:
         return True
     rows = _active(margins, found)
     if len(rows) > _MOST_ROWS:
         return None
-    D, Z = _unit_rows(margins.differences[rows]) @ left, (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]]
+    D, Z = (
+        _unit_rows(margins.differences[rows]) @ left,
+        (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]],
+    )
     if size <= min(len(rows), _MOST_ROWS):
         positive = found.dual[rows] > _POSITIVE * found.dual.max()
         T = (D[positive, :, None] * Z[positive, None, :]).reshape(-1, size)
@@ -189,7 +235,9 @@ def _unique_spectral(margins: Margins, norm: Norm, found: Certificate, left: Flo
 
 def _second(margins: Margins, norm: Norm, found: Certificate, direction: FloatArray) -> bool:
     """Whether a point along ``direction``, at a distance, is certified as well as the one found."""
-    direction = direction * (np.linalg.norm(_unit(found.W)) / np.linalg.norm(direction) * float(np.abs(found.W).max()))
+    direction = direction * (
+        np.linalg.norm(_unit(found.W)) / np.linalg.norm(direction) * float(np.abs(found.W).max())
+    )
     allowed = max(10.0 * found.gap, 1e-12)
     for step in (0.3, -0.3, 0.03, -0.03, 2 * _APART, -2 * _APART):
         if certify_hard(margins, norm, found.W + step * direction, found.dual).gap <= allowed:
@@ -203,7 +251,9 @@ def _active(margins: Margins, found: Certificate) -> IntArray:
 
 
 def _least_direction(normal: FloatArray) -> tuple[float, FloatArray]:
-    """Smallest eigenvalue and its vector; the rows have length one, so the number needs no scale."""
+    """Smallest eigenvalue and its vector; the rows have length one, so the number needs no
+    scale.
+    """
     weights, vectors = np.linalg.eigh(normal)
     return float(weights[0]), vectors[:, 0]
 

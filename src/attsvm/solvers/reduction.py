@@ -1,12 +1,14 @@
 r"""Reduction of a programme to the span of its differences and the span of its queries.
 
-With orthonormal bases :math:`P` of :math:`\operatorname{span}\{\delta_c\}` and :math:`Q` of :math:`\operatorname{span}\{z_i\}`,
+With orthonormal bases :math:`P` of :math:`\operatorname{span}\{\delta_c\}` and :math:`Q` of
+:math:`\operatorname{span}\{z_i\}`,
 :math:`W\mapsto PP^\top W QQ^\top` keeps every margin and raises no unitarily invariant norm, so
 
-.. math:: \min_W\{\|W\| : \langle A_c,W\rangle\ge b_c\} = \min_B\{\|B\| : \langle P^\top A_cQ,B\rangle\ge b_c\},\qquad W=PBQ^\top,
+.. math:: \min_W\{\|W\| : \langle A_c,W\rangle\ge b_c\} = \min_B\{\|B\| : \langle P^\top
+A_cQ,B\rangle\ge b_c\},\qquad W=PBQ^\top,
 
-with the same multipliers and :math:`B` of size ``min(d_x, m) x min(d_z, n)`` (specification of *Transformers as Support Vector
-Machines*, programme S3). Not valid for entrywise norms.
+with the same multipliers and :math:`B` of size ``min(d_x, m) x min(d_z, n)`` (specification of
+*Transformers as Support Vector Machines*, programme S3). Not valid for entrywise norms.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Reduction:
 
 
 def reduce(p: Programme) -> Reduction:
-    """The programme in the smaller of the given coordinates and those of the spans, side by side."""
+    """The programme in the smaller of the given coordinates and those of the spans, side by
+    side.
+    """
     left, D = _coordinates(p.D)
     right, Z = _coordinates(p.Z)
     return Reduction(p if left is None and right is None else replace(p, D=D, Z=Z), left, right)

@@ -14,17 +14,22 @@ from attsvm.margins import Margins
 class Residuals(NamedTuple):
     r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
 
-    With :math:`V=A^\top\lambda` stationarity asks for :math:`V\in\|W\|\,\partial\|W\|`, up to a positive factor for the hard margin.
+    With :math:`V=A^\top\lambda` stationarity asks for :math:`V\in\|W\|\,\partial\|W\|`, up to a
+    positive factor for the hard margin.
 
     Attributes:
-        stationarity: distance of :math:`V` from there, free of scale. Frobenius norm: :math:`\|W-V\|_F/\|W\|_F`, the distance itself.
-            Other norms: what Hoelder's inequality leaves, :math:`1-\langle V,W\rangle/(\|W\|\,\|V\|_*)`, which is zero exactly when
-            :math:`V` is a positive multiple of a subgradient (for the soft margin what Fenchel's leaves,
-            :math:`(\tfrac12\|W\|^2+\tfrac12\|V\|_*^2-\langle V,W\rangle)/\|W\|^2`); 1 when :math:`V=0`.
-        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive, in units of the largest power of two that is
-            not above the largest :math:`b_c`.
+        stationarity: distance of :math:`V` from there, free of scale. Frobenius norm:
+            :math:`\|W-V\|_F/\|W\|_F`, the distance itself. Other norms: what Hoelder's inequality
+            leaves, :math:`1-\langle V,W\rangle/(\|W\|\,\|V\|_*)`, which is zero exactly when
+            :math:`V` is a positive multiple of a subgradient (for the soft margin what Fenchel's
+            leaves,
+            :math:`(\tfrac12\|W\|^2+\tfrac12\|V\|_*^2-\langle V,W\rangle)/\|W\|^2`); 1 when
+            :math:`V=0`.
+        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive, in units of
+            the largest power of two that is not above the largest :math:`b_c`.
         dual: largest distance of a multiplier to its box, relative to the largest multiplier.
-        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft margin,
+        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft
+            margin,
             :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
     """
 
@@ -34,8 +39,17 @@ class Residuals(NamedTuple):
     complementarity: float
 
 
-def residuals_of(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float | None, slacks: FloatArray) -> Residuals:
-    """Residuals of the optimality conditions of the programme of these margins, at a scale near one, in the norm that was minimised."""
+def residuals_of(
+    margins: Margins,
+    norm: Norm,
+    W: FloatArray,
+    dual: FloatArray,
+    slack: float | None,
+    slacks: FloatArray,
+) -> Residuals:
+    """Residuals of the optimality conditions of the programme of these margins, at a scale near
+    one, in the norm that was minimised.
+    """
     cap = np.inf if slack is None else slack
     room = margins(W) - margins.rhs + slacks
     equal = margins.equalities

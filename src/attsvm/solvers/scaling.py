@@ -1,12 +1,14 @@
 r"""The programme at a scale near one, and its solution brought back.
 
-With :math:`\delta_c=2^a\hat\delta_c`, :math:`z_i=2^b\hat z_i` and right-hand sides :math:`2^c\hat b` the programme is homogeneous:
+With :math:`\delta_c=2^a\hat\delta_c`, :math:`z_i=2^b\hat z_i` and right-hand sides
+:math:`2^c\hat b` the programme is homogeneous:
 
-.. math:: W=2^{c-a-b}\,\hat W,\qquad \lambda=2^{c-2(a+b)}\,\hat\lambda,\qquad C=2^{c-2(a+b)}\,\hat C .
+.. math:: W=2^{c-a-b}\,\hat W,\qquad \lambda=2^{c-2(a+b)}\,\hat\lambda,\qquad C=2^{c-2(a+b)}\,\hat C
+.
 
-Powers of two are exact, so both programmes have the same solutions, gaps and certificates bit for bit, and neither a square nor a
-product of three factors leaves float64 on the way. Violations are measured in units of :math:`2^c`, the power of two at or below
-the largest right-hand side.
+Powers of two are exact, so both programmes have the same solutions, gaps and certificates bit for
+bit, and neither a square nor a product of three factors leaves float64 on the way. Violations are
+measured in units of :math:`2^c`, the power of two at or below the largest right-hand side.
 """
 
 from __future__ import annotations
@@ -49,11 +51,16 @@ class Scaling:
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(slack, -self.multipliers))
         if not _TINY <= scaled < np.inf:
-            raise InputError(f"slack {slack:g} leaves the range of float64 at the scale of these margins; {_ADVICE}")
+            raise InputError(
+                f"slack {slack:g} leaves the range of float64 at the scale of these margins;"
+                f" {_ADVICE}"
+            )
         return scaled
 
     def start(self, dual: FloatArray) -> FloatArray | None:
-        """Multipliers of the given programme at the scale of this one; ``None`` when they leave float64."""
+        """Multipliers of the given programme at the scale of this one; ``None`` when they leave
+        float64.
+        """
         with np.errstate(over="ignore", under="ignore"):
             scaled: FloatArray = np.ldexp(dual, -self.multipliers)
         return scaled if np.isfinite(scaled).all() else None
@@ -71,7 +78,9 @@ _ADVICE = "divide the tokens or the queries by a constant first"
 
 
 def scaled(margins: Margins) -> Scaling:
-    """The programme near one: unchanged where it is already, with differences or queries divided by a power of two where they are not."""
+    """The programme near one: unchanged where it is already, with differences or queries divided by
+    a power of two where they are not.
+    """
     a, b = (_exponent(array) for array in (margins.differences, margins.queries))
     a, b = (0 if abs(each) <= _NEAR else each for each in (a, b))
     c = _exponent(margins.rhs)
@@ -110,5 +119,7 @@ def _moved(what: str, array: FloatArray, exponent: int) -> FloatArray:
     counted = size > _COUNTED * size.max(initial=0.0)
     if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
         power = int(np.frexp(size.max())[1]) + exponent
-        raise InputError(f"the {what} of the solution (about 2^{power}) leave the range of float64; {_ADVICE}")
+        raise InputError(
+            f"the {what} of the solution (about 2^{power}) leave the range of float64; {_ADVICE}"
+        )
     return moved

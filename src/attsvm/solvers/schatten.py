@@ -1,12 +1,16 @@
-r"""The max-margin programme in a norm of singular values: nuclear, spectral and every Schatten norm.
+r"""The max-margin programme in a norm of singular values: nuclear, spectral and every Schatten
+norm.
 
 .. math:: \min_W \|W\|_{S_p} \ \text{ s.t. }\ \langle A_c,W\rangle\ge b_c,
-   \qquad\text{dual}\qquad \max_{\lambda\ge0}\ b^\top\lambda\ \text{ s.t. }\ \|A^\top\lambda\|_{S_q}\le1,\quad \tfrac1p+\tfrac1q=1 .
+   \qquad\text{dual}\qquad \max_{\lambda\ge0}\ b^\top\lambda\ \text{ s.t. }\
+   \|A^\top\lambda\|_{S_q}\le1,\quad \tfrac1p+\tfrac1q=1 .
 
-For :math:`p=1` it is Att-SVM of the factorised parameterisation :math:`W=KQ^\top` in Tarzanagh et al., *Transformers as Support Vector
-Machines* (2023). The programme is reduced to the spans of differences and queries; the Frobenius solver decides feasibility, which does
-not depend on the norm, and gives the start; alternating directions do most of the work, and an augmented Lagrangian with semismooth
-Newton steps finishes where they crawl. The best certified answer met on the way is what is returned.
+For :math:`p=1` it is Att-SVM of the factorised parameterisation :math:`W=KQ^\top` in Tarzanagh et
+al., *Transformers as Support Vector Machines* (2023). The programme is reduced to the spans of
+differences and queries; the Frobenius solver decides feasibility, which does not depend on the
+norm, and gives the start; alternating directions do most of the work, and an augmented Lagrangian
+with semismooth Newton steps finishes where they crawl. The best certified answer met on the way is
+what is returned.
 """
 
 from __future__ import annotations
@@ -37,7 +41,12 @@ from attsvm.solvers.splitting import Splitting
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
 _FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
-_ITERATIONS = (150, 500, 2000, 6000)  # of alternating directions before each attempt of Newton steps
+_ITERATIONS = (
+    150,
+    500,
+    2000,
+    6000,
+)  # of alternating directions before each attempt of Newton steps
 _CHECK_EVERY = 5
 _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
@@ -59,21 +68,28 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         known = found.status == "optimal" and found.norm > 0.0
         return replace(found, rank=rank.numerical_rank(found.W), unique=True) if known else found
     if request.slack is not None:
-        raise InputError(f"the soft margin is not solved in the norm {norm!r}; leave slack out, or use the Frobenius norm")
+        raise InputError(
+            f"the soft margin is not solved in the norm {norm!r}; leave slack out, or use the"
+            " Frobenius norm"
+        )
     if not (margins.rhs > 0).any():
         return frobenius.solve(margins, norm, request)
     return _Search(margins, norm, request).run()
 
 
 class _Search:
-    """One solve: the reduced programme at the scale of its solution, the stages, the best certificate and the clock."""
+    """One solve: the reduced programme at the scale of its solution, the stages, the best
+    certificate and the clock.
+    """
 
     def __init__(self, margins: Margins, norm: Schatten, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
         self.gauge = gauge(norm.p)
         self.full = equilibrate(margins, None, request.opposite)
         self.reduction = reduce(self.full)
-        self.deadline = math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        self.deadline = (
+            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
+        )
         self.aim = min(request.tol / 2.0, _AIM)
         self.best: Certificate | None = None
         self.solver = "Frobenius start"
@@ -84,8 +100,12 @@ class _Search:
         if resumed is not None:
             return self._answer(*resumed)
         q = self.reduction.programme
-        coordinates = replace(self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b)
-        start = frobenius.solve(coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None))
+        coordinates = replace(
+            self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b
+        )
+        start = frobenius.solve(
+            coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None)
+        )
         if start.status == "infeasible":
             return self._infeasible(start)
         W, dual = start.W, start.dual
@@ -102,8 +122,17 @@ class _Search:
             if not np.abs(W).max() > 0.0:
                 W, dual = start.W, start.dual
             self._rescale(W)
-            exact = (attempt > 0 or is_narrow(start.W)) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
-            state = Splitting(self.programme, self.gauge, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5), exact=exact)
+            exact = (
+                attempt > 0 or is_narrow(start.W)
+            ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
+            state = Splitting(
+                self.programme,
+                self.gauge,
+                W / self.scale,
+                dual,
+                _FIRST_T.get(self.norm.p, 0.5),
+                exact=exact,
+            )
             if self.request.method != "schatten-newton":
                 state.run(most, self.aim, _CHECK_EVERY, self.deadline)
             iterations += state.iterations
@@ -119,15 +148,21 @@ class _Search:
         return self._answer(state, iterations)
 
     def _resumed(self) -> tuple[Splitting, int] | None:
-        """Alternating directions from the caller's weights, multipliers and step; ``None`` when they do not reach the tolerance soon."""
+        """Alternating directions from the caller's weights, multipliers and step; ``None`` when
+        they do not reach the tolerance soon.
+        """
         W, dual = self.request.warm_weights, self.request.warm_start
         if W is None or dual is None or not (W.any() and dual.any()):
             return None
-        W, dual = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent)), self.full.scaled_dual(dual)
+        W, dual = (
+            self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent)),
+            self.full.scaled_dual(dual),
+        )
         if not np.abs(W).max() > 0.0:
             return None
         self._rescale(W)
-        # Nuclear norm: a first step too large for the end is quicker than the one that the last solve ended with (75 iterations, not 125).
+        # Nuclear norm: a first step too large for the end is quicker than the one that the last
+        # solve ended with (75 iterations, not 125).
         kept = self.request.warm_step if self.norm.p > 1.0 else None
         step = _FIRST_T.get(self.norm.p, 0.5) if kept is None else kept
         state = Splitting(self.programme, self.gauge, W / self.scale, dual, step)
@@ -138,10 +173,19 @@ class _Search:
 
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None
-        solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
-        if solution.status != "optimal" and self.norm.p == 1.0 and self.best.error <= _NEARLY and not self._late():
+        solution = replace(
+            solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
+        )
+        if (
+            solution.status != "optimal"
+            and self.norm.p == 1.0
+            and self.best.error <= _NEARLY
+            and not self._late()
+        ):
             self._isolated()
-            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
+            solution = replace(
+                solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
+            )
         if solution.status != "optimal":
             return solution
         known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
@@ -153,34 +197,61 @@ class _Search:
             on_face = rank.weights_on_face(self.reduction.programme, dual, known.rank_bound)
             if on_face is not None:
                 self._consider(on_face / self.scale, dual, f"{self.solver} + face")
-            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
+            solution = replace(
+                solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
+            )
             known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
         if self.norm.p == 1.0 and known.rank_proved is None and not self._late():
             found = self._isolated()
             if found is not None:
                 least, most = rank.rank_interval(found.W, found.radius)
                 proved = least if least == most else None
-                known = rank.Facts(rank.numerical_rank(self.best.W), min(most, known.rank_bound or most), proved, True)
-            solution = replace(solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t)
-        return replace(solution, rank=known.rank, rank_bound=known.rank_bound, rank_proved=known.rank_proved, unique=known.unique)
+                known = rank.Facts(
+                    rank.numerical_rank(self.best.W),
+                    min(most, known.rank_bound or most),
+                    proved,
+                    True,
+                )
+            solution = replace(
+                solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
+            )
+        return replace(
+            solution,
+            rank=known.rank,
+            rank_bound=known.rank_bound,
+            rank_proved=known.rank_proved,
+            unique=known.unique,
+        )
 
     def _isolated(self) -> Isolated | None:
-        """The exact solution, where it is known to lie near; it is kept where it is better certified."""
+        """The exact solution, where it is known to lie near; it is kept where it is better
+        certified.
+        """
         assert self.best is not None
         p = self.full
-        found = isolated_solution(p, np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual))
+        found = isolated_solution(
+            p, np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
+        )
         if found is not None:
-            self._consider(self.reduction.coordinates(found.W) / self.scale, found.dual, f"{self.solver} + exact face")
+            self._consider(
+                self.reduction.coordinates(found.W) / self.scale,
+                found.dual,
+                f"{self.solver} + exact face",
+            )
         return found
 
     def _rescale(self, W: FloatArray) -> None:
-        """Right-hand sides for which weights like ``W`` have norm one, where every power of a singular value is a moderate number."""
+        """Right-hand sides for which weights like ``W`` have norm one, where every power of a
+        singular value is a moderate number.
+        """
         self.scale = self.gauge.norm(singular_values(W))
         q = self.reduction.programme
         self.programme = replace(q, b=q.b / self.scale)
 
     def _flat(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """A start from the spectral norm: a large exponent blows up any error in the scale of the weights."""
+        """A start from the spectral norm: a large exponent blows up any error in the scale of the
+        weights.
+        """
         state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
         state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
         values = self.programme.values(state.V)
@@ -189,10 +260,18 @@ class _Search:
         return (state.V * (self.scale / ratio), state.dual) if 0.5 < ratio < 2.0 else (W, dual)
 
     def _newton(self, state: Splitting) -> tuple[FloatArray, FloatArray]:
-        """Outer steps with growing weight while they help; weights and multipliers to go on from."""
-        newton = AugmentedLagrangian(self.programme, self.gauge, state.V, state.dual / state.t, state.t)
+        """Outer steps with growing weight while they help; weights and multipliers to go on
+        from.
+        """
+        newton = AugmentedLagrangian(
+            self.programme, self.gauge, state.V, state.dual / state.t, state.t
+        )
         W, dual, worse, before = state.V, state.dual, 0, math.inf
-        name = "alternating directions + semismooth Newton" if state.iterations else "semismooth Newton"
+        name = (
+            "alternating directions + semismooth Newton"
+            if state.iterations
+            else "semismooth Newton"
+        )
         for _ in range(_OUTER_STEPS):
             error = math.inf
             if newton.advance(_INNER_TOLERANCE, _NEWTON_STEPS, self.deadline):
@@ -208,9 +287,13 @@ class _Search:
         return W * self.scale, dual
 
     def _infeasible(self, start: MarginSolution) -> MarginSolution:
-        """The certificate of the reduced programme holds for the whole one; where rounding disturbs it, the whole one is asked again."""
+        """The certificate of the reduced programme holds for the whole one; where rounding disturbs
+        it, the whole one is asked again.
+        """
         dual = self.full.restored(np.zeros((1, 1)), start.dual)[1]
-        found = infeasible_solution(self.margins, dual, self.request, start.solver, start.iterations)
+        found = infeasible_solution(
+            self.margins, dual, self.request, start.solver, start.iterations
+        )
         if found.farkas_residual() <= 1e-12:
             return found
         return frobenius.solve(self.margins, Frobenius(), replace(self.request, method=None))
@@ -220,7 +303,9 @@ class _Search:
         return certify_hard(self.margins, self.norm, lifted, lam)
 
     def _consider(self, W: FloatArray, dual: FloatArray, solver: str) -> float:
-        """Keep weights and multipliers if they are better certified than what is there; their certified error."""
+        """Keep weights and multipliers if they are better certified than what is there; their
+        certified error.
+        """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
             return math.inf
         found = self._certificate(W * self.scale, dual)

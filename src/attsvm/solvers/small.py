@@ -1,16 +1,19 @@
 r"""Small hard-margin programmes of the Frobenius norm, one after the other in compiled code.
 
-The dual of one programme is :math:`\min_{\lambda\ge0}\tfrac12\lambda^\top G\lambda-b^\top\lambda` with the Gram matrix
-:math:`G_{cc'}=(\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`. A few sweeps of coordinate descent guess which multipliers are
-positive and block principal pivoting makes the guess exact (Júdice and Pires, 1994; see :mod:`attsvm.solvers.pivoting`). Where that
-does not settle, the programme goes through the least-distance problem :math:`\min_{u\ge0}\|[A^\top; b^\top]u-e\|`, which always has
-a solution (Lawson and Hanson, *Solving Least Squares Problems*, chapter 23): at distance zero ``u`` is a Farkas certificate on linearly
-independent rows of :math:`[A, b]`, hence one that needs every one of its rows; otherwise the rows of ``u`` are those of the minimum-norm
-weights.
+The dual of one programme is :math:`\min_{\lambda\ge0}\tfrac12\lambda^\top G\lambda-b^\top\lambda`
+with the Gram matrix
+:math:`G_{cc'}=(\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`. A few sweeps of coordinate
+descent guess which multipliers are positive and block principal pivoting makes the guess exact
+(Júdice and Pires, 1994; see :mod:`attsvm.solvers.pivoting`). Where that does not settle, the
+programme goes through the least-distance problem :math:`\min_{u\ge0}\|[A^\top; b^\top]u-e\|`, which
+always has a solution (Lawson and Hanson, *Solving Least Squares Problems*, chapter 23): at distance
+zero ``u`` is a Farkas certificate on linearly independent rows of :math:`[A, b]`, hence one that
+needs every one of its rows; otherwise the rows of ``u`` are those of the minimum-norm weights.
 
-Whatever comes out is certified from the caller's own numbers, with the formulas of :mod:`attsvm.solvers.certificates`. A programme that
-ends in neither proof is left to the ordinary solver: ``UNSETTLED`` is an answer that costs time, never correctness. Programmes lie
-end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
+Whatever comes out is certified from the caller's own numbers, with the formulas of
+:mod:`attsvm.solvers.certificates`. A programme that ends in neither proof is left to the ordinary
+solver: ``UNSETTLED`` is an answer that costs time, never correctness. Programmes lie end to end in
+memory, as in :class:`attsvm.margins.MarginsBatch`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,15 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.small_algebra import LANES, LARGEST_EXPONENT, gram_of, products, scales, single_gram, sweep
+from attsvm.solvers.small_algebra import (
+    LANES,
+    LARGEST_EXPONENT,
+    gram_of,
+    products,
+    scales,
+    single_gram,
+    sweep,
+)
 from attsvm.solvers.small_distance import least_distance, without_idle
 from attsvm.solvers.small_pivoting import pivot
 from attsvm.solvers.small_proofs import certify, contradiction
@@ -33,7 +44,8 @@ UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2
 
 _SWEEPS = 12
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
-_NEARLY_ZERO = 1e-9  # squared distance below which the least-distance multipliers are taken for a contradiction
+# squared distance below which the least-distance multipliers are taken for a contradiction
+_NEARLY_ZERO = 1e-9
 
 
 @summing_kernel
@@ -76,7 +88,11 @@ def solve_range(
     single = np.float32
     G, L, H = np.empty((longest, longest)), np.empty((longest, longest)), np.empty((0, 0))
     nearby, products_of = np.empty(longest * d_x), np.empty(most * most)
-    grams, copies, turned = np.empty((longest + 1) * widest, single), np.empty(longest * d_x, single), np.empty(d_x * widest, single)
+    grams, copies, turned = (
+        np.empty((longest + 1) * widest, single),
+        np.empty(longest * d_x, single),
+        np.empty(d_x * widest, single),
+    )
     padded = np.empty((3, widest), single)
     V, moved = np.empty((d_x, d_z)), np.empty(d_x)
     vectors = np.empty((9, longest))
@@ -87,13 +103,24 @@ def solve_range(
         outcome[p], systems[p] = UNSETTLED, 0
         start, stop = offsets[instances[p]], offsets[instances[p + 1]]
         n, m = instances[p + 1] - instances[p], stop - start
-        d, z, rhs, lam = D[start:stop], Z[instances[p] : instances[p + 1]], b[start:stop], dual[start:stop]
+        d, z, rhs, lam = (
+            D[start:stop],
+            Z[instances[p] : instances[p + 1]],
+            b[start:stop],
+            dual[start:stop],
+        )
         rows, free, owner = indices[0, :m], indices[1, :m], indices[2, :m]
         for i in range(n + 1):
             shifted[i] = offsets[instances[p] + i] - start
         bounds = shifted[: n + 1]
         size, unit, stretch, scaled = vectors[0, :m], vectors[1, :m], vectors[2, :m], vectors[3, :m]
-        slope, step, u, work, lengths = vectors[4, :m], vectors[5, :m], vectors[6, :m], vectors[7, :m], vectors[8, :m]
+        slope, step, u, work, lengths = (
+            vectors[4, :m],
+            vectors[5, :m],
+            vectors[6, :m],
+            vectors[7, :m],
+            vectors[8, :m],
+        )
         if not (scales(d, size) and scales(z, factor[:n])):
             continue
         bits = size.view(np.int64)
@@ -132,10 +159,37 @@ def solve_range(
         if m % 2:
             rough[m] = 0.0
         single_gram(
-            near, K, owner, work, copies[: m * d_x].reshape(m, d_x), turned[: d_x * width].reshape(d_x, width), padded[0, :width], rough[:m]
+            near,
+            K,
+            owner,
+            work,
+            copies[: m * d_x].reshape(m, d_x),
+            turned[: d_x * width].reshape(d_x, width),
+            padded[0, :width],
+            rough[:m],
         )
         sweep(rough, slope, _SWEEPS, padded[1, :width], padded[2, :width], free)
-        taken, plain = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
+        taken, plain = pivot(
+            d,
+            z,
+            bounds,
+            rhs,
+            unit,
+            stretch,
+            near,
+            K,
+            owner,
+            G,
+            L,
+            free,
+            rows,
+            lam,
+            slope,
+            step,
+            work,
+            moved,
+            W[p],
+        )
         systems[p] = abs(taken)
         if taken < 0:
             if H.size == 0:
@@ -155,14 +209,56 @@ def solve_range(
                 distance -= scaled[c] * u[c]
             if distance <= _NEARLY_ZERO:
                 count = without_idle(H, L, rows, count, u)
-                if contradiction(d, z, bounds, rhs, unit, stretch, L, rows, count, u, slope, step, lam, moved, V, lengths):
+                if contradiction(
+                    d,
+                    z,
+                    bounds,
+                    rhs,
+                    unit,
+                    stretch,
+                    L,
+                    rows,
+                    count,
+                    u,
+                    slope,
+                    step,
+                    lam,
+                    moved,
+                    V,
+                    lengths,
+                ):
                     outcome[p] = CONTRADICTION
                     W[p] = 0.0
-                    figures[p, 0], figures[p, 1], figures[p, 2], figures[p, 3] = np.inf, 1.0, rhs.max(), 0.0
+                    figures[p, 0], figures[p, 1], figures[p, 2], figures[p, 3] = (
+                        np.inf,
+                        1.0,
+                        rhs.max(),
+                        0.0,
+                    )
                 continue
             for c in range(m):
                 free[c] = 1 if u[c] > 0.0 else 0
-            taken, plain = pivot(d, z, bounds, rhs, unit, stretch, near, K, owner, G, L, free, rows, lam, slope, step, work, moved, W[p])
+            taken, plain = pivot(
+                d,
+                z,
+                bounds,
+                rhs,
+                unit,
+                stretch,
+                near,
+                K,
+                owner,
+                G,
+                L,
+                free,
+                rows,
+                lam,
+                slope,
+                step,
+                work,
+                moved,
+                W[p],
+            )
             systems[p] += abs(taken)
             if taken < 0:
                 continue
@@ -182,8 +278,15 @@ class Settled(NamedTuple):
     systems: IntArray
 
 
-def settle(differences: FloatArray, queries: FloatArray, offsets: IntArray, instances: IntArray, rhs: FloatArray) -> Settled:
-    """Solve programmes that lie end to end, on all cores when there is work for them; see :func:`solve_range` for the arguments.
+def settle(
+    differences: FloatArray,
+    queries: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    rhs: FloatArray,
+) -> Settled:
+    """Solve programmes that lie end to end, on all cores when there is work for them; see
+    :func:`solve_range` for the arguments.
 
     Values must be finite and right-hand sides not negative.
     """
@@ -201,7 +304,8 @@ def settle(differences: FloatArray, queries: FloatArray, offsets: IntArray, inst
     if len(b) < _WORTH_SHARING or threads == 1:
         solve_range(0, count, D, Z, starts, parts, b, *found)
         return found
-    # Threads of our own over a kernel without the GIL: numba's would compile it twice and set OpenMP's defaults for torch.
+    # Threads of our own over a kernel without the GIL: numba's would compile it twice and set
+    # OpenMP's defaults for torch.
     rows = starts[parts]
     shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads + 1)[1:-1]).tolist()
     ranges = iter(list(zip([0, *shares], [*shares, count], strict=True)))

@@ -1,7 +1,8 @@
-"""Linear algebra of one small programme in compiled code: its Gram matrix, Cholesky factors of it, its operator and the adjoint.
+"""Linear algebra of one small programme in compiled code: its Gram matrix, Cholesky factors of it,
+its operator and the adjoint.
 
-A BLAS call costs more than most of these products. Every function writes into arrays of its caller, so that a loop over programmes
-allocates nothing.
+A BLAS call costs more than most of these products. Every function writes into arrays of its caller,
+so that a loop over programmes allocates nothing.
 """
 
 from __future__ import annotations
@@ -14,22 +15,30 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 
-LARGEST_EXPONENT = 100  # data between 2**-100 and 2**100: no square of weights or multipliers leaves float64
+LARGEST_EXPONENT = (
+    100  # data between 2**-100 and 2**100: no square of weights or multipliers leaves float64
+)
 LANES = 16  # numbers in the vector registers of an unrolled loop
 EPS = float(np.finfo(np.float64).eps)
 REFINEMENTS = 5  # of one linear system
-_DEPENDENT = 1e-13  # squared distance to the span of earlier rows, relative to the row's square, that counts as zero
+# squared distance to the span of earlier rows, relative to the row's square, that counts as zero
+_DEPENDENT = 1e-13
 
 
 @summing_kernel
 def scales(rows: FloatArray, factor: FloatArray) -> bool:
-    """Powers of two that bring the largest entry of every row into [1/2, 1), 1 for zero rows; False outside the range of this module."""
+    """Powers of two that bring the largest entry of every row into [1/2, 1), 1 for zero rows; False
+    outside the range of this module.
+    """
     for c in range(rows.shape[0]):
         peak = 0.0
         for k in range(rows.shape[1]):
             peak = max(peak, abs(rows[c, k]))
         factor[c] = peak
-    bits, inside = factor.view(np.int64), True  # read and written as they lie in memory: frexp and ldexp are calls
+    bits, inside = (
+        factor.view(np.int64),
+        True,
+    )  # read and written as they lie in memory: frexp and ldexp are calls
     for c in range(rows.shape[0]):
         exponent = (bits[c] >> 52) - 1022 if bits[c] != 0 else 0
         inside &= -LARGEST_EXPONENT <= exponent <= LARGEST_EXPONENT
@@ -49,7 +58,15 @@ def products(Z: FloatArray, K: FloatArray) -> None:
 
 
 @summing_kernel
-def gram_of(scaled: FloatArray, K: FloatArray, owner: IntArray, rows: IntArray, first: int, last: int, G: FloatArray) -> None:
+def gram_of(
+    scaled: FloatArray,
+    K: FloatArray,
+    owner: IntArray,
+    rows: IntArray,
+    first: int,
+    last: int,
+    G: FloatArray,
+) -> None:
     """Entries of the Gram matrix that :func:`factorise` needs for rows ``first:last``."""
     for i in range(first, last):
         c = rows[i]
@@ -63,9 +80,18 @@ def gram_of(scaled: FloatArray, K: FloatArray, owner: IntArray, rows: IntArray, 
 
 @summing_kernel
 def single_gram(
-    scaled: FloatArray, K: FloatArray, owner: IntArray, inverse: FloatArray, copies: Any, turned: Any, spread: Any, G: Any
+    scaled: FloatArray,
+    K: FloatArray,
+    owner: IntArray,
+    inverse: FloatArray,
+    copies: Any,
+    turned: Any,
+    spread: Any,
+    G: Any,
 ) -> None:
-    """The Gram matrix of the rows brought to length one, in single precision, padded with zeros to a multiple of ``LANES`` columns."""
+    """The Gram matrix of the rows brought to length one, in single precision, padded with zeros to
+    a multiple of ``LANES`` columns.
+    """
     m, d_x = scaled.shape
     width = G.shape[1] // LANES * LANES
     turned[:], spread[:] = 0.0, 0.0
@@ -86,10 +112,12 @@ def single_gram(
 
 @summing_kernel
 def sweep(G: Any, b: FloatArray, sweeps: int, x: Any, slope: Any, free: IntArray) -> None:
-    """Coordinate descent from zero on :func:`single_gram`; marks in ``free`` the rows that end positive.
+    """Coordinate descent from zero on :func:`single_gram`; marks in ``free`` the rows that end
+    positive.
 
-    Two coordinates move at a time, and the slopes of the next two are read before all slopes are written, so that the loop waits for
-    arithmetic and not for memory. ``G`` has an even number of rows, ``x`` and ``slope`` are padded like them.
+    Two coordinates move at a time, and the slopes of the next two are read before all slopes are
+    written, so that the loop waits for arithmetic and not for memory. ``G`` has an even number of
+    rows, ``x`` and ``slope`` are padded like them.
     """
     m, width = len(b), G.shape[1] // LANES * LANES
     x[:], slope[:] = 0.0, 0.0
@@ -113,7 +141,8 @@ def sweep(G: Any, b: FloatArray, sweeps: int, x: Any, slope: Any, free: IntArray
 
 @summing_kernel
 def factorise(H: FloatArray, rows: IntArray, first: int, last: int, L: FloatArray) -> int:
-    """Rows ``first:last`` of the Cholesky factor of ``H[rows, rows]``, inverse pivots on its diagonal; how many rows are done.
+    """Rows ``first:last`` of the Cholesky factor of ``H[rows, rows]``, inverse pivots on its
+    diagonal; how many rows are done.
 
     Two rows at a time, because each is a chain of sums that wait for one another.
     """
@@ -169,7 +198,14 @@ def substitute(L: FloatArray, count: int, x: FloatArray) -> None:
 
 
 @summing_kernel
-def pull(D: FloatArray, Z: FloatArray, offsets: IntArray, dual: FloatArray, moved: FloatArray, W: FloatArray) -> None:
+def pull(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    dual: FloatArray,
+    moved: FloatArray,
+    W: FloatArray,
+) -> None:
     """``W += sum_c dual_c A_c``."""
     d_x, d_z = W.shape
     pulled = moved
@@ -184,7 +220,14 @@ def pull(D: FloatArray, Z: FloatArray, offsets: IntArray, dual: FloatArray, move
 
 
 @summing_kernel
-def margins(D: FloatArray, Z: FloatArray, offsets: IntArray, W: FloatArray, moved: FloatArray, values: FloatArray) -> None:
+def margins(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    W: FloatArray,
+    moved: FloatArray,
+    values: FloatArray,
+) -> None:
     """``values_c = <A_c, W>``."""
     d_x, d_z = W.shape
     row = moved

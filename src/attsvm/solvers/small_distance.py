@@ -1,7 +1,9 @@
-r"""Non-negative least squares in compiled code: whether a small programme has a solution, and which rows say so.
+r"""Non-negative least squares in compiled code: whether a small programme has a solution, and which
+rows say so.
 
-The least-distance problem :math:`\min_{u\ge0}\|[A^\top; b^\top]u-e\|` always has a solution (Lawson and Hanson, *Solving Least Squares
-Problems*, chapter 23). At distance zero ``u`` is a Farkas certificate; otherwise its rows are those of the minimum-norm weights.
+The least-distance problem :math:`\min_{u\ge0}\|[A^\top; b^\top]u-e\|` always has a solution (Lawson
+and Hanson, *Solving Least Squares Problems*, chapter 23). At distance zero ``u`` is a Farkas
+certificate; otherwise its rows are those of the minimum-norm weights.
 """
 
 from __future__ import annotations
@@ -17,8 +19,17 @@ _IDLE = 1e-12  # share of the largest multiplier that is rounding
 
 
 @summing_kernel
-def least_distance(H: FloatArray, b: FloatArray, L: FloatArray, rows: IntArray, u: FloatArray, slope: FloatArray, step: FloatArray) -> int:
-    """Non-negative least squares with Gram matrix ``H = G + b b^T`` and moments ``b``; the number of positive ``u``, -1 without an end.
+def least_distance(
+    H: FloatArray,
+    b: FloatArray,
+    L: FloatArray,
+    rows: IntArray,
+    u: FloatArray,
+    slope: FloatArray,
+    step: FloatArray,
+) -> int:
+    """Non-negative least squares with Gram matrix ``H = G + b b^T`` and moments ``b``; the number
+    of positive ``u``, -1 without an end.
 
     On return ``rows`` holds them and ``L`` the factor of ``H`` on them.
     """
@@ -30,7 +41,12 @@ def least_distance(H: FloatArray, b: FloatArray, L: FloatArray, rows: IntArray, 
     for _ in range(6 * m):
         best = -1
         for c in range(m):
-            if u[c] == 0.0 and not barred[c] and slope[c] > _SLOPE and (best < 0 or slope[c] > slope[best]):
+            if (
+                u[c] == 0.0
+                and not barred[c]
+                and slope[c] > _SLOPE
+                and (best < 0 or slope[c] > slope[best])
+            ):
                 best = c
         if best < 0:
             return count
@@ -80,7 +96,9 @@ def least_distance(H: FloatArray, b: FloatArray, L: FloatArray, rows: IntArray, 
 
 @summing_kernel
 def without_idle(H: FloatArray, L: FloatArray, rows: IntArray, count: int, u: FloatArray) -> int:
-    """Rows of a contradiction that carry nothing but rounding taken out of ``rows``, ``u`` and ``L``; how many remain."""
+    """Rows of a contradiction that carry nothing but rounding taken out of ``rows``, ``u`` and
+    ``L``; how many remain.
+    """
     largest, stay, first = 0.0, 0, count
     for k in range(count):
         largest = max(largest, u[rows[k]])

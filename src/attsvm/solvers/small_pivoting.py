@@ -1,7 +1,8 @@
-r"""Principal pivoting on a small programme in compiled code; see :mod:`attsvm.solvers.pivoting` for the method.
+r"""Principal pivoting on a small programme in compiled code; see :mod:`attsvm.solvers.pivoting` for
+the method.
 
-The Cholesky factor is kept from round to round: rows that enter are appended to it, and only what follows the first row that leaves is
-computed again.
+The Cholesky factor is kept from round to round: rows that enter are appended to it, and only what
+follows the first row that leaves is computed again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.small_algebra import EPS, REFINEMENTS, factorise, gram_of, margins, pull, substitute
+from attsvm.solvers.small_algebra import (
+    EPS,
+    REFINEMENTS,
+    factorise,
+    gram_of,
+    margins,
+    pull,
+    substitute,
+)
 
 _ROUNDS = 30
 _PATIENCE = 3  # full exchanges without progress before single ones
@@ -43,8 +52,8 @@ def pivot(
     """Principal pivoting from the rows marked in ``free``.
 
     Returns:
-        The number of systems solved, negative when the signs are not settled; and whether ``W`` is the adjoint of the multipliers to the
-        last bit, because nothing had to be refined.
+        The number of systems solved, negative when the signs are not settled; and whether ``W`` is
+        the adjoint of the multipliers to the last bit, because nothing had to be refined.
     """
     m = len(b)
     fewest, patience = m + 1, _PATIENCE
@@ -79,7 +88,9 @@ def pivot(
             for k in range(count):
                 now = max(now, abs(slope[rows[k]]))
                 size += (lam[rows[k]] * b[rows[k]]) * unit[rows[k]]
-            noise = 8.0 * EPS * max(1.0, math.sqrt(max(size, 0.0)))  # at a solution b.lam is the square of the norm
+            noise = (
+                8.0 * EPS * max(1.0, math.sqrt(max(size, 0.0)))
+            )  # at a solution b.lam is the square of the norm
             wrong = 0
             for c in range(m):
                 step[c] = lam[c] if free[c] else slope[c] + noise

@@ -1,4 +1,6 @@
-"""The two proofs in which a small programme ends, computed from the caller's own numbers in compiled code."""
+"""The two proofs in which a small programme ends, computed from the caller's own numbers in
+compiled code.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ def certify(
     moved: FloatArray,
     figures: FloatArray,
 ) -> bool:
-    """``W`` rescaled and ``figures`` filled with norm, gap, violation and rounding; see :func:`certificates.certify_hard`.
+    """``W`` rescaled and ``figures`` filled with norm, gap, violation and rounding; see
+    :func:`certificates.certify_hard`.
 
-    On entry ``values`` holds what the margins exceed ``b`` by, in units of ``1 / unit``, and ``plain`` says that ``W`` is the adjoint of
-    ``dual``.
+    On entry ``values`` holds what the margins exceed ``b`` by, in units of ``1 / unit``, and
+    ``plain`` says that ``W`` is the adjoint of ``dual``.
     """
     m, d_x, d_z = len(b), W.shape[0], W.shape[1]
     ratio = np.inf
@@ -70,12 +73,19 @@ def certify(
     rounding = EPS * longest * upper  # by Cauchy-Schwarz
     if rounding > _NO_MATTER:
         rounding = EPS * _largest_products(D, Z, offsets, W, moved)
-    figures[0], figures[1], figures[2], figures[3] = upper, max(0.0, 1.0 - lower / upper), violation, rounding
+    figures[0], figures[1], figures[2], figures[3] = (
+        upper,
+        max(0.0, 1.0 - lower / upper),
+        violation,
+        rounding,
+    )
     return True
 
 
 @summing_kernel
-def _largest_products(D: FloatArray, Z: FloatArray, offsets: IntArray, W: FloatArray, moved: FloatArray) -> float:
+def _largest_products(
+    D: FloatArray, Z: FloatArray, offsets: IntArray, W: FloatArray, moved: FloatArray
+) -> float:
     """The largest sum of the sizes of the products that a margin consists of."""
     d_x, d_z = W.shape
     blur = 0.0
@@ -112,7 +122,9 @@ def contradiction(
     V: FloatArray,
     longest: FloatArray,
 ) -> bool:
-    """``u`` refined to a Farkas certificate ``dual`` of the caller's rows, largest entry one; True at a residual of rounding level."""
+    """``u`` refined to a Farkas certificate ``dual`` of the caller's rows, largest entry one; True
+    at a residual of rounding level.
+    """
     m = len(b)
     widest, highest = 0.0, 0.0
     for k in range(count):

@@ -1,12 +1,14 @@
 r"""The soft margin in the entrywise norms.
 
 .. math:: \min_W \tfrac12\|W\|_p^2+C\sum_c(b_c-\langle A_c,W\rangle)_+,
-   \qquad\text{dual}\qquad \max_{0\le\lambda\le C} b^\top\lambda-\tfrac12\|A^\top\lambda\|_q^2,\quad \tfrac1p+\tfrac1q=1.
+   \qquad\text{dual}\qquad \max_{0\le\lambda\le C} b^\top\lambda-\tfrac12\|A^\top\lambda\|_q^2,\quad
+   \tfrac1p+\tfrac1q=1.
 
-The stages are those of :mod:`attsvm.solvers.entrywise_search` with multipliers in a box and half the squared norm as the energy
-(:mod:`attsvm.solvers.squared_norms`); they start from the soft margin in the Frobenius norm, whose multipliers lie in the same box.
-Between stages the programme is rescaled, by a power of two, so that its solution has norm about one. At the
-optimum :math:`\|W\|_p=\|A^\top\lambda\|_q`.
+The stages are those of :mod:`attsvm.solvers.entrywise_search` with multipliers in a box and half
+the squared norm as the energy (:mod:`attsvm.solvers.squared_norms`); they start from the soft
+margin in the Frobenius norm, whose multipliers lie in the same box. Between stages the programme is
+rescaled, by a power of two, so that its solution has norm about one. At the optimum
+:math:`\|W\|_p=\|A^\top\lambda\|_q`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class SoftEntrywiseSearch(EntrywiseSearch):
         warm = self._warm()
         if warm is None or not self._resumed(*warm):
             p = self.programme
-            start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
+            start = frobenius.solve(
+                self.margins, Frobenius(), replace(self.request, warm_start=None)
+            )
             W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
             self._consider(p, W, dual, start.solver)
             self._consider(p, self._pointed(dual), dual, start.solver)
@@ -55,11 +59,15 @@ class SoftEntrywiseSearch(EntrywiseSearch):
         return replace(solution, unique=unique_weights(solution, self.norm.p))
 
     def _try_hard(self) -> None:
-        """The hard margin is the solution as soon as C exceeds all its multipliers, and is quick to find."""
+        """The hard margin is the solution as soon as C exceeds all its multipliers, and is quick to
+        find.
+        """
         hard = EntrywiseSearch(self.margins, self.norm, replace(self.request, slack=None)).run()
         if hard.status == "optimal":
             p = self.programme
-            self._consider(p, np.ldexp(hard.W, -p.weight_exponent), p.scaled_dual(hard.dual), hard.solver)
+            self._consider(
+                p, np.ldexp(hard.W, -p.weight_exponent), p.scaled_dual(hard.dual), hard.solver
+            )
 
     def _pointed(self, dual: FloatArray) -> FloatArray:
         """The weights that the multipliers point to, which are the solution when these are."""
@@ -69,16 +77,22 @@ class SoftEntrywiseSearch(EntrywiseSearch):
 
     def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
         assert self.request.slack is not None
-        return certify_soft(self.margins, self.norm, W, np.minimum(dual, self.request.slack), self.request.slack)
+        return certify_soft(
+            self.margins, self.norm, W, np.minimum(dual, self.request.slack), self.request.slack
+        )
 
     def _energy(self, exponent: float) -> Energy:
         return squared_norm(exponent)
 
-    # Unlike hard margins, soft ones have a scale: weights and multipliers that go from stage to stage are in units of `self.programme`.
-    def _normalised(self, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[Programme, FloatArray, FloatArray]:
+    # Unlike hard margins, soft ones have a scale: weights and multipliers that go from stage to
+    # stage are in units of `self.programme`.
+    def _normalised(
+        self, W: FloatArray, dual: FloatArray, exponent: float
+    ) -> tuple[Programme, FloatArray, FloatArray]:
         norm, p = Lp(exponent), self.programme
         size = float(norm.dual_value(p.adjoint(dual)))
-        # Far from the solution the two disagree: then the weights, which are what is to be of norm one.
+        # Far from the solution the two disagree: then the weights, which are what is to be of norm
+        # one.
         if not 0.1 < size / max(float(norm.value(W)), 1e-300) < 10.0:
             size = float(norm.value(W)) or size or 1.0
         k = math.frexp(size)[1]

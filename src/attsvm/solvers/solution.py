@@ -27,8 +27,8 @@ class SecondOpinion:
         solver: its name and version.
         status: its own word for the outcome.
         verdict: what that means: ``optimal``, ``infeasible``, or ``none`` when it gave no answer.
-        objective: the least norm that it found (for the soft margin the penalised objective); ``None`` without one, and for HiGHS in a
-            norm that it can only check for feasibility.
+        objective: the least norm that it found (for the soft margin the penalised objective);
+            ``None`` without one, and for HiGHS in a norm that it can only check for feasibility.
         difference: ``|its objective - ours| / ours``; ``None`` when there is nothing to compare.
         gap: its own relative duality gap; ``None`` when it does not report one.
         tolerance: largest ``difference`` that counts as agreement.
@@ -53,35 +53,46 @@ class MarginSolution:
 
     Attributes:
         margins: the programme that was solved.
-        status: ``optimal`` promises ``gap`` and ``violation`` within ``tol``; ``infeasible`` promises that ``dual`` is a
-            Farkas certificate (see :meth:`farkas_residual`); ``inaccurate`` promises nothing beyond the numbers shown
-            (also when the margins of such large weights drown in rounding, whatever the numbers show).
-        W: ``(d_x, d_z)``, scaled so that the smallest margin meets its right-hand side; zeros when infeasible.
+        status: ``optimal`` promises ``gap`` and ``violation`` within ``tol``; ``infeasible``
+            promises that ``dual`` is a Farkas certificate (see :meth:`farkas_residual`);
+            ``inaccurate`` promises nothing beyond the numbers shown (also when the margins of such
+            large weights drown in rounding, whatever the numbers show).
+        W: ``(d_x, d_z)``, scaled so that the smallest margin meets its right-hand side; zeros when
+            infeasible.
         norm: :math:`\|W\|` in the norm of the programme; ``inf`` when infeasible.
         dual: ``(m,)``, :math:`\lambda\ge 0`, of any sign on equalities. For the Frobenius norm
             :math:`W=\sum_c\lambda_c A_c` at the optimum.
-        gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data; 1 proves nothing.
-            Hard margin: ``1 - lower / ||W||`` with the lower bound of :func:`attsvm.solvers.certificates.lower_bound`.
-            Soft margin: ``(primal - dual) / primal`` of the objective.
-        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive). ``optimal`` promises that it is within
-            ``tol`` times the largest power of two that is not above the largest :math:`b_c`.
-        support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative), zero dual included;
-            for the soft margin also those that are missed; when infeasible, those of the certificate.
+        gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data;
+            1 proves nothing. Hard margin: ``1 - lower / ||W||`` with the lower bound of
+            :func:`attsvm.solvers.certificates.lower_bound`. Soft margin:
+            ``(primal - dual) / primal`` of the objective.
+        violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive).
+            ``optimal`` promises that it is within ``tol`` times the largest power of two that is
+            not above the largest :math:`b_c`.
+        support: sorted positions of the constraints that hold with equality (to ``1e-5`` relative),
+            zero dual included; for the soft margin also those that are missed; when infeasible,
+            those of the certificate.
         tol: the tolerance that was asked for.
         slack: the penalty C of the soft margin, ``None`` for the hard margin.
         slacks: ``(m,)`` how far each constraint is missed; zeros for the hard margin.
         solver: which algorithm produced it.
         iterations: epochs or iterations it took.
         message: one sentence for a person.
-        rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only, else ``None``).
-        rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has numerical rank at most this, see
+        rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only,
+            else ``None``).
+        rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has
+            numerical rank at most this, see
             :mod:`attsvm.solvers.rank`; ``None`` when nothing is proved.
-        rank_proved: nuclear norm only: *every* solution has exactly this numerical rank, because its singular values lie in intervals
-            on one side of the threshold, see :mod:`attsvm.solvers.isolated`; ``None`` when that is not proved.
-        unique: True when ``W`` is the only solution, False when it is shown not to be, ``None`` when that was not decided.
+        rank_proved: nuclear norm only: *every* solution has exactly this numerical rank, because
+            its singular values lie in intervals on one side of the threshold, see
+            :mod:`attsvm.solvers.isolated`; ``None`` when that is not proved.
+        unique: True when ``W`` is the only solution, False when it is shown not to be, ``None``
+            when that was not decided.
         geometry: the norm that was minimised.
-        second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes the status ``inaccurate``.
-        step: step with which the splitting of the Schatten norms ended; a warm start goes on with it.
+        second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes
+            the status ``inaccurate``.
+        step: step with which the splitting of the Schatten norms ended; a warm start goes on with
+            it.
     """
 
     margins: Margins
@@ -108,25 +119,35 @@ class MarginSolution:
 
     @property
     def margin(self) -> float:
-        r"""The margin :math:`1/\|W\|` of the unit-norm direction (for right-hand sides of one); 0 when infeasible."""
+        r"""The margin :math:`1/\|W\|` of the unit-norm direction (for right-hand sides of one); 0
+        when infeasible.
+        """
         return 0.0 if self.norm == np.inf or self.norm == 0.0 else 1.0 / self.norm
 
     def support_tokens(self) -> IntArray:
-        """``(k, 2)``: sequence and token of each constraint in :attr:`support`, by falling multiplier."""
+        """``(k, 2)``: sequence and token of each constraint in :attr:`support`, by falling
+        multiplier.
+        """
         order = self.support[np.argsort(-np.abs(self.dual[self.support]), kind="stable")]
-        return np.stack([self.margins.sequence[order], self.margins.token[order]], axis=1).astype(np.int64)
+        return np.stack([self.margins.sequence[order], self.margins.token[order]], axis=1).astype(
+            np.int64
+        )
 
     def angle_bound(self) -> float:
-        r"""An upper bound, in radians, on the angle between :attr:`W` and the exact Frobenius solution :math:`W^\star`.
+        r"""An upper bound, in radians, on the angle between :attr:`W` and the exact Frobenius
+        solution :math:`W^\star`.
 
-        Hard margin: :math:`W^\star` is the point of least norm of a convex set that holds :math:`W` (or, when a margin falls short
-        by rounding, a multiple of it), so :math:`\langle W^\star, W-W^\star\rangle\ge0` and
-        :math:`\cos\angle\ge\|W^\star\|/\|W\|\ge\text{lower}/\|W\|=1-\text{gap}` (all in the Frobenius norm, whatever
-        norm was minimised); with :math:`1-\cos\theta=2\sin^2(\theta/2)` the angle is at most :math:`2\arcsin\sqrt{\text{gap}/2}`.
-        Soft margin: the objective is 1-strongly convex, so
-        :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at most that over :math:`\|W\|`.
-        The gap is taken no smaller than the rounding of its own evaluation, so the bound never falls below about 1e-7.
-        Equalities and right-hand sides of zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
+        Hard margin: :math:`W^\star` is the point of least norm of a convex set that holds :math:`W`
+        (or, when a margin falls short by rounding, a multiple of it), so
+        :math:`\langle W^\star, W-W^\star\rangle\ge0` and
+        :math:`\cos\angle\ge\|W^\star\|/\|W\|\ge\text{lower}/\|W\|=1-\text{gap}` (all in the
+        Frobenius norm, whatever norm was minimised); with :math:`1-\cos\theta=2\sin^2(\theta/2)`
+        the angle is at most :math:`2\arcsin\sqrt{\text{gap}/2}`. Soft margin: the objective is
+        1-strongly convex, so
+        :math:`\|W-W^\star\|\le\sqrt{2(\text{primal}-\text{dual})}` and the sine of the angle is at
+        most that over :math:`\|W\|`. The gap is taken no smaller than the rounding of its own
+        evaluation, so the bound never falls below about 1e-7. Equalities and right-hand sides of
+        zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
         """
         if self.status == "infeasible" or self.norm == 0.0:
             return math.pi
@@ -136,39 +157,58 @@ class MarginSolution:
             sine = math.sqrt(2.0 * max(self.gap, rounding) * primal) / near.norm
             return math.asin(sine) if sine < 1.0 else math.pi
         positive = (near.margins.rhs > 0) & ~near.margins.equalities
-        ratio = float((near.margins(near.W)[positive] / near.margins.rhs[positive]).min(initial=1.0))
+        ratio = float(
+            (near.margins(near.W)[positive] / near.margins.rhs[positive]).min(initial=1.0)
+        )
         if not ratio > 0.0:
             return math.pi
-        # For another norm the gap says nothing about angles; the Frobenius gap of the same weights and multipliers does.
+        # For another norm the gap says nothing about angles; the Frobenius gap of the same weights
+        # and multipliers does.
         lower = lower_bound(near.margins, Frobenius(), near.dual) / float(Frobenius().value(near.W))
         gap = 1.0 - lower * min(ratio, 1.0)
         return 2.0 * math.asin(math.sqrt(min(max(gap, rounding), 2.0) / 2.0))
 
     def kkt(self) -> Residuals:
-        """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when infeasible."""
+        """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when
+        infeasible.
+        """
         if self.status == "infeasible":
             return Residuals(np.inf, np.inf, np.inf, np.inf)
         near = self.near()
         return residuals_of(near.margins, near.geometry, near.W, near.dual, near.slack, near.slacks)
 
     def near(self) -> MarginSolution:
-        """The same solution at a scale near one, where squares and products stay within float64; see :mod:`attsvm.solvers.scaling`."""
+        """The same solution at a scale near one, where squares and products stay within float64;
+        see :mod:`attsvm.solvers.scaling`.
+        """
         near = scaled(self.margins)
         if near.margins is self.margins:
             return self
         W, dual = np.ldexp(self.W, -near.weights), np.ldexp(self.dual, -near.multipliers)
         slack = None if self.slack is None else near.penalty(self.slack)
         norm = math.ldexp(self.norm, -near.weights)
-        return replace(self, margins=near.margins, W=W, norm=norm, dual=dual, slack=slack, slacks=np.ldexp(self.slacks, -near.sides))
+        return replace(
+            self,
+            margins=near.margins,
+            W=W,
+            norm=norm,
+            dual=dual,
+            slack=slack,
+            slacks=np.ldexp(self.slacks, -near.sides),
+        )
 
     def farkas_residual(self) -> float:
-        """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when ``dual`` proves that no weights exist."""
+        """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when
+        ``dual`` proves that no weights exist.
+        """
         return farkas_residual(self.margins, self.dual)
 
     def conflict(self) -> IntArray:
-        """``(k, 3)``: sequence, its selected token and the rival token of every constraint in the contradiction, by falling multiplier.
+        """``(k, 3)``: sequence, its selected token and the rival token of every constraint in the
+        contradiction, by falling multiplier.
 
-        At most ``d_x d_z + 1`` rows unless the programme is too large to reduce. Empty when the status is not ``infeasible``.
+        At most ``d_x d_z + 1`` rows unless the programme is too large to reduce. Empty when the
+        status is not ``infeasible``.
         """
         if self.status != "infeasible":
             return np.zeros((0, 3), dtype=np.int64)
@@ -176,4 +216,6 @@ class MarginSolution:
         rows = np.flatnonzero(dual)
         rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
-        return np.stack([sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1).astype(np.int64)
+        return np.stack(
+            [sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1
+        ).astype(np.int64)

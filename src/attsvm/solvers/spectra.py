@@ -1,15 +1,15 @@
 r"""Functions of singular values: what the solvers of this norm family need to know about the norm.
 
-A unitarily invariant norm is a symmetric gauge :math:`f` of the singular values :math:`s`, its proximal map keeps the singular
-vectors, and its dual norm is the dual gauge (Lewis, *The convex analysis of unitarily invariant matrix functions*, 1995):
+A unitarily invariant norm is a symmetric gauge :math:`f` of the singular values :math:`s`, its
+proximal map keeps the singular vectors, and its dual norm is the dual gauge (Lewis, *The convex
+analysis of unitarily invariant matrix functions*, 1995):
 
-===========  ==========================  =======================================================  ==================
-norm         minimised :math:`f`         proximal map :math:`g` of :math:`t f`                    dual norm
-===========  ==========================  =======================================================  ==================
-nuclear      :math:`\sum_i s_i`          :math:`(s-t)_+`                                          :math:`\max_i s_i`
-spectral     :math:`\max_i s_i`          :math:`s-(s-\theta)_+`, :math:`\sum_i(s_i-\theta)_+=t`   :math:`\sum_i s_i`
-Schatten-p   :math:`\sum_i s_i^p/p`      root of :math:`g+t g^{p-1}=s`                            Schatten-q
-===========  ==========================  =======================================================  ==================
+* nuclear: :math:`f=\sum_i s_i`, proximal map of :math:`t f` is :math:`(s-t)_+`, dual norm
+  :math:`\max_i s_i`.
+* spectral: :math:`f=\max_i s_i`, proximal map :math:`s-(s-\theta)_+` with
+  :math:`\sum_i(s_i-\theta)_+=t`, dual norm :math:`\sum_i s_i`.
+* Schatten-p: :math:`f=\sum_i s_i^p/p`, proximal map the root of :math:`g+t g^{p-1}=s`, dual norm
+  Schatten-q.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Prox(NamedTuple):
     Attributes:
         values: ``(q,)``, the new singular values, falling like ``s``.
         rates: ``(q,)``, their derivatives (for the spectral norm at a fixed :math:`\theta`).
-        threshold: :math:`t` (nuclear) or :math:`\theta` (spectral), which separates two kinds of singular values; 0 for Schatten.
+        threshold: :math:`t` (nuclear) or :math:`\theta` (spectral), which separates two kinds of
+            singular values; 0 for Schatten.
         objective: :math:`f` of ``values``.
     """
 
@@ -56,7 +57,9 @@ class Gauge(ABC):
 
     @abstractmethod
     def multiplier_scale(self, dual: float, norm: float) -> float:
-        r"""The factor that brings a pull :math:`A^\top\lambda` of dual norm ``dual`` into :math:`\partial f` at weights of this norm."""
+        r"""The factor that brings a pull :math:`A^\top\lambda` of dual norm ``dual`` into
+        :math:`\partial f` at weights of this norm.
+        """
 
 
 class NuclearGauge(Gauge):
@@ -92,7 +95,9 @@ class SpectralGauge(Gauge):
         return float(s.sum())
 
     def prox(self, s: FloatArray, t: float) -> Prox:
-        """What is left of ``s`` after projection onto the simplex-like ball ``sum <= t`` (Moreau)."""
+        """What is left of ``s`` after projection onto the simplex-like ball ``sum <= t``
+        (Moreau).
+        """
         if s.sum() <= t:
             return Prox(np.zeros_like(s), np.zeros_like(s), 0.0, 0.0)
         levels = (np.cumsum(s) - t) / np.arange(1, len(s) + 1)

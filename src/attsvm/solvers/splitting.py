@@ -1,14 +1,17 @@
 r"""Alternating directions for norms of singular values.
 
-.. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{ for all } c.
+.. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{
+for all } c.
 
-One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly by two warm epochs of block dual
-coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly (:mod:`attsvm.solvers.projection`), which narrow cones of
-weights need. Then it shrinks the singular values of
-:math:`W+U`, and adds what is left to :math:`U`. At the fixed point :math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda`
-certifies the norm of :math:`V` by itself (Boyd et al., *Distributed optimization and statistical learning via the alternating direction
-method of multipliers*, 2011, with over-relaxation and residual balancing as there). The iterates :math:`V` have exact low rank for the
-nuclear norm.
+One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly
+by two warm epochs of block dual coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly
+(:mod:`attsvm.solvers.projection`), which narrow cones of weights need. Then it shrinks the singular
+values of
+:math:`W+U`, and adds what is left to :math:`U`. At the fixed point
+:math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda` certifies the norm of :math:`V` by
+itself (Boyd et al., *Distributed optimization and statistical learning via the alternating
+direction method of multipliers*, 2011, with over-relaxation and residual balancing as there). The
+iterates :math:`V` have exact low rank for the nuclear norm.
 """
 
 from __future__ import annotations
@@ -33,14 +36,26 @@ class Splitting:
     r"""Weights and multipliers; :meth:`run` improves them in place.
 
     Attributes:
-        V: weights after the proximal map: low rank (nuclear) or capped (spectral), margins met only in the limit.
+        V: weights after the proximal map: low rank (nuclear) or capped (spectral), margins met only
+            in the limit.
         dual: ``(m,)`` multipliers, non-negative.
-        t: step of the proximal map; :math:`A^\top\lambda/t` tends to a subgradient of :math:`f` at ``V``.
+        t: step of the proximal map; :math:`A^\top\lambda/t` tends to a subgradient of :math:`f` at
+            ``V``.
         iterations: iterations so far.
-        error: larger of the relative gap and the relative violation (rows with right-hand side 0 keep one) at the last check.
+        error: larger of the relative gap and the relative violation (rows with right-hand side 0
+            keep one) at the last check.
     """
 
-    def __init__(self, programme: Programme, gauge: Gauge, weights: FloatArray, dual: FloatArray, t: float, *, exact: bool = False) -> None:
+    def __init__(
+        self,
+        programme: Programme,
+        gauge: Gauge,
+        weights: FloatArray,
+        dual: FloatArray,
+        t: float,
+        *,
+        exact: bool = False,
+    ) -> None:
         self.programme, self.gauge = programme, gauge
         self._exact = exact
         self._ascent = BlockAscent(programme, dual.copy())
@@ -50,10 +65,17 @@ class Splitting:
         self.t = t
         self.iterations = 0
         self.error = np.inf
-        self._rescale(t * gauge.multiplier_scale(gauge.dual(singular_values(self._U)), gauge.norm(singular_values(weights))))
+        self._rescale(
+            t
+            * gauge.multiplier_scale(
+                gauge.dual(singular_values(self._U)), gauge.norm(singular_values(weights))
+            )
+        )
 
     def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
-        """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most ``target``, or at ``deadline``."""
+        """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most
+        ``target``, or at ``deadline``.
+        """
         for _ in range(iterations):
             W = approach(self._ascent, self.V - self._U, exact=self._exact)
             mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
@@ -76,13 +98,18 @@ class Splitting:
         bottom = self.gauge.dual(singular_values(p.adjoint(self.dual)))
         if not (ratio > 0.0 and bottom > 0.0):
             return np.inf
-        gap = 1.0 - float(p.b @ self.dual) * ratio / (bottom * self.gauge.norm(singular_values(self.V)))
+        gap = 1.0 - float(p.b @ self.dual) * ratio / (
+            bottom * self.gauge.norm(singular_values(self.V))
+        )
         return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
 
     def _balance(self, primal: float, dual: float) -> None:
         if primal > 0.0 and dual > 0.0 and not 1.0 / _BALANCE < primal / dual < _BALANCE:
-            # A large primal residual asks for a smaller t, which lets the weights keep closer to the margins.
-            self._rescale(float(np.clip(np.sqrt(dual / primal), 1.0 / _MOST_BALANCE, _MOST_BALANCE)), True)
+            # A large primal residual asks for a smaller t, which lets the weights keep closer to
+            # the margins.
+            self._rescale(
+                float(np.clip(np.sqrt(dual / primal), 1.0 / _MOST_BALANCE, _MOST_BALANCE)), True
+            )
 
     def _rescale(self, factor: float, step: bool = False) -> None:
         self.dual *= factor

@@ -1,12 +1,15 @@
-r"""Half the squared p-norm: the energy of soft margins, with its proximal map and the derivative of that.
+r"""Half the squared p-norm: the energy of soft margins, with its proximal map and the derivative of
+that.
 
 .. math:: \min_W \tfrac\tau2\|W\|_p^2+\tfrac12\|W-X\|^2
 
-With the norm :math:`N` of the answer, :math:`W=NV` and :math:`\|V\|_p=1`, where :math:`V` is the proximal point of
-:math:`\frac\tau p\|\cdot\|_p^p` at :math:`X/N`: one number is sought, and :math:`\log\|V\|_p` falls in :math:`\log N`. For :math:`p=1`
-the answer is a soft threshold at :math:`\tau N`, for :math:`p=\infty` clipping at :math:`N`, and :math:`N` is read off sorted entries.
-The Hessian of the energy is a diagonal plus :math:`(2-p)gg^\top` with the slope :math:`g` of the norm, so the derivative of the proximal
-map is a diagonal and one rank-one term.
+With the norm :math:`N` of the answer, :math:`W=NV` and :math:`\|V\|_p=1`, where :math:`V` is the
+proximal point of
+:math:`\frac\tau p\|\cdot\|_p^p` at :math:`X/N`: one number is sought, and :math:`\log\|V\|_p` falls
+in :math:`\log N`. For :math:`p=1` the answer is a soft threshold at :math:`\tau N`, for
+:math:`p=\infty` clipping at :math:`N`, and :math:`N` is read off sorted entries. The Hessian of the
+energy is a diagonal plus :math:`(2-p)gg^\top` with the slope :math:`g` of the norm, so the
+derivative of the proximal map is a diagonal and one rank-one term.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ _STEPS = 100
 
 
 class SquaredNorm:
-    r""":math:`\frac12\|W\|_p^2` for :math:`1<p<\infty`; expects weights of norm about one, where its search starts."""
+    r""":math:`\frac12\|W\|_p^2` for :math:`1<p<\infty`; expects weights of norm about one, where
+    its search starts.
+    """
 
     degree = 2.0
 
@@ -44,9 +49,13 @@ class SquaredNorm:
         p = self.norm.p
         if not x.any():
             return Proximal(np.zeros_like(x), np.zeros_like(x), None)
-        # With |.|_s the smaller of the norms p and q: |X|_s <= (1 + tau) N, and tau N <= |X|_q, and N <= |X|_p.
+        # With |.|_s the smaller of the norms p and q: |X|_s <= (1 + tau) N, and tau N <= |X|_q, and
+        # N <= |X|_p.
         whole, dual = float(self.norm.value(x)), float(self.norm.dual_value(x))
-        low, high = math.log(min(whole, dual) / (1.0 + tau)) - 1e-15, math.log(min(whole, dual / tau)) + 1e-15
+        low, high = (
+            math.log(min(whole, dual) / (1.0 + tau)) - 1e-15,
+            math.log(min(whole, dual / tau)) + 1e-15,
+        )
         log_size = min(max(0.0, low), high)
         for _ in range(_STEPS):
             scaled = x * math.exp(-log_size)
@@ -55,7 +64,11 @@ class SquaredNorm:
             if abs(size - 1.0) <= 4e-16:
                 break
             low, high = (log_size, high) if size > 1.0 else (low, log_size)
-            fall = float((signed_power(V / size, p - 1.0) * rate * scaled).sum()) / size if size > 0.0 else 0.0
+            fall = (
+                float((signed_power(V / size, p - 1.0) * rate * scaled).sum()) / size
+                if size > 0.0
+                else 0.0
+            )
             ahead = log_size + math.log(size) / fall if fall > 0.0 else math.inf
             if not low < ahead < high:
                 ahead = 0.5 * (low + high)
@@ -65,7 +78,12 @@ class SquaredNorm:
         direction = rate * signed_power(V, p - 1.0)
         bend = 1.0 + tau * (2.0 - p) * float((direction * signed_power(V, p - 1.0)).sum())
         factor = tau * (2.0 - p) / max(bend, 1e-300)
-        return Proximal(V * math.exp(log_size), rate, direction * math.sqrt(abs(factor)), -1.0 if factor > 0.0 else 1.0)
+        return Proximal(
+            V * math.exp(log_size),
+            rate,
+            direction * math.sqrt(abs(factor)),
+            -1.0 if factor > 0.0 else 1.0,
+        )
 
 
 class SquaredSum:
@@ -82,7 +100,9 @@ class SquaredSum:
         return float(np.abs(W).sum()) * np.sign(W)
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
-        """See :class:`attsvm.solvers.energies.Energy`: the threshold is ``tau`` times the sum of what is left."""
+        """See :class:`attsvm.solvers.energies.Energy`: the threshold is ``tau`` times the sum of
+        what is left.
+        """
         size = np.abs(x)
         falling = np.sort(size, axis=None)[::-1]
         kept = np.arange(1, len(falling) + 1)
@@ -111,7 +131,9 @@ class SquaredLargest:
         return float(size.max()) * np.where(top, np.sign(W), 0.0) / max(int(top.sum()), 1)
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
-        """See :class:`attsvm.solvers.energies.Energy`: clipping removes ``tau`` times the level in all."""
+        """See :class:`attsvm.solvers.energies.Energy`: clipping removes ``tau`` times the level in
+        all.
+        """
         falling = np.sort(np.abs(x), axis=None)[::-1]
         levels = np.cumsum(falling) / (tau + np.arange(1, len(falling) + 1))
         level = float(levels.max(initial=0.0))

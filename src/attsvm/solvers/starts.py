@@ -1,7 +1,8 @@
 r"""Warm starts: what an earlier solution gives to the solver of a related programme.
 
-That is the weights, the multipliers and the step of the splitting. Rows are matched by sequence, selected token and rival token, so the
-selection may change in some sequences: their multipliers start at zero.
+That is the weights, the multipliers and the step of the splitting. Rows are matched by sequence,
+selected token and rival token, so the selection may change in some sequences: their multipliers
+start at zero.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ class Start(NamedTuple):
 
 
 def carried(margins: Margins, earlier: MarginSolution, slack: float | None) -> Start | None:
-    """The start that an earlier solution gives for ``margins``; ``None`` when it has no weights to give.
+    """The start that an earlier solution gives for ``margins``; ``None`` when it has no weights to
+    give.
 
-    The multipliers of hard margins, which mean the same at any scale, get the scale that is best for the Frobenius norm.
+    The multipliers of hard margins, which mean the same at any scale, get the scale that is best
+    for the Frobenius norm.
 
     Raises:
         InputError: another number of sequences, or weights of another shape.
@@ -41,8 +44,9 @@ def carried(margins: Margins, earlier: MarginSolution, slack: float | None) -> S
     old = earlier.margins
     if old.n != margins.n or old.shape != margins.shape:
         raise InputError(
-            f"warm_start solves {old.n} sequences with weights {old.shape}; the programme has {margins.n} sequences with weights "
-            f"{margins.shape}; start from a solution of the same sequences"
+            f"warm_start solves {old.n} sequences with weights {old.shape}; the programme has"
+            f" {margins.n} sequences with weights {margins.shape}; start from a solution of the"
+            " same sequences"
         )
     if earlier.status == "infeasible" or not earlier.norm > 0.0:
         return None

@@ -1,11 +1,14 @@
 r"""Whether the weights of least norm are the only ones.
 
-For :math:`1<p<\infty` the norm is strictly convex and they are. For :math:`p=1,\infty` a multiplier vector :math:`\lambda` that
-proves optimality also says where every solution lies: with :math:`V=A^\top\lambda`, solutions meet the rows with
-:math:`\lambda_c>0` exactly, and for :math:`p=1` vanish where :math:`|V_e|<\|V\|_\infty`, for :math:`p=\infty` are at their bound
-where :math:`V_e\ne0`. If the columns of those rows on the remaining entries are independent, there is one solution. Conversely a
-null vector of all tight rows on the entries that can move both ways moves the weights without cost (Mangasarian, *Uniqueness of
-solution in linear programming*, 1979). The norm of soft-margin solutions is unique, and what was said holds with the rows
+For :math:`1<p<\infty` the norm is strictly convex and they are. For :math:`p=1,\infty` a multiplier
+vector :math:`\lambda` that proves optimality also says where every solution lies: with
+:math:`V=A^\top\lambda`, solutions meet the rows with
+:math:`\lambda_c>0` exactly, and for :math:`p=1` vanish where :math:`|V_e|<\|V\|_\infty`, for
+:math:`p=\infty` are at their bound where :math:`V_e\ne0`. If the columns of those rows on the
+remaining entries are independent, there is one solution. Conversely a null vector of all tight rows
+on the entries that can move both ways moves the weights without cost (Mangasarian, *Uniqueness of
+solution in linear programming*, 1979). The norm of soft-margin solutions is unique, and what was
+said holds with the rows
 :math:`0<\lambda_c<C` in place of :math:`\lambda_c>0`.
 """
 
@@ -47,11 +50,15 @@ def unique_weights(solution: MarginSolution, p: float) -> bool | None:
     if solution.slack is not None:
         bound &= dual < (1.0 - _CLEAR) * solution.slack
         tight &= room >= -_CLEAR * scale
-    if int(bound.sum()) * int((~still).sum()) > _LARGEST or int(tight.sum()) * int(movable.sum()) > _LARGEST:
+    if (
+        int(bound.sum()) * int((~still).sum()) > _LARGEST
+        or int(tight.sum()) * int(movable.sum()) > _LARGEST
+    ):
         return None
     held, moved = _columns(solution, bound, ~still), _columns(solution, tight, movable)
     if p == 1.0 and solution.slack is not None:
-        # The norm is the same in all solutions. Of hard margins the rows above imply it; here missed rows have a share in it.
+        # The norm is the same in all solutions. Of hard margins the rows above imply it; here
+        # missed rows have a share in it.
         signs = np.sign(W)
         held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
         moved = np.vstack([moved, signs[movable]])

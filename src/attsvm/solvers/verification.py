@@ -1,7 +1,7 @@
 r"""A second opinion: the same programme through CLARABEL or HiGHS.
 
-The programme is written out row by row from the caller's margins and handed to the peer's own interface (:mod:`attsvm.solvers.peers`);
-nothing is shared with the solvers of this room.
+The programme is written out row by row from the caller's margins and handed to the peer's own
+interface (:mod:`attsvm.solvers.peers`); nothing is shared with the solvers of this room.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Verifier = Literal["clarabel", "highs"]
 _PACKAGES = {"clarabel": "clarabel", "highs": "highspy"}
 _LARGEST = 1 << 24  # entries of the written-out rows
 _LARGEST_BLOCK = 150  # rows of a semidefinite block
-_AGREEMENT = 1e-6  # relative; interior points end at 1e-8 to 1e-10 of their own measure, which bounds the objective less tightly
+# relative; interior points end at 1e-8 to 1e-10 of their own measure, which bounds the objective
+# less tightly
+_AGREEMENT = 1e-6
 _ROUGH_AGREEMENT = 1e-3  # where the peer itself reports reduced accuracy
 
 
@@ -34,31 +36,42 @@ def check_verifier(verify: str, norm: Norm, margins: Margins, slack: float | Non
     """Refuse what cannot be verified, before anything is solved.
 
     Raises:
-        InputError: an unknown or missing solver, a norm that it has no form for, or a programme too large to write out.
+        InputError: an unknown or missing solver, a norm that it has no form for, or a programme too
+            large to write out.
     """
     if verify not in _PACKAGES:
         raise InputError(f"verify is {verify!r}; use 'clarabel' or 'highs'")
     if importlib.util.find_spec(_PACKAGES[verify]) is None:
-        raise InputError(f"verify={verify!r} needs the package {_PACKAGES[verify]}; install it with: pip install 'attsvm[peers]'")
+        raise InputError(
+            f"verify={verify!r} needs the package {_PACKAGES[verify]}; install it with: pip install"
+            " 'attsvm[peers]'"
+        )
     spectral = isinstance(norm, Schatten) and norm.p != 2.0
     if verify == "clarabel" and spectral and norm.p not in (1.0, math.inf):
-        raise InputError(f"clarabel has no cone for the norm {norm!r}; verify='highs' checks whether any weights meet the margins")
+        raise InputError(
+            f"clarabel has no cone for the norm {norm!r}; verify='highs' checks whether any weights"
+            " meet the margins"
+        )
     if verify == "highs" and slack is not None and norm != Frobenius():
-        raise InputError(f"highs cannot solve the soft margin in the norm {norm!r}; use verify='clarabel'")
+        raise InputError(
+            f"highs cannot solve the soft margin in the norm {norm!r}; use verify='clarabel'"
+        )
     width, height = _spans(margins) if invariant(norm) else margins.shape
     if margins.m * width * height > _LARGEST:
         raise InputError(
-            f"verify={verify!r} writes out {margins.m} constraints of {width} x {height} weights, which is too many; verify fewer sequences"
+            f"verify={verify!r} writes out {margins.m} constraints of {width} x {height} weights,"
+            " which is too many; verify fewer sequences"
         )
     if verify == "clarabel" and spectral and width + height > _LARGEST_BLOCK:
         raise InputError(
-            f"clarabel takes semidefinite blocks of at most {_LARGEST_BLOCK} rows here, and these weights need {width + height}; "
-            "verify fewer sequences"
+            f"clarabel takes semidefinite blocks of at most {_LARGEST_BLOCK} rows here, and these"
+            f" weights need {width + height}; verify fewer sequences"
         )
 
 
 def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
-    """The same programme through another solver, compared with ``solution``; see :func:`check_verifier` for what is refused.
+    """The same programme through another solver, compared with ``solution``; see
+    :func:`check_verifier` for what is refused.
 
     Raises:
         InputError: see :func:`check_verifier`.
@@ -66,7 +79,8 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
     norm = solution.geometry
     check_verifier(verify, norm, solution.margins, solution.slack)
     near = solution.near()
-    # In units in which our weights have norm one the peer's absolute tolerances mean the same at every scale.
+    # In units in which our weights have norm one the peer's absolute tolerances mean the same at
+    # every scale.
     unit = near.norm if 0.0 < near.norm < math.inf else 1.0
     rows = written_out(near.margins, near.slack, unit, invariant(norm))
     if not (np.abs(rows.b) > 0.0).any():
@@ -83,11 +97,16 @@ def verified(solution: MarginSolution, verify: Verifier) -> MarginSolution:
         return replace(solution, second_opinion=opinion)
     ours = "infeasible" if solution.status == "infeasible" else f"{_objective(solution):.10g}"
     theirs = opinion.verdict if opinion.objective is None else f"{opinion.objective:.10g}"
-    message = f"inaccurate: {opinion.solver} disagrees: its answer is {theirs}, ours is {ours} ({solution.message})"
+    message = (
+        f"inaccurate: {opinion.solver} disagrees: its answer is {theirs}, ours is {ours}"
+        f" ({solution.message})"
+    )
     return replace(solution, status="inaccurate", message=message, second_opinion=opinion)
 
 
-def _compared(solution: MarginSolution, near: MarginSolution, answer: Answer, solver: str, unit: float) -> SecondOpinion:
+def _compared(
+    solution: MarginSolution, near: MarginSolution, answer: Answer, solver: str, unit: float
+) -> SecondOpinion:
     tolerance = max(_ROUGH_AGREEMENT if answer.rough else _AGREEMENT, 2.0 * solution.tol)
     objective = difference = None
     agrees: bool | None = None
@@ -101,14 +120,33 @@ def _compared(solution: MarginSolution, near: MarginSolution, answer: Answer, so
         reason = f"{solver} gave no answer ({answer.status}), so there is nothing to compare"
     elif solution.status == "infeasible" or answer.verdict == "infeasible":
         agrees, difference = solution.status == answer.verdict, None
-        reason = f"whether any weights meet the margins: ours {solution.status}, theirs {answer.verdict}"
+        reason = (
+            f"whether any weights meet the margins: ours {solution.status}, theirs {answer.verdict}"
+        )
     elif difference is None:
-        agrees, reason = True, f"only that weights exist: {solver} cannot minimise the norm {solution.geometry!r}"
+        agrees, reason = (
+            True,
+            f"only that weights exist: {solver} cannot minimise the norm {solution.geometry!r}",
+        )
     else:
         agrees = difference <= tolerance
-        why = f"{solver} reports reduced accuracy" if answer.rough else "what the stopping rules of both leave open"
+        why = (
+            f"{solver} reports reduced accuracy"
+            if answer.rough
+            else "what the stopping rules of both leave open"
+        )
         reason = f"the objectives, to {tolerance:.0e} relative: {why}"
-    return SecondOpinion(solver, answer.status, answer.verdict, objective, difference, answer.gap, tolerance, agrees, reason)
+    return SecondOpinion(
+        solver,
+        answer.status,
+        answer.verdict,
+        objective,
+        difference,
+        answer.gap,
+        tolerance,
+        agrees,
+        reason,
+    )
 
 
 def _objective(solution: MarginSolution) -> float:

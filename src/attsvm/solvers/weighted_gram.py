@@ -1,9 +1,11 @@
 r"""The weighted Gram matrix of rank-one rows, assembled by blocks of sequences.
 
-.. math:: (A_P\operatorname{diag}(\theta)A_P^\top)_{ij} = D_i\operatorname{diag}_a\Big(\sum_e\theta_{ae}z_{ie}z_{je}\Big)D_j^\top
+.. math:: (A_P\operatorname{diag}(\theta)A_P^\top)_{ij} =
+D_i\operatorname{diag}_a\Big(\sum_e\theta_{ae}z_{ie}z_{je}\Big)D_j^\top
 
-Written out, :math:`k` rows would cost :math:`k^2d_xd_z` multiply-adds; by blocks it is :math:`k^2d_x + n^2d_xd_z`. Interior-point and
-Newton methods in every entrywise norm spend their time here.
+Written out, :math:`k` rows would cost :math:`k^2d_xd_z` multiply-adds; by blocks it is
+:math:`k^2d_x + n^2d_xd_z`. Interior-point and Newton methods in every entrywise norm spend their
+time here.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.programme import Programme, explicit_rows
 
-_WRITTEN_OUT = 1 << 15  # entries of the written-out rows below which one dense product is quicker than many small ones
+_WRITTEN_OUT = (
+    1 << 15
+)  # entries of the written-out rows below which one dense product is quicker than many small ones
 
 
 class WeightedGram:
@@ -26,21 +30,28 @@ class WeightedGram:
     def __init__(self, programme: Programme, rows: IntArray) -> None:
         self.rows = rows
         self._programme = programme
-        self._written = explicit_rows(programme, rows) if len(rows) * programme.dof <= _WRITTEN_OUT else None
+        self._written = (
+            explicit_rows(programme, rows) if len(rows) * programme.dof <= _WRITTEN_OUT else None
+        )
         if self._written is None:
             self._D = programme.D[rows]
-            active, first, counts = np.unique(programme.sequence[rows], return_index=True, return_counts=True)
+            active, first, counts = np.unique(
+                programme.sequence[rows], return_index=True, return_counts=True
+            )
             self._Z = programme.Z[active]
             self._first, self._last = first, first + counts
             self._block = np.repeat(np.arange(len(active)), counts)
 
     def __call__(self, weights: FloatArray) -> FloatArray:
-        """The matrix for ``weights`` ``(d_x, d_z)``: ``(k, k)`` in Fortran order, only its lower triangle valid."""
+        """The matrix for ``weights`` ``(d_x, d_z)``: ``(k, k)`` in Fortran order, only its lower
+        triangle valid.
+        """
         if self._written is not None:
             G: FloatArray = (self._written * weights.reshape(-1)) @ self._written.T
             return G.T
         k = len(self.rows)
-        # Upper triangle by rows, the lower one of the transposed view. The rest is zero, not what memory held: callers add to it.
+        # Upper triangle by rows, the lower one of the transposed view. The rest is zero, not what
+        # memory held: callers add to it.
         out = np.zeros((k, k))
         for i, (first, last) in enumerate(zip(self._first, self._last, strict=True)):
             mixed = self._Z[i:] @ (weights * self._Z[i]).T

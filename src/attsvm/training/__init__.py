@@ -1,4 +1,6 @@
-"""Training of real classifiers with one optimiser on all parameters: plans, learning curves, checkpoints, many processes."""
+"""Training of real classifiers with one optimiser on all parameters: plans, learning curves,
+checkpoints, many processes.
+"""
 
 from attsvm.training.classifier import train_classifier
 from attsvm.training.evaluation import predict

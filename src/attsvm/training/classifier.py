@@ -1,4 +1,6 @@
-"""Training one classifier: a plan, a model, examples; the same numbers however often the process was killed."""
+"""Training one classifier: a plan, a model, examples; the same numbers however often the process
+was killed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from torch import Tensor, nn
 
 from attsvm.errors import InputError
 from attsvm.runs import Stages, fingerprint
-from attsvm.training.evaluation import Forward, correct, logits_of, matrix_products, scores, summed_loss
+from attsvm.training.evaluation import (
+    Forward,
+    correct,
+    logits_of,
+    matrix_products,
+    scores,
+    summed_loss,
+)
 from attsvm.training.examples import Examples, Placed, Schedule, shuffled
 from attsvm.training.history import Curves, History
 from attsvm.training.images import cropped_and_flipped, draw_shifts
@@ -41,52 +50,76 @@ def train_classifier(
 ) -> History:
     """Train ``model`` in place, on all its parameters.
 
-    The model maps inputs (and their mask, where there is one) to logits ``(n,)`` of two classes, or to scores ``(n, classes)``.
+    The model maps inputs (and their mask, where there is one) to logits ``(n,)`` of two classes, or
+    to scores ``(n, classes)``.
 
-    In float32 on a CPU, with one number of threads, a run that was killed and called again ends with the bits of a run that was not:
-    weights, optimiser and sums are in the checkpoint, and all randomness is a function of the plan's seed, the epoch and the step.
+    In float32 on a CPU, with one number of threads, a run that was killed and called again ends
+    with the bits of a run that was not: weights, optimiser and sums are in the checkpoint, and all
+    randomness is a function of the plan's seed, the epoch and the step.
 
-    Under ``torchrun`` every process takes its share of each batch and gradients are summed; the first process writes the folder.
+    Under ``torchrun`` every process takes its share of each batch and gradients are summed; the
+    first process writes the folder.
 
     Args:
         model: the classifier, with the weights to start from.
         train: training examples.
         held: held-out sets by name, all looked at after every epoch and none used for a decision.
         plan: what decides the numbers.
-        folder: where ``history.jsonl``, the checkpoint (after every epoch, and within one after so many seconds) and TensorBoard's files
-            go. Called again with the same start, data and plan, an interrupted run goes on and a finished one is read back, weights
-            included. None keeps nothing.
+        folder: where ``history.jsonl``, the checkpoint (after every epoch, and within one after so
+            many seconds) and TensorBoard's files go. Called again with the same start, data and
+            plan, an interrupted run goes on and a finished one is read back, weights included. None
+            keeps nothing.
         progress: called after every step.
-        device: where to train; where the model is when left out. ``cuda`` is the device of this process under torchrun.
-        checkpoint_seconds: within an epoch, save the state when this many seconds have passed since the last time; of one process alone.
+        device: where to train; where the model is when left out. ``cuda`` is the device of this
+            process under torchrun.
+        checkpoint_seconds: within an epoch, save the state when this many seconds have passed since
+            the last time; of one process alone.
         tensorboard: write TensorBoard's files too.
 
     Returns:
         The learning curves, and why training ended.
 
     Raises:
-        InputError: sets or a model that do not go together, a folder that holds another run, a processor without bfloat16 or the like.
+        InputError: sets or a model that do not go together, a folder that holds another run, a
+            processor without bfloat16 or the like.
         MissingExtraError: TensorBoard is asked for and not installed.
     """
     for name in held:
         if not name.isidentifier() or name == "train":
-            raise InputError(f"a held-out set is called {name!r}; use a word other than train, such as test or validation")
+            raise InputError(
+                f"a held-out set is called {name!r}; use a word other than train, such as test or"
+                " validation"
+            )
     place = local_device(next(model.parameters()).device if device is None else device)
     model.to(place)
-    with processes(place) as group, matrix_products(plan.precision), torch.random.fork_rng([place] if place.type == "cuda" else []):
+    with (
+        processes(place) as group,
+        matrix_products(plan.precision),
+        torch.random.fork_rng([place] if place.type == "cuda" else []),
+    ):
         group.share([tensor.detach() for tensor in (*model.parameters(), *model.buffers())])
         path = None if folder is None else Path(folder)
         key = "" if path is None else _key(model, train, held, plan)
         if path is not None and group.rank == 0:
             path.mkdir(parents=True, exist_ok=True)
         group.wait()
-        run = _Run(model, train, held, plan, group, Stages(path and path / "checkpoint", key), checkpoint_seconds)
+        run = _Run(
+            model,
+            train,
+            held,
+            plan,
+            group,
+            Stages(path and path / "checkpoint", key),
+            checkpoint_seconds,
+        )
         kept, _ = run.stages.load("training")
         if kept is not None:
             run.state.load(kept)
         group.wait()
         first = group.rank == 0
-        with closing(Curves(path if first else None, tensorboard=tensorboard and first, done=run.state.epoch)) as curves:
+        with closing(
+            Curves(path if first else None, tensorboard=tensorboard and first, done=run.state.epoch)
+        ) as curves:
             return run.train(curves, progress)
 
 
@@ -103,7 +136,13 @@ class _Run:
         stages: Stages,
         every: float,
     ) -> None:
-        self.model, self.plan, self.group, self.stages, self.every = model, plan, group, stages, every
+        self.model, self.plan, self.group, self.stages, self.every = (
+            model,
+            plan,
+            group,
+            stages,
+            every,
+        )
         device = next(model.parameters()).device
         self.frozen = frozen_tensors(model, plan)
         self.optimizer = build_optimizer(model, plan)
@@ -119,9 +158,15 @@ class _Run:
         while (stopped := self._stopped()) is None:
             self._epoch(progress)
             if self.group.rank == 0:
-                self.stages.save("training", self.state.to_arrays(), done=self._stopped() is not None)
+                self.stages.save(
+                    "training", self.state.to_arrays(), done=self._stopped() is not None
+                )
             curves.write(self.state.columns)
-        return History({name: np.array(values) for name, values in self.state.columns.items()}, stopped, self.frozen)
+        return History(
+            {name: np.array(values) for name, values in self.state.columns.items()},
+            stopped,
+            self.frozen,
+        )
 
     def _stopped(self) -> str | None:
         """Why training is over, or None."""
@@ -129,7 +174,10 @@ class _Run:
             return None
         if not np.isfinite(self.state.columns["train_loss"][-1]):
             return "diverged"
-        if self.plan.stop_accuracy is not None and self.state.columns["train_accuracy"][-1] >= self.plan.stop_accuracy:
+        if (
+            self.plan.stop_accuracy is not None
+            and self.state.columns["train_accuracy"][-1] >= self.plan.stop_accuracy
+        ):
             return "accuracy"
         return "epochs" if self.state.epoch >= self.plan.epochs else None
 
@@ -139,7 +187,9 @@ class _Run:
         schedule = Schedule(self.examples, steps, plan.parts, self.group.rank, self.group.size)
         shifts = None
         if plan.augment:
-            shifts = draw_shifts(n, self.examples.inputs.shape[-1], plan.seed, state.epoch).to(self.examples.inputs.device)
+            shifts = draw_shifts(n, self.examples.inputs.shape[-1], plan.seed, state.epoch).to(
+                self.examples.inputs.device
+            )
         self.model.train()
         before, began = state.seconds, time.perf_counter()
         saved = began
@@ -152,14 +202,18 @@ class _Run:
                 self.stages.save("training", state.to_arrays(), done=False)
                 saved = now
             if progress is not None:
-                progress("training", state.epoch * len(steps) + state.step, plan.epochs * len(steps))
+                progress(
+                    "training", state.epoch * len(steps) + state.step, plan.epochs * len(steps)
+                )
         totals = state.sums.clone()
         self.group.add([totals])
         loss, correct = (totals / n).tolist()
         seconds = before + time.perf_counter() - began
         row = {"train_loss": loss, "train_accuracy": correct}
         for name, examples in self.held.items():
-            row[f"{name}_loss"], row[f"{name}_accuracy"] = scores(self.forward, self.model, examples, plan.precision, self.group)
+            row[f"{name}_loss"], row[f"{name}_accuracy"] = scores(
+                self.forward, self.model, examples, plan.precision, self.group
+            )
         state.close_epoch({**row, "seconds": seconds, "tokens_per_second": self.tokens / seconds})
 
     def _step(self, pieces: Iterator[tuple[Tensor, int]], size: int, shifts: Tensor | None) -> None:
@@ -179,7 +233,9 @@ class _Run:
             for parameter in self.parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-            self.group.add([parameter.grad for parameter in self.parameters if parameter.grad is not None])
+            self.group.add(
+                [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            )
         self.optimizer.step()
 
 
@@ -194,7 +250,9 @@ def _tokens(model: nn.Module, examples: Placed) -> int:
     return int(examples.lengths.sum())
 
 
-def _key(model: nn.Module, train: Examples, held: Mapping[str, Examples], plan: TrainingPlan) -> str:
+def _key(
+    model: nn.Module, train: Examples, held: Mapping[str, Examples], plan: TrainingPlan
+) -> str:
     """What a checkpoint belongs to: the start, the data, the plan."""
     start = hashlib.sha256()
     for name, tensor in model.state_dict().items():

@@ -15,7 +15,9 @@ from torch import Tensor
 from attsvm.data import IntArray
 from attsvm.errors import InputError
 
-_MULTIPLE = 8  # lengths are rounded up to it: what attention kernels of accelerators want, and few lengths to compile for
+# lengths are rounded up to it: what attention kernels of accelerators want, and few lengths to
+# compile for
+_MULTIPLE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +25,15 @@ class Examples:
     """Inputs of a classifier with their classes; arrays become tensors.
 
     Attributes:
-        inputs: ``(n, ...)``: token ids ``(n, T)``, images ``(n, channels, height, width)``, or what else the model takes.
+        inputs: ``(n, ...)``: token ids ``(n, T)``, images ``(n, channels, height, width)``, or what
+            else the model takes.
         labels: ``(n,)`` classes from 0 on; of two classes also -1 and +1.
-        mask: ``(n, T)``, True at tokens; padding follows the tokens of a text. None where every position counts.
+        mask: ``(n, T)``, True at tokens; padding follows the tokens of a text. None where every
+            position counts.
 
     Raises:
-        InputError: no examples, other lengths, labels that are not classes, a text without a token or with padding inside.
+        InputError: no examples, other lengths, labels that are not classes, a text without a token
+            or with padding inside.
     """
 
     inputs: Tensor
@@ -39,7 +44,10 @@ class Examples:
         inputs, labels = _tensor(self.inputs), _tensor(self.labels)
         n = len(inputs) if inputs.ndim else 0
         if not n or labels.shape != (n,):
-            raise InputError(f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}; give one label per input")
+            raise InputError(
+                f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}; give"
+                " one label per input"
+            )
         whole = labels.long()
         if (
             not torch.equal(whole.to(labels.dtype), labels)
@@ -52,9 +60,15 @@ class Examples:
         if self.mask is not None:
             mask = _tensor(self.mask).bool()
             if mask.shape != inputs.shape[:2]:
-                raise InputError(f"the mask has shape {tuple(mask.shape)}, inputs {tuple(inputs.shape)}; give one entry per token")
+                raise InputError(
+                    f"the mask has shape {tuple(mask.shape)}, inputs {tuple(inputs.shape)}; give"
+                    " one entry per token"
+                )
             if not mask[:, 0].all() or bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-                raise InputError("the mask has padding before a token; texts begin at position 0 and padding follows them")
+                raise InputError(
+                    "the mask has padding before a token; texts begin at position 0 and padding"
+                    " follows them"
+                )
             object.__setattr__(self, "mask", mask)
 
     def __len__(self) -> int:
@@ -63,13 +77,17 @@ class Examples:
     def __getitem__(self, rows: slice | ArrayLike) -> Examples:
         """Some of the examples."""
         index = rows if isinstance(rows, slice) else torch.as_tensor(np.asarray(rows))
-        return Examples(self.inputs[index], self.labels[index], None if self.mask is None else self.mask[index])
+        return Examples(
+            self.inputs[index], self.labels[index], None if self.mask is None else self.mask[index]
+        )
 
     @property
     def lengths(self) -> IntArray:
         """``(n,)``: tokens of each text; without a mask the second side of the inputs."""
         if self.mask is None:
-            return np.full(len(self), self.inputs.shape[1] if self.inputs.ndim > 1 else 1, dtype=np.int64)
+            return np.full(
+                len(self), self.inputs.shape[1] if self.inputs.ndim > 1 else 1, dtype=np.int64
+            )
         return self.mask.sum(dim=1).cpu().numpy().astype(np.int64)
 
     def digest(self) -> str:
@@ -96,7 +114,9 @@ class Placed:
         return len(self.lengths)
 
     def take(self, index: Tensor, longest: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Arguments of the model, and labels, of the rows ``index``, of which no text has more than ``longest`` tokens."""
+        """Arguments of the model, and labels, of the rows ``index``, of which no text has more than
+        ``longest`` tokens.
+        """
         if self.mask is None:
             return (self.inputs[index],), self.labels[index]
         length = min(-(-longest // _MULTIPLE) * _MULTIPLE, self.inputs.shape[1])
@@ -104,17 +124,21 @@ class Placed:
 
 
 class Schedule:
-    """Which rows every step takes, cut into pieces of similar length, all of it on the device before the first step.
+    """Which rows every step takes, cut into pieces of similar length, all of it on the device
+    before the first step.
 
     Args:
         examples: what the rows are of.
         steps: rows of every step.
         parts: pieces of one step; sizes differ by one at most, and empty ones are left out.
-        rank: this process takes every ``size``-th row of a step, in order of length, from this one on.
+        rank: this process takes every ``size``-th row of a step, in order of length, from this one
+            on.
         size: number of processes.
     """
 
-    def __init__(self, examples: Placed, steps: list[IntArray], parts: int, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, examples: Placed, steps: list[IntArray], parts: int, rank: int = 0, size: int = 1
+    ) -> None:
         lengths = examples.lengths
         mine = [rows[np.argsort(-lengths[rows], kind="stable")][rank::size] for rows in steps]
         self._index = torch.from_numpy(np.concatenate(mine)).to(examples.inputs.device)
@@ -123,7 +147,9 @@ class Schedule:
         for rows in mine:
             bounds = start + np.linspace(0, len(rows), parts + 1).round().astype(int)
             pairs = [(a, b) for a, b in pairwise(bounds.tolist()) if a < b]
-            self._cuts.append([(a, b, int(lengths[rows[a - start]])) for a, b in pairs])  # longest first
+            self._cuts.append(
+                [(a, b, int(lengths[rows[a - start]])) for a, b in pairs]
+            )  # longest first
             start += len(rows)
 
     def pieces(self, step: int) -> Iterator[tuple[Tensor, int]]:
@@ -132,7 +158,9 @@ class Schedule:
 
 
 def shuffled(n: int, batch: int, seed: int, epoch: int) -> list[IntArray]:
-    """The rows of every step of an epoch: a permutation that depends on seed and epoch alone, cut in pieces; the last may be short."""
+    """The rows of every step of an epoch: a permutation that depends on seed and epoch alone, cut
+    in pieces; the last may be short.
+    """
     order = np.random.default_rng([seed, epoch]).permutation(n).astype(np.int64)
     return [order[start : start + batch] for start in range(0, n, batch)]
 

@@ -1,4 +1,6 @@
-"""What training recorded, epoch by epoch, and where it writes it: JSON lines always, TensorBoard when asked."""
+"""What training recorded, epoch by epoch, and where it writes it: JSON lines always, TensorBoard
+when asked.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ class History:
     """The learning curves of one run.
 
     Attributes:
-        columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``, both over the batches as they were
-            trained; ``<held>_loss`` and ``<held>_accuracy`` of every held-out set after the epoch; ``seconds`` of training alone and
+        columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``,
+            both over the batches as they were trained; ``<held>_loss`` and ``<held>_accuracy`` of
+            every held-out set after the epoch; ``seconds`` of training alone and
             ``tokens_per_second`` (padding not counted), both of this epoch.
-        stopped: why training ended: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no number.
-        frozen: tensors that started at zero and that the optimiser could hardly move, see :func:`attsvm.training.frozen_tensors`.
+        stopped: why training ended: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no
+            number.
+        frozen: tensors that started at zero and that the optimiser could hardly move, see
+            :func:`attsvm.training.frozen_tensors`.
     """
 
     columns: Mapping[str, FloatArray]
@@ -44,7 +49,9 @@ class History:
             InputError: there is none of this name.
         """
         if column not in self.columns:
-            raise InputError(f"the history has no column {column}; its columns are {', '.join(self.columns)}")
+            raise InputError(
+                f"the history has no column {column}; its columns are {', '.join(self.columns)}"
+            )
         return self.columns[column]
 
     def last(self, held: str) -> float:
@@ -52,20 +59,31 @@ class History:
         return float(self[f"{held}_accuracy"][-1])
 
     def best(self, held: str, by: str | None = None) -> float:
-        """Accuracy on ``held`` after the first epoch that is best on the set ``by``, which is ``held`` itself when left out."""
+        """Accuracy on ``held`` after the first epoch that is best on the set ``by``, which is
+        ``held`` itself when left out.
+        """
         return float(self[f"{held}_accuracy"][int(np.argmax(self[f"{by or held}_accuracy"]))])
 
     def to_json(self) -> dict[str, Any]:
         """The history as a dictionary that JSON can hold; a number that is none becomes null."""
-        columns = {name: [float(v) if np.isfinite(v) else None for v in values] for name, values in self.columns.items()}
+        columns = {
+            name: [float(v) if np.isfinite(v) else None for v in values]
+            for name, values in self.columns.items()
+        }
         return {"stopped": self.stopped, "frozen": list(self.frozen), "columns": columns}
 
     def __str__(self) -> str:
         """Epochs, accuracies and frozen tensors in a few lines."""
-        ends = {"accuracy": "the training accuracy was reached", "epochs": "all epochs were done", "diverged": "the loss is no number"}
+        ends = {
+            "accuracy": "the training accuracy was reached",
+            "epochs": "all epochs were done",
+            "diverged": "the loss is no number",
+        }
         lines = [f"{self.epochs} epochs; stopped because {ends[self.stopped]}"]
         lines += [
-            f"{name}: {values[-1]:.4f} last, {np.nanmax(values):.4f} best" for name, values in self.columns.items() if "accuracy" in name
+            f"{name}: {values[-1]:.4f} last, {np.nanmax(values):.4f} best"
+            for name, values in self.columns.items()
+            if "accuracy" in name
         ]
         if self.frozen:
             lines.append(f"started at zero and hardly move: {', '.join(self.frozen)}")
@@ -75,7 +93,8 @@ class History:
 class Curves:
     """Writes the rows of a history into a folder as they come.
 
-    ``history.jsonl`` has one object per epoch and is whole at any moment. TensorBoard's files lie in ``tensorboard/``.
+    ``history.jsonl`` has one object per epoch and is whole at any moment. TensorBoard's files lie
+    in ``tensorboard/``.
 
     Raises:
         MissingExtraError: TensorBoard is asked for and not installed.
@@ -92,18 +111,27 @@ class Curves:
             writer: Any = importlib.import_module("torch.utils.tensorboard").SummaryWriter
         except ImportError:
             raise MissingExtraError("TensorBoard logs", "tensorboard", "tensorboard") from None
-        self._board = writer(str(folder / "tensorboard"), purge_step=done + 1)  # what a killed process wrote after its checkpoint
+        self._board = writer(
+            str(folder / "tensorboard"), purge_step=done + 1
+        )  # what a killed process wrote after its checkpoint
 
     def write(self, columns: Mapping[str, Sequence[float]]) -> None:
         """Bring the files up to the last row of ``columns``."""
         count = len(columns["train_loss"])
         if self._path is not None:
-            rows = [{"epoch": k + 1, **{name: _number(values[k]) for name, values in columns.items()}} for k in range(count)]
+            rows = [
+                {"epoch": k + 1, **{name: _number(values[k]) for name, values in columns.items()}}
+                for k in range(count)
+            ]
             with atomic_write(self._path) as partial:
-                partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+                partial.write_text(
+                    "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+                )
         if self._board is not None:
             for name, values in columns.items():
-                tag = "/".join(name.rsplit("_", 1)) if name.endswith(("_loss", "_accuracy")) else name
+                tag = (
+                    "/".join(name.rsplit("_", 1)) if name.endswith(("_loss", "_accuracy")) else name
+                )
                 self._board.add_scalar(tag, values[-1], count)
             self._board.flush()
 

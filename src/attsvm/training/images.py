@@ -1,4 +1,6 @@
-"""Images on their way into a model: crops and flips at random, size, and normalisation of the channels."""
+"""Images on their way into a model: crops and flips at random, size, and normalisation of the
+channels.
+"""
 
 from __future__ import annotations
 
@@ -21,55 +23,88 @@ class Pixels(nn.Module):
         std: deviation of every channel.
         side: resize to this many pixels (bilinear); the images' own side when left out.
 
-    Source: with ``side=48`` and a :class:`attsvm.models.VisionTransformer`, the vision experiment of *Optimizing Attention with Mirror
-    Descent*.
+    Source: with ``side=48`` and a :class:`attsvm.models.VisionTransformer`, the vision experiment
+    of *Optimizing Attention with Mirror Descent*.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float], side: int | None = None) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        mean: Sequence[float],
+        std: Sequence[float],
+        side: int | None = None,
+    ) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean or min(std) <= 0:
-            raise InputError(f"mean has {len(mean)} and std {len(std)} numbers; give one of each per channel, deviations above 0")
+            raise InputError(
+                f"mean has {len(mean)} and std {len(std)} numbers; give one of each per channel,"
+                " deviations above 0"
+            )
         self.network = network
         self.side = side
         self.length = getattr(network, "length", 1)
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None], persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(mean, dtype=torch.float32)[:, None, None], persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(std, dtype=torch.float32)[:, None, None], persistent=False
+        )
 
     def prepared(self, images: Tensor) -> Tensor:
-        """``(n, channels, side, side)``: what the network sees of images ``(n, channels, height, width)`` with values 0 to 255."""
+        """``(n, channels, side, side)``: what the network sees of images
+        ``(n, channels, height, width)`` with values 0 to 255.
+        """
         values = images.to(self.mean.dtype) / 255
         if self.side is not None and images.shape[-2:] != (self.side, self.side):
-            values = F.interpolate(values, size=(self.side, self.side), mode="bilinear", align_corners=False)
+            values = F.interpolate(
+                values, size=(self.side, self.side), mode="bilinear", align_corners=False
+            )
         return (values - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Tensor:
-        """The network's class scores of images ``(n, channels, height, width)`` with values 0 to 255."""
+        """The network's class scores of images ``(n, channels, height, width)`` with values 0 to
+        255.
+        """
         scores: Tensor = self.network(self.prepared(images))
         return scores
 
 
 def draw_shifts(n: int, side: int, seed: int, epoch: int) -> Tensor:
-    """``(3, n)``: row and column at which every crop begins, and whether it is mirrored; of seed and epoch alone."""
+    """``(3, n)``: row and column at which every crop begins, and whether it is mirrored; of seed
+    and epoch alone.
+    """
     generator = np.random.default_rng([seed, epoch, 1])
     corners = generator.integers(0, 2 * (side // 8) + 1, size=(2, n))
     return torch.from_numpy(np.concatenate([corners, generator.integers(0, 2, size=(1, n))]))
 
 
 def cropped_and_flipped(images: Tensor, shifts: Tensor) -> Tensor:
-    """Images ``(n, channels, side, side)`` with a black border of an eighth of their side, cropped where ``shifts`` ``(3, n)`` says.
+    """Images ``(n, channels, side, side)`` with a black border of an eighth of their side, cropped
+    where ``shifts`` ``(3, n)`` says.
 
     Raises:
         InputError: what is not square images.
     """
     if images.ndim != 4 or images.shape[2] != images.shape[3]:
-        raise InputError(f"augment needs square images (n, channels, side, side), and the inputs have shape {tuple(images.shape)}")
+        raise InputError(
+            "augment needs square images (n, channels, side, side), and the inputs have shape"
+            f" {tuple(images.shape)}"
+        )
     n, channels, side, _ = images.shape
     steps = torch.arange(side, device=images.device)
     rows, columns = shifts[0, :, None] + steps, shifts[1, :, None] + steps
     columns = torch.where(shifts[2, :, None] == 1, columns.flip(1), columns)
     padded = F.pad(images, (side // 8,) * 4)
-    image, channel = torch.arange(n, device=images.device), torch.arange(channels, device=images.device)
-    return padded[image[:, None, None, None], channel[None, :, None, None], rows[:, None, :, None], columns[:, None, None, :]]
+    image, channel = (
+        torch.arange(n, device=images.device),
+        torch.arange(channels, device=images.device),
+    )
+    return padded[
+        image[:, None, None, None],
+        channel[None, :, None, None],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
+    ]

@@ -33,25 +33,29 @@ def train_many(
     checkpoint_seconds: float = 300.0,
     workers: int | None = None,
 ) -> list[History]:
-    """:func:`train_classifier` for every model with its plan, on the same examples, several at a time.
+    """:func:`train_classifier` for every model with its plan, on the same examples, several at a
+    time.
 
-    On a CPU a run per core, each with one thread, is what is fast: products of small matrices gain little from a second thread, and
-    stacking runs into one batch (``torch.func.vmap``) takes the same arithmetic (measured: docs/training.md). Where each run has one
-    thread, its numbers do not depend on how many run at a time.
+    On a CPU a run per core, each with one thread, is what is fast: products of small matrices gain
+    little from a second thread, and stacking runs into one batch (``torch.func.vmap``) takes the
+    same arithmetic (measured: docs/training.md). Where each run has one thread, its numbers do not
+    depend on how many run at a time.
 
-    Workers start as new interpreters: a script that calls this needs the usual ``if __name__ == "__main__":``, and the classes of its
-    models must be importable.
+    Workers start as new interpreters: a script that calls this needs the usual
+    ``if __name__ == "__main__":``, and the classes of its models must be importable.
 
     Args:
         models: the classifiers, each with the weights to start from; trained in place.
         train: training examples, the same for all.
         held: held-out sets by name.
         plans: one per model.
-        folder: run ``k`` keeps its files in ``run-k`` of it, and goes on from there when called again.
+        folder: run ``k`` keeps its files in ``run-k`` of it, and goes on from there when called
+            again.
         progress: called as ``progress("runs", finished, all)``.
         device: where to train; where the models are when left out.
         checkpoint_seconds: as for :func:`train_classifier`.
-        workers: processes at a time; by default one per core on a CPU, one on an accelerator. With one, nothing is started.
+        workers: processes at a time; by default one per core on a CPU, one on an accelerator. With
+            one, nothing is started.
 
     Raises:
         InputError: other numbers of models and plans, and what :func:`train_classifier` refuses.
@@ -62,14 +66,18 @@ def train_many(
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}; give at least 1")
     place = str(device or next(models[0].parameters()).device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     workers = min(len(models), workers or (cores if place.startswith("cpu") else 1))
     options: dict[str, Any] = {"device": place, "checkpoint_seconds": checkpoint_seconds}
     folders = [None if folder is None else Path(folder) / f"run-{k}" for k in range(len(models))]
     if workers == 1:
         histories = []
         for k, (model, plan) in enumerate(zip(models, plans, strict=True)):
-            histories.append(train_classifier(model, train, held, plan, folder=folders[k], **options))
+            histories.append(
+                train_classifier(model, train, held, plan, folder=folders[k], **options)
+            )
             if progress is not None:
                 progress("runs", k + 1, len(models))
         return histories
@@ -80,29 +88,46 @@ def train_many(
             torch.save(model, exchange / f"model-{k}.pt")
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
         try:
-            threads = min(torch.get_num_threads(), max(1, cores // workers))  # of each: no more than this process may take
-            jobs = {pool.submit(_work, exchange, k, plan, folders[k], options, threads): k for k, plan in enumerate(plans)}
+            threads = min(
+                torch.get_num_threads(), max(1, cores // workers)
+            )  # of each: no more than this process may take
+            jobs = {
+                pool.submit(_work, exchange, k, plan, folders[k], options, threads): k
+                for k, plan in enumerate(plans)
+            }
             found: dict[int, History] = {}
             for job in as_completed(jobs):
                 k = jobs[job]
                 found[k] = job.result()
-                models[k].load_state_dict(torch.load(exchange / f"trained-{k}.pt", weights_only=True))
+                models[k].load_state_dict(
+                    torch.load(exchange / f"trained-{k}.pt", weights_only=True)
+                )
                 models[k].to(place)
                 if progress is not None:
                     progress("runs", len(found), len(models))
         except BrokenProcessPool:
             raise AttsvmError(
-                "a process of train_many ended before its run did (killed, out of memory, or a script without the line "
-                'if __name__ == "__main__":); call again with the same folder to go on, or with fewer workers'
+                "a process of train_many ended before its run did (killed, out of memory, or a"
+                ' script without the line if __name__ == "__main__":); call again with the same'
+                " folder to go on, or with fewer workers"
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
         return [found[k] for k in range(len(models))]
 
 
-def _work(exchange: Path, k: int, plan: TrainingPlan, folder: Path | None, options: dict[str, Any], threads: int) -> History:
+def _work(
+    exchange: Path,
+    k: int,
+    plan: TrainingPlan,
+    folder: Path | None,
+    options: dict[str, Any],
+    threads: int,
+) -> History:
     torch.set_num_threads(threads)
-    train, held = torch.load(exchange / "examples.pt", weights_only=False, mmap=True)  # ours, written a moment ago
+    train, held = torch.load(
+        exchange / "examples.pt", weights_only=False, mmap=True
+    )  # ours, written a moment ago
     model = torch.load(exchange / f"model-{k}.pt", weights_only=False)
     history = train_classifier(model, train, held, plan, folder=folder, **options)
     torch.save(model.state_dict(), exchange / f"trained-{k}.pt")

@@ -1,4 +1,6 @@
-"""How a model is trained: everything that decides the numbers that come out, as one JSON-ready value."""
+"""How a model is trained: everything that decides the numbers that come out, as one JSON-ready
+value.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +16,37 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    r"""One optimiser, constant step length, shuffled batches, until the training accuracy or the number of epochs is reached.
+    r"""One optimiser, constant step length, shuffled batches, until the training accuracy or the
+    number of epochs is reached.
 
-    The defaults are those of the sentiment experiment of *Optimizing Attention with Mirror Descent* with three blocks and p = 1.1.
+    The defaults are those of the sentiment experiment of *Optimizing Attention with Mirror Descent*
+    with three blocks and p = 1.1.
 
     Attributes:
-        optimizer: ``mirror`` (:class:`attsvm.optim.MirrorDescent`, all parameters in one group), ``mirror-normalized`` (each gradient
-            divided by its dual norm), ``sgd``, ``adam``, ``adamw`` (torch's), or ``spectral``:
-            :class:`attsvm.optim.SteepestDescent` in the spectral norm with Nesterov momentum .95 for the matrices inside the blocks
-            (queries, keys and values of a fused map each their own), and Adam for everything else.
+        optimizer: ``mirror`` (:class:`attsvm.optim.MirrorDescent`, all parameters in one group),
+            ``mirror-normalized`` (each gradient divided by its dual norm), ``sgd``, ``adam``,
+            ``adamw`` (torch's), or ``spectral``:
+            :class:`attsvm.optim.SteepestDescent` in the spectral norm with Nesterov momentum .95
+            for the matrices inside the blocks (queries, keys and values of a fused map each their
+            own), and Adam for everything else.
         lr: step length :math:`\eta`.
         p: exponent of the potential, for the mirror optimisers.
         rest_lr: step length of Adam beside ``spectral``; ``lr`` when left out.
         epochs: most passes over the training examples.
         batch: examples of one step, over all processes.
-        seed: of the order of the data, of dropout and of augmentation. The weights that a model starts with are the caller's.
-        stop_accuracy: stop after the epoch whose accuracy, on its batches as they were trained (with dropout), reaches this.
+        seed: of the order of the data, of dropout and of augmentation. The weights that a model
+            starts with are the caller's.
+        stop_accuracy: stop after the epoch whose accuracy, on its batches as they were trained
+            (with dropout), reaches this.
         loss_reduction: ``sum`` or ``mean`` over the examples of a step.
-        precision: ``float32``; ``tf32``, float32 with products in TensorFloat-32 where the device has it; ``bf16``, float32 weights
-            and bfloat16 products (autocast).
+        precision: ``float32``; ``tf32``, float32 with products in TensorFloat-32 where the device
+            has it; ``bf16``, float32 weights and bfloat16 products (autocast).
         compile: through :func:`torch.compile`.
-        augment: images are cropped at random after a border of an eighth of their side (4 of 32 pixels), and flipped left to right.
-        parts: a batch goes through the model in this many parts of texts of similar length, each padded to its longest only. The
-            gradient is that of the whole batch, and which examples form a batch does not depend on it.
+        augment: images are cropped at random after a border of an eighth of their side (4 of 32
+            pixels), and flipped left to right.
+        parts: a batch goes through the model in this many parts of texts of similar length, each
+            padded to its longest only. The gradient is that of the whole batch, and which examples
+            form a batch does not depend on it.
 
     Raises:
         InputError: a value out of range.
@@ -57,9 +67,15 @@ class TrainingPlan:
     parts: int = 1
 
     def __post_init__(self) -> None:
-        for name, allowed in (("optimizer", OPTIMIZERS), ("loss_reduction", ("sum", "mean")), ("precision", PRECISIONS)):
+        for name, allowed in (
+            ("optimizer", OPTIMIZERS),
+            ("loss_reduction", ("sum", "mean")),
+            ("precision", PRECISIONS),
+        ):
             if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(allowed)}")
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; use one of {', '.join(allowed)}"
+                )
         for name in ("epochs", "batch", "parts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give at least 1")
@@ -72,8 +88,12 @@ class TrainingPlan:
         if self.seed < 0:
             raise InputError(f"seed is {self.seed}; give 0 or more")
         if self.stop_accuracy is not None and not 0 < self.stop_accuracy <= 1:
-            raise InputError(f"stop_accuracy is {self.stop_accuracy}; give a share above 0, at most 1")
+            raise InputError(
+                f"stop_accuracy is {self.stop_accuracy}; give a share above 0, at most 1"
+            )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a dictionary that JSON can hold; ``TrainingPlan(**plan.to_json()) == plan``."""
+        """The plan as a dictionary that JSON can hold;
+        ``TrainingPlan(**plan.to_json()) == plan``.
+        """
         return asdict(self)

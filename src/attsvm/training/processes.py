@@ -31,7 +31,9 @@ class Processes:
                 dist.broadcast(tensor, 0)
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace every tensor by its sum over the processes, in one message for each type of number."""
+        """Replace every tensor by its sum over the processes, in one message for each type of
+        number.
+        """
         if self.size == 1:
             return
         kinds: dict[torch.dtype, list[Tensor]] = {}
@@ -40,7 +42,9 @@ class Processes:
         for members in kinds.values():
             flat = torch.cat([tensor.reshape(-1) for tensor in members])
             dist.all_reduce(flat)
-            for tensor, summed in zip(members, torch.split(flat, [tensor.numel() for tensor in members]), strict=True):
+            for tensor, summed in zip(
+                members, torch.split(flat, [tensor.numel() for tensor in members]), strict=True
+            ):
                 tensor.copy_(summed.view_as(tensor))
 
     def wait(self) -> None:
@@ -50,7 +54,9 @@ class Processes:
 
 
 def local_device(device: str | torch.device) -> torch.device:
-    """The device, with the accelerator that torchrun gives to this process where none is numbered."""
+    """The device, with the accelerator that torchrun gives to this process where none is
+    numbered.
+    """
     place = torch.device(device)
     if str(place) == "cuda":  # without a number
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -60,7 +66,9 @@ def local_device(device: str | torch.device) -> torch.device:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
-    """The processes of torchrun (or of a group that the caller has set up); this one alone without them."""
+    """The processes of torchrun (or of a group that the caller has set up); this one alone without
+    them.
+    """
     if dist.is_available() and dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size())
         return

@@ -19,7 +19,8 @@ Arrays = dict[str, NDArray[Any]]
 class State:
     """Weights, optimiser, place in the data and learning curves.
 
-    Random generators are not part of it: what they give is a function of the plan's seed, the epoch and the step.
+    Random generators are not part of it: what they give is a function of the plan's seed, the epoch
+    and the step.
 
     Attributes:
         epoch: finished epochs.
@@ -45,11 +46,23 @@ class State:
 
     def to_arrays(self) -> Arrays:
         """The state by name."""
-        arrays = {f"model.{name}": _array(tensor) for name, tensor in self._model.state_dict().items()}
+        arrays = {
+            f"model.{name}": _array(tensor) for name, tensor in self._model.state_dict().items()
+        }
         for index, entries in self._optimizer.state_dict()["state"].items():
-            arrays |= {f"optimizer.{index}.{name}": _array(value) for name, value in entries.items()}
-        arrays |= {f"column.{position}.{name}": np.array(values) for position, (name, values) in enumerate(self.columns.items())}
-        return {**arrays, "place": np.array([self.epoch, self.step]), "sums": _array(self.sums), "seconds": np.array([self.seconds])}
+            arrays |= {
+                f"optimizer.{index}.{name}": _array(value) for name, value in entries.items()
+            }
+        arrays |= {
+            f"column.{position}.{name}": np.array(values)
+            for position, (name, values) in enumerate(self.columns.items())
+        }
+        return {
+            **arrays,
+            "place": np.array([self.epoch, self.step]),
+            "sums": _array(self.sums),
+            "seconds": np.array([self.seconds]),
+        }
 
     def load(self, arrays: Arrays) -> None:
         """Go on where :meth:`to_arrays` was called.
@@ -62,16 +75,23 @@ class State:
             kind, _, rest = name.partition(".")
             parts.setdefault(kind, {})[rest] = array
         try:
-            self._model.load_state_dict({name: torch.from_numpy(array) for name, array in parts["model"].items()})
+            self._model.load_state_dict(
+                {name: torch.from_numpy(array) for name, array in parts["model"].items()}
+            )
         except RuntimeError as error:
-            raise InputError(f"the checkpoint belongs to another model ({str(error).splitlines()[0]}); choose another folder") from None
+            raise InputError(
+                f"the checkpoint belongs to another model ({str(error).splitlines()[0]}); choose"
+                " another folder"
+            ) from None
         state: dict[int, dict[str, Tensor]] = {}
         for name, array in parts.get("optimizer", {}).items():
             index, _, entry = name.partition(".")
             state.setdefault(int(index), {})[entry] = torch.from_numpy(array)
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
-        columns = sorted(parts.get("column", {}).items(), key=lambda column: int(column[0].partition(".")[0]))
+        columns = sorted(
+            parts.get("column", {}).items(), key=lambda column: int(column[0].partition(".")[0])
+        )
         self.columns = {key.partition(".")[2]: values.tolist() for key, values in columns}
         self.epoch, self.step = (int(number) for number in arrays["place"])
         self.sums.copy_(torch.from_numpy(arrays["sums"]))

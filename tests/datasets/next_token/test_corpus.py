@@ -1,4 +1,6 @@
-"""A text as next-token data, against windows cut by hand; unknown words, limits, files that cannot be read."""
+"""A text as next-token data, against windows cut by hand; unknown words, limits, files that cannot
+be read.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def written(folder: Path, text: str, name: str = "text.txt") -> Path:
 
 def read_sentences(read) -> list[tuple[str, str]]:
     data = read.data
-    return [(" ".join(data.names(s)), data.names(y)[0]) for s, y in zip(data.sentences, data.labels, strict=True)]
+    return [
+        (" ".join(data.names(s)), data.names(y)[0])
+        for s, y in zip(data.sentences, data.labels, strict=True)
+    ]
 
 
 def test_words_and_windows(tmp_path: Path) -> None:
@@ -52,7 +57,12 @@ def test_characters_of_any_script_in_any_file(tmp_path: Path, name: str) -> None
 def test_rare_words_become_unknown_and_are_neither_query_nor_label(tmp_path: Path) -> None:
     read = corpus(written(tmp_path, "a b a c a b d b a"), context=3, vocabulary=3)
     assert read.data.vocabulary == ("a", "b", "<unk>")
-    assert read_sentences(read) == [("a", "b"), ("a b", "a"), ("a <unk> a", "b"), ("b <unk> b", "a")]
+    assert read_sentences(read) == [
+        ("a", "b"),
+        ("a b", "a"),
+        ("a <unk> a", "b"),
+        ("b <unk> b", "a"),
+    ]
     assert (read.words, read.unknown, read.left_out) == (4, 2, 4)
     again = corpus(written(tmp_path, "a b a <unk> a b <unk> b a"), context=3)
     assert again.data.vocabulary == ("a", "b", "<unk>")
@@ -67,7 +77,9 @@ def test_the_limit_keeps_the_first_sentences(tmp_path: Path) -> None:
 
 
 @given(st.text(alphabet="abc", min_size=2, max_size=40), st.integers(1, 5))
-def test_copies_are_explained_by_the_window(tmp_path_factory: pytest.TempPathFactory, text: str, context: int) -> None:
+def test_copies_are_explained_by_the_window(
+    tmp_path_factory: pytest.TempPathFactory, text: str, context: int
+) -> None:
     read = corpus(written(tmp_path_factory.mktemp("c"), text), level="char", context=context)
     expected = [text[t + 1] in text[max(0, t + 1 - context) : t + 1] for t in range(len(text) - 1)]
     np.testing.assert_array_equal(winners(read.data) >= 0, expected)
@@ -96,9 +108,15 @@ def test_refusals(tmp_path: Path) -> None:
         (lambda: corpus(good, byte_limit=3), "holds more than 3 bytes"),
         (lambda: corpus(good, context=0), "context is 0; it must be at least 1"),
         (lambda: corpus(good, vocabulary=1), "vocabulary is 1; it must be at least 2"),
-        (lambda: corpus(written(tmp_path, "a b c d", "thin.txt"), vocabulary=2), "no two neighbouring tokens of the vocabulary"),
+        (
+            lambda: corpus(written(tmp_path, "a b c d", "thin.txt"), vocabulary=2),
+            "no two neighbouring tokens of the vocabulary",
+        ),
         (lambda: corpus(good, level="line"), "level is 'line'"),
-        (lambda: corpus(good, explanation="magic"), "explanation 'magic'|explanation is 'magic'|and explanation 'magic'"),
+        (
+            lambda: corpus(good, explanation="magic"),
+            "explanation 'magic'|explanation is 'magic'|and explanation 'magic'",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
             call()

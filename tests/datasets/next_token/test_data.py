@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 from attsvm.datasets.next_token import NextTokenData, bipartite, embed, stack, total, winners
 from attsvm.errors import InputError
 
-SENTENCES = st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=7), st.integers(0, 5)), min_size=1, max_size=8)
+SENTENCES = st.lists(
+    st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=7), st.integers(0, 5)),
+    min_size=1,
+    max_size=8,
+)
 
 
 def made(drawn: list[tuple[list[int], int]], **more: object) -> NextTokenData:
-    return NextTokenData.from_sentences([s for s, _ in drawn], [y for _, y in drawn], embeddings=6, **more)  # type: ignore[arg-type]
+    return NextTokenData.from_sentences(
+        [s for s, _ in drawn], [y for _, y in drawn], embeddings=6, **more
+    )  # type: ignore[arg-type]
 
 
 @given(SENTENCES)
@@ -24,17 +30,23 @@ def test_distinct_tokens_by_loops(drawn: list[tuple[list[int], int]]) -> None:
     assert tokens.shape == multiplicities.shape == (len(drawn), max(len(set(s)) for s, _ in drawn))
     for n, (sentence, label) in enumerate(drawn):
         real = multiplicities[n] > 0
-        assert dict(zip(tokens[n, real].tolist(), multiplicities[n, real].tolist(), strict=True)) == {
-            v: sentence.count(v) for v in sentence
-        }
+        assert dict(
+            zip(tokens[n, real].tolist(), multiplicities[n, real].tolist(), strict=True)
+        ) == {v: sentence.count(v) for v in sentence}
         assert (tokens[n, ~real] == sentence[-1]).all()
-        assert (data.sentences[n].tolist(), data.labels[n], data.queries[n]) == (sentence, label, sentence[-1])
+        assert (data.sentences[n].tolist(), data.labels[n], data.queries[n]) == (
+            sentence,
+            label,
+            sentence[-1],
+        )
     assert multiplicities.sum() == len(data.tokens)
     np.testing.assert_allclose(data.weights, 1 / len(drawn))
 
 
 @given(SENTENCES, st.data())
-def test_a_selection_is_the_data_of_the_selected(drawn: list[tuple[list[int], int]], more: st.DataObject) -> None:
+def test_a_selection_is_the_data_of_the_selected(
+    drawn: list[tuple[list[int], int]], more: st.DataObject
+) -> None:
     weights = np.arange(1.0, len(drawn) + 1)
     data = made(drawn, weights=weights)
     rows = more.draw(st.lists(st.integers(0, len(drawn) - 1), min_size=1))
@@ -44,11 +56,15 @@ def test_a_selection_is_the_data_of_the_selected(drawn: list[tuple[list[int], in
         np.testing.assert_array_equal(getattr(part, name), getattr(alone, name))
     np.testing.assert_allclose(part.weights, alone.weights, rtol=1e-14)
     kept = np.isin(np.arange(len(drawn)), rows)
-    np.testing.assert_array_equal(data.select(kept).tokens, data.select(np.flatnonzero(kept)).tokens)
+    np.testing.assert_array_equal(
+        data.select(kept).tokens, data.select(np.flatnonzero(kept)).tokens
+    )
 
 
 def test_the_collocation_is_read_from_one_token_sentences() -> None:
-    data = NextTokenData.from_sentences([[0], [0], [0], [1], [1, 2]], [1, 2, 2, 0, 3], weights=[3, 1, 1, 1, 1])
+    data = NextTokenData.from_sentences(
+        [[0], [0], [0], [1], [1, 2]], [1, 2, 2, 0, 3], weights=[3, 1, 1, 1, 1]
+    )
     assert data.following.tolist() == [1, 0, -1, -1]  # the heavier label of token 0
     assert data.select([4]).following.tolist() == [1, 0, -1, -1]
     tied = NextTokenData.from_sentences([[0], [0]], [2, 1])
@@ -56,7 +72,11 @@ def test_the_collocation_is_read_from_one_token_sentences() -> None:
 
 
 def test_a_batch_holds_every_run() -> None:
-    runs = [total(K=6, seed=0), bipartite(K=6, per_query=2, seed=1).select(range(3, 18)), total(K=6, seed=2)]
+    runs = [
+        total(K=6, seed=0),
+        bipartite(K=6, per_query=2, seed=1).select(range(3, 18)),
+        total(K=6, seed=2),
+    ]
     batch = stack(runs)
     for r, data in enumerate(runs):
         tokens, multiplicities = data.distinct()
@@ -66,7 +86,10 @@ def test_a_batch_holds_every_run() -> None:
         assert not batch.multiplicities[r, : data.N, J:].any()
         np.testing.assert_array_equal(batch.queries[r, : data.N], data.queries)
         np.testing.assert_array_equal(batch.labels[r, : data.N], data.labels)
-        np.testing.assert_array_equal(np.take_along_axis(batch.tokens[r], batch.star[r, :, None], 1)[: data.N, 0], winners(data))
+        np.testing.assert_array_equal(
+            np.take_along_axis(batch.tokens[r], batch.star[r, :, None], 1)[: data.N, 0],
+            winners(data),
+        )
         np.testing.assert_array_equal(batch.embeddings[r], data.embeddings)
         assert not batch.weights[r, data.N :].any()
     np.testing.assert_allclose(batch.weights.sum(axis=1), 1.0)
@@ -76,7 +99,11 @@ def test_a_batch_holds_every_run() -> None:
 def test_embeddings() -> None:
     rng = np.random.default_rng(0)
     np.testing.assert_array_equal(embed("identity", 5, 5, rng), np.eye(5))
-    ortho, unit, corr = embed("ortho", 5, 7, rng), embed("random", 5, 3, rng), embed("equi-corr", 5, 7, rng, correlation=0.3)
+    ortho, unit, corr = (
+        embed("ortho", 5, 7, rng),
+        embed("random", 5, 3, rng),
+        embed("equi-corr", 5, 7, rng, correlation=0.3),
+    )
     np.testing.assert_allclose(ortho @ ortho.T, np.eye(5), atol=1e-14)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, rtol=1e-14)
     np.testing.assert_allclose(corr @ corr.T, 0.3 + 0.7 * np.eye(5), atol=1e-14)
@@ -119,24 +146,63 @@ def test_refusals() -> None:
     for call, message in [
         (lambda: NextTokenData.from_sentences([], []), "there is no sentence"),
         (lambda: NextTokenData.from_sentences([[0], []], [0, 0]), r"sentence 1 has shape \(0,\)"),
-        (lambda: NextTokenData(np.array([0]), np.array([0, 1, 1]), np.array([0, 0])), "sentence 1 is empty"),
-        (lambda: NextTokenData(np.array([0]), np.array([0, 2]), np.array([0])), "offsets of 2 entries do not cut 1 tokens"),
+        (
+            lambda: NextTokenData(np.array([0]), np.array([0, 1, 1]), np.array([0, 0])),
+            "sentence 1 is empty",
+        ),
+        (
+            lambda: NextTokenData(np.array([0]), np.array([0, 2]), np.array([0])),
+            "offsets of 2 entries do not cut 1 tokens",
+        ),
         (
             lambda: NextTokenData.from_sentences([[0], [1, 3, 0]], [0, 0], embeddings=3),
             "sentence 1 holds token 3; tokens are",
         ),
-        (lambda: NextTokenData.from_sentences([[0, -1]], [0], embeddings=3), "sentence 0 holds token -1"),
-        (lambda: NextTokenData.from_sentences([[0], [1]], [0, 3], embeddings=3), r"labels\[1\] is 3"),
-        (lambda: NextTokenData.from_sentences([[0], [1]], [0]), "there are 1 labels for 2 sentences"),
+        (
+            lambda: NextTokenData.from_sentences([[0, -1]], [0], embeddings=3),
+            "sentence 0 holds token -1",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0], [1]], [0, 3], embeddings=3),
+            r"labels\[1\] is 3",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0], [1]], [0]),
+            "there are 1 labels for 2 sentences",
+        ),
         (lambda: NextTokenData.from_sentences([[0.5]], [0]), "sentence 0 has dtype float64"),
-        (lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[1, -1]), r"weights\[1\] is -1"),
-        (lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[np.nan, 1]), r"weights\[0\] is nan"),
-        (lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[1]), r"weights has shape \(1,\)"),
-        (lambda: NextTokenData.from_sentences([[0]], [0], embeddings=[[np.nan, 1]]), r"embeddings\[0\] holds a value that is not finite"),
-        (lambda: NextTokenData.from_sentences([[0]], [0], embeddings=np.ones(3)), r"embeddings has shape \(3,\)"),
-        (lambda: NextTokenData.from_sentences([[0]], [0], embeddings=0), "a vocabulary of 0 tokens is empty"),
-        (lambda: NextTokenData.from_sentences([[0]], [0], embeddings=2, vocabulary=["a"]), "vocabulary has 1 names; there are 2"),
-        (lambda: NextTokenData.from_sentences([[0]], [0], following=[1]), "following must hold 1 numbers"),
+        (
+            lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[1, -1]),
+            r"weights\[1\] is -1",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[np.nan, 1]),
+            r"weights\[0\] is nan",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0], [1]], [0, 1], weights=[1]),
+            r"weights has shape \(1,\)",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0]], [0], embeddings=[[np.nan, 1]]),
+            r"embeddings\[0\] holds a value that is not finite",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0]], [0], embeddings=np.ones(3)),
+            r"embeddings has shape \(3,\)",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0]], [0], embeddings=0),
+            "a vocabulary of 0 tokens is empty",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0]], [0], embeddings=2, vocabulary=["a"]),
+            "vocabulary has 1 names; there are 2",
+        ),
+        (
+            lambda: NextTokenData.from_sentences([[0]], [0], following=[1]),
+            "following must hold 1 numbers",
+        ),
         (lambda: good.select([]), "rows selects no sentence"),
         (lambda: good.select([99]), "outside 0 to 24"),
         (lambda: good.select(np.ones(3, dtype=bool)), r"rows has shape \(3,\)"),

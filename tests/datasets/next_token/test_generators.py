@@ -57,18 +57,30 @@ def test_total_has_confused_tokens_at_the_size_of_the_paper() -> None:
 
 def test_a_seed_fixes_the_bits() -> None:
     for make in (bipartite, total):
-        one, two, other = make(seed=4, embeddings="ortho"), make(seed=4, embeddings="ortho"), make(seed=5)
+        one, two, other = (
+            make(seed=4, embeddings="ortho"),
+            make(seed=4, embeddings="ortho"),
+            make(seed=5),
+        )
         for name in ("tokens", "labels", "embeddings"):
             np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
         np.testing.assert_array_equal(one.tokens, make(seed=4).tokens)  # embeddings are drawn last
         assert not np.array_equal(one.following, other.following)
     data = bipartite()
-    assert (data.tokens.sum(), data.labels[:5].tolist(), len(data.tokens)) == (3286, [4, 19, 6, 2, 13], 353)
+    assert (data.tokens.sum(), data.labels[:5].tolist(), len(data.tokens)) == (
+        3286,
+        [4, 19, 6, 2, 13],
+        353,
+    )
 
 
 def test_collocations() -> None:
     data = collocations([1, 2, 0])
-    assert (data.tokens.tolist(), data.labels.tolist(), data.following.tolist()) == ([0, 1, 2], [1, 2, 0], [1, 2, 0])
+    assert (data.tokens.tolist(), data.labels.tolist(), data.following.tolist()) == (
+        [0, 1, 2],
+        [1, 2, 0],
+        [1, 2, 0],
+    )
     assert check_realizable(data).realizable
 
 
@@ -79,7 +91,12 @@ def test_planted_sentences_obey_their_order(seed: int) -> None:
     order = {}
     for q in range(3):
         rank = rng.permutation(K)
-        order[q] = [(i, j) for i in range(K) for j in range(K) if rank[i] < rank[j] and (rng.random() < 0.3 or q in (i, j))]
+        order[q] = [
+            (i, j)
+            for i in range(K)
+            for j in range(K)
+            if rank[i] < rank[j] and (rng.random() < 0.3 or q in (i, j))
+        ]
     data = planted(order, rng.permutation(K), per_query=9, longest=5, seed=seed)
     report = check_realizable(data)
     assert report.realizable
@@ -117,7 +134,9 @@ def test_separable_instances(make) -> None:
         np.testing.assert_array_equal(head[run], u)
         np.testing.assert_array_equal(alone.queries, alone.tokens[range(6), (best[run] + 1) % 5])
     gamma = data.labels[..., None] * np.einsum("rntd,rd->rnt", data.tokens, head)
-    np.testing.assert_allclose(np.take_along_axis(gamma, best[..., None], 2), 1.0, atol=0.4)  # six deviations 0.3 sqrt(2 / 48)
+    np.testing.assert_allclose(
+        np.take_along_axis(gamma, best[..., None], 2), 1.0, atol=0.4
+    )  # six deviations 0.3 sqrt(2 / 48)
 
 
 def test_orthonormal_tokens_leave_all_other_scores_zero() -> None:
@@ -130,7 +149,9 @@ def test_orthonormal_tokens_leave_all_other_scores_zero() -> None:
 
 def test_a_graph_that_cannot_be_cyclic_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attsvm.datasets.next_token.priority._ATTEMPTS", 20)
-    with pytest.raises(InputError, match="20 draws of 1 sentences of 2 of 3 tokens gave no graph with a cycle"):
+    with pytest.raises(
+        InputError, match="20 draws of 1 sentences of 2 of 3 tokens gave no graph with a cycle"
+    ):
         priority_graph(1, 2, 3, 3, seed=0, cyclic=True)
 
 

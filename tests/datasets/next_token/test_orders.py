@@ -30,7 +30,9 @@ def sampled(seed: int, n: int = 12) -> NextTokenData:
     """Sentences with labels that nobody made consistent."""
     rng = np.random.default_rng(seed)
     sentences = [rng.integers(K, size=rng.integers(1, 6)) for _ in range(n)]
-    return NextTokenData.from_sentences(sentences, rng.integers(K, size=n), embeddings=K, following=rng.permutation(K))
+    return NextTokenData.from_sentences(
+        sentences, rng.integers(K, size=n), embeddings=K, following=rng.permutation(K)
+    )
 
 
 def relation(pairs: np.ndarray) -> np.ndarray:
@@ -47,7 +49,11 @@ def test_arcs_by_loops(seed: int) -> None:
     np.testing.assert_array_equal(rows, expected)
     best = winners(data)
     for (q, i, j), n in zip(rows.tolist(), sentence.tolist(), strict=True):
-        shows = [m for m in range(data.N) if data.queries[m] == q and best[m] == i and j in data.sentences[m]]
+        shows = [
+            m
+            for m in range(data.N)
+            if data.queries[m] == q and best[m] == i and j in data.sentences[m]
+        ]
         assert n == shows[0]
 
 
@@ -68,7 +74,9 @@ def test_closure_and_cycles_by_loops(seed: int) -> None:
         np.testing.assert_array_equal(orders.closure(q), W)
         np.testing.assert_array_equal(transitive(R), W)
         mine = orders.arcs[:, 0] == q
-        np.testing.assert_array_equal(orders.cyclic[mine], [W[j, i] for _, i, j in orders.arcs[mine]])
+        np.testing.assert_array_equal(
+            orders.cyclic[mine], [W[j, i] for _, i, j in orders.arcs[mine]]
+        )
         assert (q in orders.cyclic_queries) == W.diagonal().any()
         tokens, sentences = orders.cycle(q)
         assert bool(tokens) == W.diagonal().any()
@@ -79,7 +87,11 @@ def test_closure_and_cycles_by_loops(seed: int) -> None:
 
 
 def test_a_long_cycle_is_found_whole() -> None:
-    data = NextTokenData.from_sentences([[1, 2, 0], [2, 3, 0], [3, 4, 0], [4, 1, 0], [5, 1, 0]], [1, 2, 3, 4, 5], following=np.arange(6))
+    data = NextTokenData.from_sentences(
+        [[1, 2, 0], [2, 3, 0], [3, 4, 0], [4, 1, 0], [5, 1, 0]],
+        [1, 2, 3, 4, 5],
+        following=np.arange(6),
+    )
     orders = partial_order(data)
     assert orders.cycle(0) == ((1, 2, 3, 4), (0, 1, 2, 3))
     assert orders.cycle(1) == ((), ())
@@ -93,7 +105,12 @@ def test_roles_by_definition(seed: int) -> None:
         roles = orders.roles_of(q)
         for v in range(K):
             wins, loses = R[v].any(), R[:, v].any()
-            expected = {(False, False): "NON_COMPARABLE", (True, False): "OPTIMAL", (False, True): "NON_OPTIMAL", (True, True): "CONFUSED"}
+            expected = {
+                (False, False): "NON_COMPARABLE",
+                (True, False): "OPTIMAL",
+                (False, True): "NON_OPTIMAL",
+                (True, True): "CONFUSED",
+            }
             assert Role(roles[v]).name == expected[bool(wins), bool(loses)]
 
 
@@ -113,7 +130,10 @@ def test_longest_paths_by_enumeration(seed: int) -> None:
         assert len(chain) == (longest.max() + 1 if longest.any() else 0)
         assert all(R[i, j] for i, j in itertools.pairwise(chain))
         shown = orders.sentences_of(q, chain[:-1], chain[1:])
-        assert [orders.sentence[orders.arcs.tolist().index([q, i, j])] for i, j in itertools.pairwise(chain.tolist())] == shown
+        assert [
+            orders.sentence[orders.arcs.tolist().index([q, i, j])]
+            for i, j in itertools.pairwise(chain.tolist())
+        ] == shown
 
 
 @given(st.integers(0, 10_000))
@@ -123,43 +143,73 @@ def test_the_greatest_token_by_definition(seed: int) -> None:
     for _ in range(10):
         sentence = rng.integers(K, size=4)
         below = orders.closure(int(sentence[-1]))
-        found = [v for v in set(sentence.tolist()) if all(below[v, u] for u in set(sentence.tolist()) - {v})]
+        found = [
+            v
+            for v in set(sentence.tolist())
+            if all(below[v, u] for u in set(sentence.tolist()) - {v})
+        ]
         assert orders.greatest(sentence) == (found[0] if found else -1)
 
 
 def test_roles_decide_where_nothing_is_confused() -> None:
-    golden = NextTokenData.from_sentences([[0], [1], [2], [3], [1, 2, 0], [3, 2, 0], [0, 1]], [1, 2, 3, 0, 2, 0, 2])
+    golden = NextTokenData.from_sentences(
+        [[0], [1], [2], [3], [1, 2, 0], [3, 2, 0], [0, 1]], [1, 2, 3, 0, 2, 0, 2]
+    )
     orders = partial_order(golden)
     assert orders.of_greatest_role([2, 0, 1]) == 1
     assert orders.of_greatest_role([2, 3, 0]) == 3
     assert orders.of_greatest_role([1, 3, 0]) == -1  # a tie of heads
-    assert orders.greatest([2, 0, 1]) == -1  # no sentence of query 1 compares token 2, only its role does
+    assert (
+        orders.greatest([2, 0, 1]) == -1
+    )  # no sentence of query 1 compares token 2, only its role does
     assert orders.of_greatest_role([3, 0, 1]) == 1  # token 3 has no arc under query 1
     assert orders.of_greatest_role([3, 2, 2]) == -1  # nothing known
-    confused = partial_order(NextTokenData.from_sentences([[1, 2, 0], [2, 3, 0]], [1, 2], embeddings=4, following=np.arange(4)))
+    confused = partial_order(
+        NextTokenData.from_sentences(
+            [[1, 2, 0], [2, 3, 0]], [1, 2], embeddings=4, following=np.arange(4)
+        )
+    )
     assert confused.greatest([1, 3, 0]) == 1  # by transitivity alone
     assert confused.of_greatest_role([1, 2, 0]) == -1
 
 
 @given(st.integers(0, 10_000))
 def test_renaming_and_reordering(seed: int) -> None:
-    """Specification 03, section 8.2, item 9: tokens inside a sentence but the last, sentences, and names do not matter."""
+    """Specification 03, section 8.2, item 9: tokens inside a sentence but the last, sentences, and
+    names do not matter.
+    """
     rng = np.random.default_rng(seed)
-    data = [bipartite(K, 3, seed), total(K, 3, seed), priority_graph(6, 4, K, K, seed, embeddings="identity")][seed % 3]
+    data = [
+        bipartite(K, 3, seed),
+        total(K, 3, seed),
+        priority_graph(6, 4, K, K, seed, embeddings="identity"),
+    ][seed % 3]
     rows = arcs(data).arcs
-    mixed = [[*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences]
+    mixed = [
+        [*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences
+    ]
     order = rng.permutation(data.N)
-    again = NextTokenData.from_sentences([mixed[n] for n in order], data.labels[order], embeddings=K, following=data.following)
+    again = NextTokenData.from_sentences(
+        [mixed[n] for n in order], data.labels[order], embeddings=K, following=data.following
+    )
     np.testing.assert_array_equal(arcs(again).arcs, rows)
     name = rng.permutation(K)
     following = np.empty(K, dtype=int)
     following[name] = name[data.following]
-    renamed = NextTokenData(name[data.tokens], data.offsets, name[data.labels], embeddings=np.eye(K), following=following)
+    renamed = NextTokenData(
+        name[data.tokens],
+        data.offsets,
+        name[data.labels],
+        embeddings=np.eye(K),
+        following=following,
+    )
     np.testing.assert_array_equal(arcs(renamed).arcs, np.unique(name[rows], axis=0))
 
 
 def test_refusals() -> None:
-    orders = partial_order(NextTokenData.from_sentences([[1, 0], [0, 1, 0]], [1, 0], following=[0, 1]))
+    orders = partial_order(
+        NextTokenData.from_sentences([[1, 0], [0, 1, 0]], [1, 0], following=[0, 1])
+    )
     for call, message in [
         (lambda: orders.closure(2), "query is 2; tokens are numbered 0 to 1"),
         (lambda: orders.longest_paths(0), "has a cycle through 0; it has no longest path"),

@@ -1,4 +1,6 @@
-"""Findings of the realizability check: the table of edge cases of specification 03, section 9, a test per row that is about data."""
+"""Findings of the realizability check: the table of edge cases of specification 03, section 9, a
+test per row that is about data.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_a_cycle_is_named_with_its_sentences_and_is_the_certificate() -> None:
     data = over_base([[1, 2, 0], [2, 1, 0]], [2, 3])
     report = check_realizable(data)
     assert report.findings == (CyclicOrder(0, (1, 2), (4, 5), sentences=(4, 5)),)
-    assert str(report.findings[0]).startswith("under query 0 the order 1 > 2 > 1 is a cycle (sentences 4, 5)")
+    assert str(report.findings[0]).startswith(
+        "under query 0 the order 1 > 2 > 1 is a cycle (sentences 4, 5)"
+    )
     solution = max_margin(order_margins(data))
     assert solution.status == "infeasible"
     assert {(int(i), int(j)) for _, i, j in solution.conflict()} == {(1, 2), (2, 1)}
@@ -49,21 +53,32 @@ def test_contradictory_duplicates_are_a_cycle_of_two() -> None:
 
 
 def test_all_sentences_of_all_cycles_of_a_query_are_named() -> None:
-    """The arc 1 > 2 stands in two sentences, 1 and 3 are a second cycle, and 3 > 0 is part of none."""
-    sentences, labels = [[1, 2, 0], [2, 1, 0], [1, 2, 0], [1, 3, 0], [3, 1, 0], [3, 0]], [2, 3, 2, 2, 0, 0]
+    """The arc 1 > 2 stands in two sentences, 1 and 3 are a second cycle, and 3 > 0 is part of
+    none.
+    """
+    sentences, labels = (
+        [[1, 2, 0], [2, 1, 0], [1, 2, 0], [1, 3, 0], [3, 1, 0], [3, 0]],
+        [2, 3, 2, 2, 0, 0],
+    )
     (finding,) = check_realizable(over_base(sentences, labels)).findings
     assert finding == CyclicOrder(0, (1, 2), (4, 5), sentences=(4, 5, 6, 7, 8))
-    assert "(sentences 4, 5; cycles of this query run through sentences 4, 5, 6, 7, 8)" in str(finding)
+    assert "(sentences 4, 5; cycles of this query run through sentences 4, 5, 6, 7, 8)" in str(
+        finding
+    )
 
 
 def test_a_collocation_with_two_values() -> None:
-    data = NextTokenData.from_sentences([[0], [0], [1], [2], [1, 0]], [1, 2, 2, 0, 2], weights=[1, 1, 1, 1, 4], embeddings=3)
+    data = NextTokenData.from_sentences(
+        [[0], [0], [1], [2], [1, 0]], [1, 2, 2, 0, 2], weights=[1, 1, 1, 1, 4], embeddings=3
+    )
     report = check_realizable(data)
     assert report.findings[0] == NotAFunction(0, (1, 2), sentences=(1,))
     assert not report.realizable
     loose = check_realizable(data, strict=False)
     assert loose.realizable
-    assert loose.entropy_floor == pytest.approx(0.5 * np.log(2), rel=1e-14)  # half of the one-token weight is a fair coin
+    assert loose.entropy_floor == pytest.approx(
+        0.5 * np.log(2), rel=1e-14
+    )  # half of the one-token weight is a fair coin
     assert check_realizable(bipartite()).entropy_floor == 0.0
 
 
@@ -76,8 +91,13 @@ def test_a_collocation_that_is_not_injective() -> None:
     ambiguous = NextTokenData.from_sentences([*sentences, [0, 1, 2]], [*labels, 3])
     report = check_realizable(ambiguous)
     assert report.findings == (NotInjective((0, 1), 3, sentences=(4,)),)
-    assert "tokens 0, 1 are all followed by 3, and it is open which of them is meant in sentence 4" in str(report.findings[0])
-    assert max_margin(output_margins(ambiguous)).status == "optimal"  # the output matrix needs no injective map
+    assert (
+        "tokens 0, 1 are all followed by 3, and it is open which of them is meant in sentence 4"
+        in str(report.findings[0])
+    )
+    assert (
+        max_margin(output_margins(ambiguous)).status == "optimal"
+    )  # the output matrix needs no injective map
 
 
 def test_three_tokens_with_one_successor_are_told_by_the_sentences_that_hold_them() -> None:
@@ -96,7 +116,9 @@ def test_a_label_that_no_token_explains() -> None:
     priority = NextTokenData.from_sentences([[1, 2, 0], [1, 0]], [1, 2], following=np.arange(3))
     assert check_realizable(priority).findings == (LabelNotRealizable(2, sentences=(1,)),)
     assert check_realizable(priority, strict=False).orders.arcs.tolist() == [[0, 1, 0], [0, 1, 2]]
-    with pytest.raises(InputError, match=r"sentence 1 has no one token that explains its label \(1 such"):
+    with pytest.raises(
+        InputError, match=r"sentence 1 has no one token that explains its label \(1 such"
+    ):
         graph_margins(priority)
 
 
@@ -140,27 +162,45 @@ def test_copies_of_the_optimal_token_give_one_arc_per_loser() -> None:
 
 def test_dependent_and_skewed_embeddings_are_reported() -> None:
     sentences, labels = [*BASE, [1, 2, 0]], [*N, 2]
-    flat = check_realizable(NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2))))
+    flat = check_realizable(
+        NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2)))
+    )
     assert not flat.independent
-    assert max_margin(order_margins(NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2))))).status == "infeasible"
+    assert (
+        max_margin(
+            order_margins(
+                NextTokenData.from_sentences(sentences, labels, embeddings=np.ones((4, 2)))
+            )
+        ).status
+        == "infeasible"
+    )
     skewed = np.eye(4) + 0.25
     report = check_realizable(NextTokenData.from_sentences(sentences, labels, embeddings=skewed))
     assert report.independent
-    assert report.orthonormality == pytest.approx(np.abs(skewed @ skewed.T - np.eye(4)).max(), rel=1e-14)
+    assert report.orthonormality == pytest.approx(
+        np.abs(skewed @ skewed.T - np.eye(4)).max(), rel=1e-14
+    )
     assert check_realizable(bipartite(embeddings="ortho")).orthonormality < 1e-14
 
 
 def test_counts_and_names() -> None:
     data = NextTokenData.from_sentences(
-        [*BASE, [1, 2, 0], [1, 2, 0], [2, 3, 0], [2, 1, 3]], [*N, 2, 2, 3, 2], vocabulary=["a", "b", "c", "d"]
+        [*BASE, [1, 2, 0], [1, 2, 0], [2, 3, 0], [2, 1, 3]],
+        [*N, 2, 2, 3, 2],
+        vocabulary=["a", "b", "c", "d"],
     )
     report = check_realizable(data)
     assert report.repeated == 1
     assert report.orders.queries.tolist() == [0, 3]
-    assert report.roles.tolist() == [[1, 2, 1, 0], [1, 2, 0, 1]]  # optimal, non-optimal, confused, non-comparable
+    assert report.roles.tolist() == [
+        [1, 2, 1, 0],
+        [1, 2, 0, 1],
+    ]  # optimal, non-optimal, confused, non-comparable
     assert report.confused == 1
     assert str(report) == "realizable: 2 queries with an order"
-    bad = check_realizable(NextTokenData.from_sentences([[0], [0, 1]], [1, 0], vocabulary=["a", "b"]))
+    bad = check_realizable(
+        NextTokenData.from_sentences([[0], [0, 1]], [1, 0], vocabulary=["a", "b"])
+    )
     assert "no token of sentence 1 explains the label 'a'" in str(bad)
     with pytest.raises(InputError, match="the data is not realizable: no token of sentence 1"):
         bad.require()
@@ -175,7 +215,9 @@ def test_a_flipped_label_is_caught_with_its_cycle(seed: int) -> None:
     n = int(several[seed % len(several)])
     sentence = data.sentences[n]
     loser = next(v for v in sentence.tolist() if v != winners(data)[n])
-    flipped = NextTokenData.from_sentences([*data.sentences, sentence], np.append(data.labels, data.following[loser]), embeddings=8)
+    flipped = NextTokenData.from_sentences(
+        [*data.sentences, sentence], np.append(data.labels, data.following[loser]), embeddings=8
+    )
     (finding,) = check_realizable(flipped).findings
     assert isinstance(finding, CyclicOrder)
     assert finding.query == sentence[-1]
@@ -198,16 +240,32 @@ def test_two_merged_values_of_n_are_caught(seed: int, x: int, step: int) -> None
 
 @given(st.integers(0, 10_000))
 def test_without_the_sentences_that_findings_name_the_data_is_realizable(seed: int) -> None:
-    """One reading is enough to mend a data set; and sentences outside cycles are named for a reason of their own."""
+    """One reading is enough to mend a data set; and sentences outside cycles are named for a reason
+    of their own.
+    """
     rng = np.random.default_rng(seed)
     K = 5
-    sentences = [[x] for x in range(K)] + [rng.integers(K, size=rng.integers(1, 5)).tolist() for _ in range(25)]
-    data = NextTokenData.from_sentences(sentences, [*rng.permutation(K), *rng.integers(K, size=25)], embeddings=K)
+    sentences = [[x] for x in range(K)] + [
+        rng.integers(K, size=rng.integers(1, 5)).tolist() for _ in range(25)
+    ]
+    data = NextTokenData.from_sentences(
+        sentences, [*rng.permutation(K), *rng.integers(K, size=25)], embeddings=K
+    )
     report = check_realizable(data)
     assert check_realizable(data.select(report.blameless)).realizable
-    explains = np.array([sum(data.following[v] == y for v in set(s)) for s, y in zip(sentences, data.labels, strict=True)])
+    explains = np.array(
+        [
+            sum(data.following[v] == y for v in set(s))
+            for s, y in zip(sentences, data.labels, strict=True)
+        ]
+    )
     tied = {n for f in report.findings if isinstance(f, CyclicOrder) for n in f.sentences}
-    assert set(np.flatnonzero(~report.blameless).tolist()) - tied == set(np.flatnonzero(explains != 1).tolist()) - tied
-    for n in tied:  # another sentence of the query says the opposite of this one, directly or through others
+    assert (
+        set(np.flatnonzero(~report.blameless).tolist()) - tied
+        == set(np.flatnonzero(explains != 1).tolist()) - tied
+    )
+    for n in (
+        tied
+    ):  # another sentence of the query says the opposite of this one, directly or through others
         below = report.orders.closure(sentences[n][-1])
         assert any(below[v, winners(data)[n]] for v in set(sentences[n]) - {winners(data)[n]})

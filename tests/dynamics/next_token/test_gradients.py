@@ -1,4 +1,6 @@
-"""Gradients and gaps of next-token models: plain autograd, extended precision, and what saturation must not change."""
+"""Gradients and gaps of next-token models: plain autograd, extended precision, and what saturation
+must not change.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,20 @@ K, D = 5, 6
 
 @pytest.fixture(scope="module")
 def sentences():
-    """Repeats, one token, identical tokens, many lengths (so padding), random embeddings and weights."""
+    """Repeats, one token, identical tokens, many lengths (so padding), random embeddings and
+    weights.
+    """
     rng = np.random.default_rng(3)
     lists = [[1, 1, 2, 0], [3], [2, 2, 2], [4, 0, 1, 2, 3, 3, 3], [0, 4], [2, 4, 4, 1]]
     labels = [1, 3, 2, 3, 0, 2]
     return [
-        NextTokenData.from_sentences(lists[:n], labels[:n], rng.uniform(0.5, 2.0, n), rng.standard_normal((K, D)), following=range(K))
+        NextTokenData.from_sentences(
+            lists[:n],
+            labels[:n],
+            rng.uniform(0.5, 2.0, n),
+            rng.standard_normal((K, D)),
+            following=range(K),
+        )
         for n in (6, 4)
     ]
 
@@ -47,13 +57,20 @@ def textbook_loss(data, W, V, loss, lib=torch):
         o = V @ X.T @ phi
         p = torch.softmax(o, dim=0)[y]
         mass = phi[torch.tensor(sentence == y)].sum()
-        term = {"cross_entropy": -torch.log(p), "squared": (1 - o[y]) ** 2, "squared_softmax": (1 - p) ** 2, "log_mass": -torch.log(mass)}
+        term = {
+            "cross_entropy": -torch.log(p),
+            "squared": (1 - o[y]) ** 2,
+            "squared_softmax": (1 - p) ** 2,
+            "log_mass": -torch.log(mass),
+        }
         total = total + weight * term[loss]
     return total
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_gradients_and_losses_are_those_of_the_textbook_where_nothing_saturates(sentences, weights, loss) -> None:
+def test_gradients_and_losses_are_those_of_the_textbook_where_nothing_saturates(
+    sentences, weights, loss
+) -> None:
     W, V = (torch.tensor(w, requires_grad=True) for w in weights)
     values = torch.stack([textbook_loss(one, W[r], V[r], loss) for r, one in enumerate(sentences)])
     values.sum().backward()
@@ -68,7 +85,10 @@ def test_gradients_and_losses_are_those_of_the_textbook_where_nothing_saturates(
     assert np.abs(compiled - expected).max() <= 1e-12 * np.abs(expected).max()
     assert np.abs(model.W_kq.grad.numpy() - expected).max() <= 1e-12 * np.abs(expected).max()
     if V.grad is not None:
-        assert np.abs(model.W_ov.grad.numpy() - V.grad.numpy()).max() <= 1e-12 * np.abs(V.grad.numpy()).max()
+        assert (
+            np.abs(model.W_ov.grad.numpy() - V.grad.numpy()).max()
+            <= 1e-12 * np.abs(V.grad.numpy()).max()
+        )
     assert np.allclose(own.detach(), values.detach(), rtol=1e-13, atol=0)
     sign, log = problem.gap(weights[0])
     assert np.allclose(problem.floor() + sign * np.exp(log), values.detach(), rtol=1e-12, atol=0)
@@ -84,7 +104,10 @@ def test_derivatives_along_random_directions_in_sixty_digits(sentences, weights,
         for r, one in enumerate(sentences):
             delta = rng.standard_normal((D, D))
             h = mp.mpf(10) ** -20
-            up, down = (extended_loss(one, W[r], sign * h, delta, problem.values[r], loss) for sign in (1, -1))
+            up, down = (
+                extended_loss(one, W[r], sign * h, delta, problem.values[r], loss)
+                for sign in (1, -1)
+            )
             slope = float((up - down) / (2 * h))
             assert np.sum(G[r] * delta) * np.exp(log_scale[r]) == pytest.approx(slope, rel=1e-11)
 
@@ -98,10 +121,18 @@ def extended_loss(data, W, h, delta, values, loss):
         e = [mp.exp(S[int(v), int(sentence[-1])]) for v in sentence]
         phi = [each / mp.fsum(e) for each in e]
         classes = range(values.shape[1])
-        o = [mp.fsum(a * mp.mpf(float(values[v, c])) for a, v in zip(phi, sentence, strict=True)) for c in classes]
+        o = [
+            mp.fsum(a * mp.mpf(float(values[v, c])) for a, v in zip(phi, sentence, strict=True))
+            for c in classes
+        ]
         p = mp.exp(o[y]) / mp.fsum(mp.exp(each) for each in o)
         mass = mp.fsum(a for a, v in zip(phi, sentence, strict=True) if v == y)
-        term = {"cross_entropy": -mp.log(p), "squared": (1 - o[y]) ** 2, "squared_softmax": (1 - p) ** 2, "log_mass": -mp.log(mass)}
+        term = {
+            "cross_entropy": -mp.log(p),
+            "squared": (1 - o[y]) ** 2,
+            "squared_softmax": (1 - p) ** 2,
+            "log_mass": -mp.log(mass),
+        }
         total += mp.mpf(float(weight)) * term[loss]
     return total
 
@@ -109,11 +140,18 @@ def extended_loss(data, W, h, delta, values, loss):
 @pytest.mark.parametrize(("size", "shift"), [(30.0, 0.0), (300.0, 1e4)])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_saturated_gradients_and_gaps_agree_with_four_hundred_digits(loss, size, shift) -> None:
-    # Three tokens; attention off the winner is as small as exp(-200). A common shift makes the norm 1e4 and changes no attention.
-    data = NextTokenData.from_sentences([[0, 1, 2], [1, 2, 0]], [0, 1], [1.0, 3.0], np.eye(3), following=range(3))
+    # Three tokens; attention off the winner is as small as exp(-200). A common shift makes the norm
+    # 1e4 and changes no attention.
+    data = NextTokenData.from_sentences(
+        [[0, 1, 2], [1, 2, 0]], [0, 1], [1.0, 3.0], np.eye(3), following=range(3)
+    )
     W = np.array([[0.3, 0.0, 0.9], [0.9, 0.0, 0.2], [-0.1, 0.0, -0.4]])
     W = W * size / np.linalg.norm(W) + [shift, 0.0, shift]
-    values = np.eye(3) if loss == "squared" else np.array([[2.0, -1.0, 0.5], [0.1, 1.5, -0.3], [-0.7, 0.2, 0.9]])
+    values = (
+        np.eye(3)
+        if loss == "squared"
+        else np.array([[2.0, -1.0, 0.5], [0.1, 1.5, -0.3], [-0.7, 0.2, 0.9]])
+    )
     problem = Problem.of(data, loss, values)
     G, log_scale = problem.gradient(W)
     with mp.workdps(400):
@@ -123,15 +161,25 @@ def test_saturated_gradients_and_gaps_agree_with_four_hundred_digits(loss, size,
             for j in (0, 2):  # token 1 is no query
                 delta = np.zeros((3, 3))
                 delta[i, j] = 1.0
-                exact[i, j] = (extended_loss(data, W, h, delta, values, loss) - extended_loss(data, W, -h, delta, values, loss)) / (2 * h)
+                exact[i, j] = (
+                    extended_loss(data, W, h, delta, values, loss)
+                    - extended_loss(data, W, -h, delta, values, loss)
+                ) / (2 * h)
         log_size = mp.log(mp.mnorm(exact, "f"))
         direction = np.array((exact / mp.mnorm(exact, "f")).tolist(), dtype=np.float64)
-        winner_only = NextTokenData.from_sentences([[0], [1]], [0, 1], [1.0, 3.0], np.eye(3), following=range(3))
-        loss_at, floor = (extended_loss(one, W, 0, np.zeros((3, 3)), values, loss) for one in (data, winner_only))
+        winner_only = NextTokenData.from_sentences(
+            [[0], [1]], [0, 1], [1.0, 3.0], np.eye(3), following=range(3)
+        )
+        loss_at, floor = (
+            extended_loss(one, W, 0, np.zeros((3, 3)), values, loss) for one in (data, winner_only)
+        )
         log_gap = float(mp.log(abs(loss_at - floor)))
         sign_gap = float(mp.sign(loss_at - floor))
-    # Logits are known to an ulp of their size, and so is the logarithm of what is exponential in them.
+    # Logits are known to an ulp of their size, and so is the logarithm of what is exponential in
+    # them.
     noise = 1e-13 + 4e-16 * np.abs(W).max()
     assert log_scale[0] + np.log(np.linalg.norm(G)) == pytest.approx(float(log_size), abs=noise)
     assert np.abs(G[0] / np.linalg.norm(G) - direction).max() < noise
-    assert np.array(problem.gap(W[None]))[:, 0].tolist() == pytest.approx([sign_gap, log_gap], abs=noise)
+    assert np.array(problem.gap(W[None]))[:, 0].tolist() == pytest.approx(
+        [sign_gap, log_gap], abs=noise
+    )

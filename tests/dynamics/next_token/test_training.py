@@ -1,4 +1,6 @@
-"""Training on next tokens: closed paths, invariances, other optimisers on the same steps, and what has no signal."""
+"""Training on next tokens: closed paths, invariances, other optimisers on the same steps, and what
+has no signal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.datasets.next_token import NextTokenData, Role, arcs, bipartite, partial_order, priority_graph, stack, total
+from attsvm.datasets.next_token import (
+    NextTokenData,
+    Role,
+    arcs,
+    bipartite,
+    partial_order,
+    priority_graph,
+    stack,
+    total,
+)
 from attsvm.dynamics.next_token import (
     NoAttentionSignalError,
     Problem,
@@ -47,7 +58,12 @@ def trained(data, steps=(600, 2000), records=END):
 def aligned(data, alpha):
     """Stage 2 with the output matrix at ``alpha`` times its solution."""
     longer = [one.select(one.lengths > 1) for one in data]
-    return Problem.of(longer, values=output_values(alpha * output_targets(data), np.stack([one.embeddings for one in data])))
+    return Problem.of(
+        longer,
+        values=output_values(
+            alpha * output_targets(data), np.stack([one.embeddings for one in data])
+        ),
+    )
 
 
 def test_attention_gradient_identity(sets) -> None:
@@ -74,7 +90,10 @@ def test_attention_gradient_identity(sets) -> None:
         assert abs(slope.sum()) < 1e-15  # softmax does not see a common shift
         expected[run, tokens, problem.query[n]] += problem.weight[n] * slope
     G, log_scale = problem.gradient(W)
-    assert np.abs(G * np.exp(log_scale)[:, None, None] - expected).max() <= 1e-12 * np.abs(expected).max()
+    assert (
+        np.abs(G * np.exp(log_scale)[:, None, None] - expected).max()
+        <= 1e-12 * np.abs(expected).max()
+    )
 
 
 def test_stage_one_is_a_straight_line_with_orthonormal_embeddings() -> None:
@@ -83,28 +102,41 @@ def test_stage_one_is_a_straight_line_with_orthonormal_embeddings() -> None:
     target = output_targets([data])[0]
     expected = 0.1 * course.steps[:, None, None, None] * target / np.linalg.norm(target)
     assert np.abs(course.W - expected).max() < 1e-12  # 300 roundings of numbers below ten
-    assert course.loss[:, 0] == pytest.approx(np.log1p((K - 1) * np.exp(-0.1 * course.steps / np.sqrt(K - 1))), rel=1e-12)
+    assert course.loss[:, 0] == pytest.approx(
+        np.log1p((K - 1) * np.exp(-0.1 * course.steps / np.sqrt(K - 1))), rel=1e-12
+    )
     assert course.rises is not None
     assert course.rises.tolist() == [0]
 
 
-@pytest.mark.parametrize("rule", [Rule(0.1), Rule(0.5, decay=0.5), Rule(2.0, normalize=False), Rule(1.0, polyak=2.0)])
+@pytest.mark.parametrize(
+    "rule", [Rule(0.1), Rule(0.5, decay=0.5), Rule(2.0, normalize=False), Rule(1.0, polyak=2.0)]
+)
 def test_compiled_steps_are_those_of_torch(sets, rule) -> None:
     data = [one.select(one.lengths > 1) for one in sets]
     values = output_values(2.0 * output_targets(sets), np.eye(K))
     problem = Problem.of(data, values=values)
-    steps = 8 if rule.polyak else 40  # Polyak's loss is soon within rounding of its floor, which torch subtracts
+    steps = (
+        8 if rule.polyak else 40
+    )  # Polyak's loss is soon within rounding of its floor, which torch subtracts
     course = attention_stage(problem, rule, steps, records=END)
     model = NextTokenTransformer(stack(data), None, values.swapaxes(-1, -2))
-    options = {"step_size": "polyak", "loss_floor": torch.tensor(problem.floor())} if rule.polyak else {}
-    optimizer = SteepestDescent([model.W_kq], lr=rule.lr, normalize=rule.normalize and rule.polyak is None, **options)
+    options = (
+        {"step_size": "polyak", "loss_floor": torch.tensor(problem.floor())} if rule.polyak else {}
+    )
+    optimizer = SteepestDescent(
+        [model.W_kq], lr=rule.lr, normalize=rule.normalize and rule.polyak is None, **options
+    )
     for t in range(steps):
         optimizer.param_groups[0]["lr"] = rule.lr / (t + 1) ** rule.decay
         optimizer.zero_grad()
         loss = model.loss()
         loss.sum().backward()
         optimizer.step(loss=loss.detach())
-    assert np.abs(course.W[-1] - model.W_kq.detach().numpy()).max() <= 1e-11 * np.abs(course.W[-1]).max()
+    assert (
+        np.abs(course.W[-1] - model.W_kq.detach().numpy()).max()
+        <= 1e-11 * np.abs(course.W[-1]).max()
+    )
 
 
 @pytest.mark.parametrize("norm", [Spectral(), Lp(np.inf), Nuclear(), Frobenius()])
@@ -115,22 +147,29 @@ def test_steepest_steps_with_momentum_are_those_of_the_optimiser(norm, momentum)
     init = np.random.default_rng(1).uniform(-0.3, 0.3, (2, 8, 8))
     course = steepest_stage(problem, norm, Rule(0.1), 25, momentum=momentum, init=init, records=END)
     model = NextTokenTransformer(stack(data), init, identity=True)
-    optimizer = SteepestDescent([model.W_kq], lr=0.1, norm=norm, momentum=momentum, dampening=momentum)
+    optimizer = SteepestDescent(
+        [model.W_kq], lr=0.1, norm=norm, momentum=momentum, dampening=momentum
+    )
     for _ in range(25):
         optimizer.zero_grad()
         model.loss("log_mass").sum().backward()
         optimizer.step()
-    assert np.abs(course.W[-1] - model.W_kq.detach().numpy()).max() < 1e-9  # singular vectors of nearly equal values amplify rounding
+    assert (
+        np.abs(course.W[-1] - model.W_kq.detach().numpy()).max() < 1e-9
+    )  # singular vectors of nearly equal values amplify rounding
 
 
 def test_momentum_outlives_the_smallest_double() -> None:
-    # At 1e4 the gradient is about exp(-6000); steps keep their length and their direction nearly the solution's.
+    # At 1e4 the gradient is about exp(-6000); steps keep their length and their direction nearly
+    # the solution's.
     data = priority_graph(4, 6, 8, 8, 3)
     problem = Problem.of(data, "log_mass")
     (solution,) = max_margin([order_margins(data.embeddings, arcs(data).arcs)])
     init = 1e4 * solution.W / solution.norm
     assert problem.gradient(init[None])[1][0] < -2000
-    course = steepest_stage(problem, Frobenius(), Rule(1.0), 20, momentum=0.9, init=init, records=END)
+    course = steepest_stage(
+        problem, Frobenius(), Rule(1.0), 20, momentum=0.9, init=init, records=END
+    )
     moved = course.W[-1, 0] - init
     assert np.isfinite(moved).all()
     assert 15 < np.linalg.norm(moved) <= 20 * (1 + 1e-9)
@@ -150,8 +189,12 @@ def test_factors_move_along_their_own_gradients() -> None:
     model.loss("log_mass").sum().backward()
     size = np.sqrt(sum(float((w.grad**2).sum()) for w in weights))
     for name, w in zip("KQ", weights, strict=True):
-        assert course.factors[name][-1, 0] == pytest.approx(w.detach().numpy() - 1e-3 * w.grad.numpy() / size, abs=1e-14)
-    assert course.W[-1, 0] == pytest.approx(course.factors["K"][-1, 0] @ course.factors["Q"][-1, 0].T)
+        assert course.factors[name][-1, 0] == pytest.approx(
+            w.detach().numpy() - 1e-3 * w.grad.numpy() / size, abs=1e-14
+        )
+    assert course.W[-1, 0] == pytest.approx(
+        course.factors["K"][-1, 0] @ course.factors["Q"][-1, 0].T
+    )
 
 
 @pytest.mark.parametrize("norm", ["block", "joint"])
@@ -162,17 +205,23 @@ def test_joint_steps_are_those_of_torch(sets, norm) -> None:
         model.zero_grad()
         model.loss().sum().backward()
         with torch.no_grad():
-            sizes = [torch.linalg.matrix_norm(p.grad, keepdim=True) for p in (model.W_kq, model.W_ov)]
+            sizes = [
+                torch.linalg.matrix_norm(p.grad, keepdim=True) for p in (model.W_kq, model.W_ov)
+            ]
             if norm == "joint":
                 sizes = [torch.hypot(*sizes)] * 2
-            for parameter, size, lr in zip((model.W_kq, model.W_ov), sizes, (0.05, 0.2), strict=True):
+            for parameter, size, lr in zip(
+                (model.W_kq, model.W_ov), sizes, (0.05, 0.2), strict=True
+            ):
                 parameter -= torch.where(size > 0, lr * parameter.grad / size, 0.0)
     assert course.attention.W[-1] == pytest.approx(model.W_kq.detach().numpy(), abs=1e-11)
     assert course.output.W[-1] == pytest.approx(model.W_ov.detach().numpy(), abs=1e-11)
     assert course.attention.loss[-1] == pytest.approx(model.loss().detach().numpy(), rel=1e-10)
 
 
-def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives_the_same_bits(sets) -> None:
+def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives_the_same_bits(
+    sets,
+) -> None:
     together = trained(sets).attention
     solutions = max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets])
     assert together.cosine(list(solutions))[-1].min() > 0.97
@@ -182,7 +231,10 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
 
 def test_trained_scores_have_the_signs_of_roles_and_the_order_of_closures() -> None:
     # C3.10 and C3.12 on trained weights: 20 relations of each kind.
-    plain, confused = [bipartite(K, 3, seed) for seed in range(20)], [total(K, 3, seed) for seed in range(20)]
+    plain, confused = (
+        [bipartite(K, 3, seed) for seed in range(20)],
+        [total(K, 3, seed) for seed in range(20)],
+    )
     W = trained([*plain, *confused], (600, 3000)).attention.W[-1]
     for one, weights in zip(plain, W[:20], strict=True):
         orders = partial_order(one)
@@ -199,17 +251,24 @@ def test_trained_scores_have_the_signs_of_roles_and_the_order_of_closures() -> N
 
 
 def test_invariances(sets) -> None:
-    # Order inside a sentence, order of sentences, and names of tokens do not matter; neither does a rotation of the embeddings.
+    # Order inside a sentence, order of sentences, and names of tokens do not matter; neither does a
+    # rotation of the embeddings.
     data = sets[0]
     W = trained(data).attention.W[-1, 0]
     rng = np.random.default_rng(7)
-    shuffled = [[*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences]
+    shuffled = [
+        [*rng.permutation(sentence[:-1].tolist()), sentence[-1]] for sentence in data.sentences
+    ]
     order = rng.permutation(data.N)
-    again = NextTokenData.from_sentences([shuffled[n] for n in order], data.labels[order], embeddings=K)
+    again = NextTokenData.from_sentences(
+        [shuffled[n] for n in order], data.labels[order], embeddings=K
+    )
     close = 1e-9 * np.abs(W).max()  # sums in another order, over 2000 normalised steps
     assert np.abs(trained(again).attention.W[-1, 0] - W).max() < close
     name = rng.permutation(K)
-    renamed = NextTokenData.from_sentences([name[sentence] for sentence in data.sentences], name[data.labels], embeddings=K)
+    renamed = NextTokenData.from_sentences(
+        [name[sentence] for sentence in data.sentences], name[data.labels], embeddings=K
+    )
     assert np.abs(trained(renamed).attention.W[-1, 0][np.ix_(name, name)] - W).max() < close
     rotation, _ = np.linalg.qr(rng.standard_normal((K, K)))
     rotated = replace(data, embeddings=data.embeddings @ rotation)
@@ -220,12 +279,17 @@ def test_scaling_the_weights_changes_no_normalised_iterate(sets) -> None:
     problem = aligned(sets, 2.0)
     base = attention_stage(problem, Rule(0.1), 200, records=END).W[-1]
     for factor in (1e-200, 1e200):
-        scaled = attention_stage(replace(problem, weight=problem.weight * factor), Rule(0.1), 200, records=END).W[-1]
-        assert np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()  # logarithms of weights round differently
+        scaled = attention_stage(
+            replace(problem, weight=problem.weight * factor), Rule(0.1), 200, records=END
+        ).W[-1]
+        assert (
+            np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()
+        )  # logarithms of weights round differently
 
 
 def test_the_depth_of_stage_one_does_not_move_the_limit() -> None:
-    # 8.2 item 10: alpha from 5 to 205; errors after 500 and 2000 steps of stage 1 differ by less than 5 %.
+    # 8.2 item 10: alpha from 5 to 205; errors after 500 and 2000 steps of stage 1 differ by less
+    # than 5 %.
     data = [bipartite(20, 4, 0), total(20, 4, 0)]
     rules = Rule(0.2 / np.sqrt(20)), Rule(0.05 / np.sqrt(20))
     solutions = list(max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in data]))
@@ -251,7 +315,9 @@ def test_without_two_distinct_tokens_there_is_no_signal() -> None:
 def test_plain_descent_stops_where_the_gradient_is_exactly_zero() -> None:
     # Both tokens are followed by the same values, so attention cannot change the output.
     data = NextTokenData.from_sentences([[0, 1]], [0], embeddings=2, following=[0, 1])
-    course = attention_stage(Problem.of(data, values=np.ones((2, 2))), Rule(0.1), 10, records=AtSteps([3]))
+    course = attention_stage(
+        Problem.of(data, values=np.ones((2, 2))), Rule(0.1), 10, records=AtSteps([3])
+    )
     assert course.stopped_at.tolist() == [0]
     assert not course.W.any()
     assert np.isnan(course.alignment(np.ones((1, 2, 2)))).all()
@@ -286,14 +352,29 @@ def test_duplicates_of_the_winner_count_as_mass_and_not_as_arcs() -> None:
         (lambda d: Problem.of(d, values=np.full((K, K), np.nan)), "not finite"),
         (lambda d: Problem.of([d, bipartite(10, 3, 0)]), "one K and d"),
         (lambda d: Problem.of(replace(d, labels=np.roll(d.labels, 1))), "realises its label"),
-        (lambda d: attention_stage(Problem.of(d), Rule(0.1), 5, init=np.zeros((2, 2))), r"\(12, 12\)"),
-        (lambda d: attention_stage(Problem.of(d, "log_mass"), Rule(0.1), 5, textbook=True), "cross_entropy"),
-        (lambda d: attention_stage(Problem.of(d), Rule((0.1, 0.2, 0.3)), 5), "3 entries for 1 runs"),
+        (
+            lambda d: attention_stage(Problem.of(d), Rule(0.1), 5, init=np.zeros((2, 2))),
+            r"\(12, 12\)",
+        ),
+        (
+            lambda d: attention_stage(Problem.of(d, "log_mass"), Rule(0.1), 5, textbook=True),
+            "cross_entropy",
+        ),
+        (
+            lambda d: attention_stage(Problem.of(d), Rule((0.1, 0.2, 0.3)), 5),
+            "3 entries for 1 runs",
+        ),
         (lambda d: Rule(-1.0), "positive"),
         (lambda d: Rule(0.1, decay=-1), "at least 0"),
         (lambda d: joint(d, Rule(0.1, normalize=False), 5), "normalised"),
-        (lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1), 5, momentum=1.0), "momentum"),
-        (lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1, polyak=2.0), 5), "normalised"),
+        (
+            lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1), 5, momentum=1.0),
+            "momentum",
+        ),
+        (
+            lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1, polyak=2.0), 5),
+            "normalised",
+        ),
         (lambda d: output_stage(d, Rule(0.1, polyak=2.0), 5), "Polyak"),
     ],
 )
@@ -305,18 +386,24 @@ def test_bad_input_is_one_sentence(sets, call, words) -> None:
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared", "squared_softmax"])
 def test_a_polyak_step_beyond_all_numbers_is_not_taken(loss) -> None:
-    """These losses are not convex in attention: where it is all on the loser the gradient vanishes, and the loss stays above its floor."""
+    """These losses are not convex in attention: where it is all on the loser the gradient vanishes,
+    and the loss stays above its floor.
+    """
     problem = Problem.of(NextTokenData.from_sentences([[0, 1]], [1], following=[0, 1]), loss)
     start = np.array([[0.0, 800.0], [0.0, 0.0]])  # token 0 leads by 800: gradients of e^-800
     course = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start)
     assert course.stopped_at.tolist() == [0]
     np.testing.assert_array_equal(course.W[-1, 0], start)
-    near = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start / 2)  # e^-400 can be divided by
+    near = attention_stage(
+        problem, Rule(1.0, polyak=2.0), 5, init=start / 2
+    )  # e^-400 can be divided by
     assert near.stopped_at.tolist() != [0]
 
 
 def test_polyak_rests_at_its_floor_and_goes_on_to_a_lower_one() -> None:
-    """Under these values other tokens do better than the winners, so the loss starts below the problem's floor."""
+    """Under these values other tokens do better than the winners, so the loss starts below the
+    problem's floor.
+    """
     values = np.random.default_rng(0).standard_normal((12, 12))
     problem = Problem.of([total(12, 3, seed) for seed in range(3)], values=values)
     start = np.zeros((3, 12, 12))
@@ -325,6 +412,10 @@ def test_polyak_rests_at_its_floor_and_goes_on_to_a_lower_one() -> None:
     lowest = Rule(1.0, polyak=2.0, loss_floor=tuple(-problem.floor()))  # zero
     G, top = problem.gradient(start)
     G = G * np.exp(top)[:, None, None]
-    loss = np.array([NextTokenTransformer(stack([one]), None, values.T).loss().item() for one in problem.data])
+    loss = np.array(
+        [NextTokenTransformer(stack([one]), None, values.T).loss().item() for one in problem.data]
+    )
     expected = -loss[:, None, None] / (2.0 * np.sum(G * G, axis=(-2, -1), keepdims=True)) * G
-    np.testing.assert_allclose(attention_stage(problem, lowest, 1, records=END).W[-1], expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        attention_stage(problem, lowest, 1, records=END).W[-1], expected, rtol=1e-12, atol=1e-14
+    )

@@ -17,15 +17,17 @@ from attsvm.errors import InputError
 class NextTokenBatch:
     """R data sets, padded to the largest number of sentences N and of distinct tokens J.
 
-    A padded sentence is the single token 0 with label 0 and weight 0, so that its attention is finite and it adds nothing. Padding
-    inside a sentence is :class:`~attsvm.datasets.next_token.Distinct`'s: the query, with multiplicity 0.
+    A padded sentence is the single token 0 with label 0 and weight 0, so that its attention is
+    finite and it adds nothing. Padding inside a sentence is
+    :class:`~attsvm.datasets.next_token.Distinct`'s: the query, with multiplicity 0.
 
     Attributes:
         tokens: ``(R, N, J)``, distinct tokens.
         multiplicities: ``(R, N, J)``, 0 on padding.
         queries: ``(R, N)``.
         labels: ``(R, N)``.
-        winners: ``(R, N)``, the token that must win; -1 where a label is not realizable, and the token itself in a padded sentence.
+        winners: ``(R, N)``, the token that must win; -1 where a label is not realizable, and the
+            token itself in a padded sentence.
         weights: ``(R, N)``, every row sums to 1.
         embeddings: ``(R, K, d)``.
     """
@@ -56,7 +58,8 @@ def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
     for r, one in enumerate(data):
         if one.embeddings.shape != data[0].embeddings.shape:
             raise InputError(
-                f"data set {r} has embeddings {one.embeddings.shape}, data set 0 {data[0].embeddings.shape}; stack data of one K and d"
+                f"data set {r} has embeddings {one.embeddings.shape}, data set 0"
+                f" {data[0].embeddings.shape}; stack data of one K and d"
             )
     parts = [one.distinct() for one in data]
     shape = (len(data), max(one.N for one in data), max(part.tokens.shape[1] for part in parts))
@@ -69,6 +72,18 @@ def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
         tokens[r, : one.N] = one.queries[:, None]
         tokens[r, : one.N, :J] = part.tokens
         multiplicities[r, : one.N, :J] = part.multiplicities
-        queries[r, : one.N], labels[r, : one.N], weights[r, : one.N] = one.queries, one.labels, one.weights
+        queries[r, : one.N], labels[r, : one.N], weights[r, : one.N] = (
+            one.queries,
+            one.labels,
+            one.weights,
+        )
         winning[r, : one.N] = winners(one)
-    return NextTokenBatch(tokens, multiplicities, queries, labels, winning, weights, np.stack([one.embeddings for one in data]))
+    return NextTokenBatch(
+        tokens,
+        multiplicities,
+        queries,
+        labels,
+        winning,
+        weights,
+        np.stack([one.embeddings for one in data]),
+    )

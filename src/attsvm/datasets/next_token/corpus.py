@@ -1,4 +1,6 @@
-"""A text of one's own as next-token data: every window of tokens is a sentence, and the token after it is its label."""
+"""A text of one's own as next-token data: every window of tokens is a sentence, and the token after
+it is its label.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Corpus:
     """A text as next-token data.
 
     Attributes:
-        data: one sentence per window, equally weighted, with the vocabulary as names and one-hot embeddings.
+        data: one sentence per window, equally weighted, with the vocabulary as names and one-hot
+            embeddings.
         position: ``(N,)``, the position in the text, in tokens, of the last token of each sentence.
         length: tokens in the text.
         words: distinct tokens in the text, of which ``data`` names the most frequent.
@@ -58,9 +61,10 @@ def corpus(
 ) -> Corpus:
     r"""Read a text file.
 
-    Words are lower-case, marks of punctuation are words, and white space only separates; characters are taken as they are. The K most
-    frequent tokens are the vocabulary (of equally frequent ones, those that occur first); when there are more, the last place is that
-    of ``<unk>``, which stands for all others. A window whose query or label is unknown is no sentence.
+    Words are lower-case, marks of punctuation are words, and white space only separates; characters
+    are taken as they are. The K most frequent tokens are the vocabulary (of equally frequent ones,
+    those that occur first); when there are more, the last place is that of ``<unk>``, which stands
+    for all others. A window whose query or label is unknown is no sentence.
 
     Args:
         path: a UTF-8 text file, plain, ``.gz`` or ``.xz``.
@@ -68,18 +72,27 @@ def corpus(
         context: tokens of a sentence; those at the beginning of the text are shorter.
         vocabulary: most tokens in the vocabulary, K.
         limit: most sentences; the first ones are kept.
-        explanation: what a label says about its winner. ``"copy"``: it is the winner (token-priority data, n is the identity).
-            ``"bigram"``: it follows the winner, :math:`y=n(x_\star)`, where :math:`n` is injective and matches frequent pairs of
+        explanation: what a label says about its winner. ``"copy"``: it is the winner
+            (token-priority data, n is the identity). ``"bigram"``: it follows the winner,
+            :math:`y=n(x_\star)`, where :math:`n` is injective and matches frequent pairs of
             neighbours first, so that a winner is a token whose usual successor comes next.
         byte_limit: refuse more decompressed bytes than this.
 
     Raises:
-        InputError: a file that cannot be read, is not UTF-8, or has fewer than two tokens; sizes below one, a vocabulary below two, an
-            unknown level or explanation; no window whose query and label are known.
+        InputError: a file that cannot be read, is not UTF-8, or has fewer than two tokens; sizes
+            below one, a vocabulary below two, an unknown level or explanation; no window whose
+            query and label are known.
     """
     if level not in ("word", "char") or explanation not in ("copy", "bigram"):
-        raise InputError(f"level is {level!r} and explanation {explanation!r}; choose 'word' or 'char', and 'copy' or 'bigram'")
-    for name, size, least in (("context", context, 1), ("vocabulary", vocabulary, 2), ("limit", limit, 1)):
+        raise InputError(
+            f"level is {level!r} and explanation {explanation!r}; choose 'word' or 'char', and"
+            " 'copy' or 'bigram'"
+        )
+    for name, size, least in (
+        ("context", context, 1),
+        ("vocabulary", vocabulary, 2),
+        ("limit", limit, 1),
+    ):
         if size < least:
             raise InputError(f"{name} is {size}; it must be at least {least}")
     tokens, names = _tokens(_read(Path(path), byte_limit), level)
@@ -91,14 +104,31 @@ def corpus(
     known = (numbers[last] != missing) & (numbers[last + 1] != missing)
     position = last[known][:limit]
     if len(position) == 0:
-        raise InputError(f"{path} holds no two neighbouring tokens of the vocabulary; raise vocabulary above {K}")
+        raise InputError(
+            f"{path} holds no two neighbouring tokens of the vocabulary; raise vocabulary above {K}"
+        )
     lengths = np.minimum(position + 1, context)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(offsets[-1]) + np.repeat(position + 1 - lengths - offsets[:-1], lengths)
     following = np.arange(K) if explanation == "copy" else _successors(numbers, missing, K)
-    data = NextTokenData(numbers[at], offsets, numbers[position + 1], embeddings=identity(K), vocabulary=tuple(kept), following=following)
+    data = NextTokenData(
+        numbers[at],
+        offsets,
+        numbers[position + 1],
+        embeddings=identity(K),
+        vocabulary=tuple(kept),
+        following=following,
+    )
     left_out = int((~known).sum())
-    return Corpus(data, position, len(tokens), len(names), unknown, left_out, len(last) - left_out - len(position))
+    return Corpus(
+        data,
+        position,
+        len(tokens),
+        len(names),
+        unknown,
+        left_out,
+        len(last) - left_out - len(position),
+    )
 
 
 def _read(path: Path, byte_limit: int) -> str:
@@ -115,7 +145,9 @@ def _tokens(text: str, level: Level) -> tuple[IntArray, list[str]]:
     if level == "word":
         first: dict[str, int] = {}
         found = _TOKEN.findall(text.lower())
-        return np.array([first.setdefault(word, len(first)) for word in found], dtype=np.int64), list(first)
+        return np.array(
+            [first.setdefault(word, len(first)) for word in found], dtype=np.int64
+        ), list(first)
     points = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     distinct, first_at, at = np.unique(points, return_index=True, return_inverse=True)
     order = np.argsort(first_at)
@@ -124,7 +156,9 @@ def _tokens(text: str, level: Level) -> tuple[IntArray, list[str]]:
     return rank[at], [chr(point) for point in distinct[order]]
 
 
-def _limited(tokens: IntArray, names: list[str], vocabulary: int) -> tuple[IntArray, list[str], int]:
+def _limited(
+    tokens: IntArray, names: list[str], vocabulary: int
+) -> tuple[IntArray, list[str], int]:
     """Numbers by frequency, the names kept, and how many tokens became the unknown one."""
     counts = np.bincount(tokens, minlength=len(names))
     if UNKNOWN in names:  # a corpus that has replaced rare words already
@@ -135,11 +169,17 @@ def _limited(tokens: IntArray, names: list[str], vocabulary: int) -> tuple[IntAr
     rank = np.full(len(names), size)
     rank[order[:size]] = np.arange(size)
     numbers = rank[tokens]
-    return numbers, [names[k] for k in order[:size]] + [UNKNOWN] * rest, int((numbers == size).sum())
+    return (
+        numbers,
+        [names[k] for k in order[:size]] + [UNKNOWN] * rest,
+        int((numbers == size).sum()),
+    )
 
 
 def _successors(numbers: IntArray, missing: int, K: int) -> IntArray:
-    """An injective n that takes the most frequent pairs of neighbours first; -1 for tokens whose successors are all taken."""
+    """An injective n that takes the most frequent pairs of neighbours first; -1 for tokens whose
+    successors are all taken.
+    """
     pairs, counts = np.unique(numbers[:-1] * K + numbers[1:], return_counts=True)
     n, taken = np.full(K, -1, dtype=np.int64), np.zeros(K, dtype=np.bool_)
     for pair in pairs[np.argsort(-counts, kind="stable")].tolist():

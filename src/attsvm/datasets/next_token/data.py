@@ -16,10 +16,12 @@ from attsvm.errors import InputError
 
 
 class Distinct(NamedTuple):
-    """``tokens`` ``(N, J)``, the distinct tokens of every sentence in increasing order, and ``multiplicities`` ``(N, J)``.
+    """``tokens`` ``(N, J)``, the distinct tokens of every sentence in increasing order, and
+    ``multiplicities`` ``(N, J)``.
 
-    Rows are padded to the longest with the sentence's own query and multiplicity 0: a padded score is never larger than the largest
-    one that counts, so ``multiplicities * exp(scores - largest)`` needs no mask.
+    Rows are padded to the longest with the sentence's own query and multiplicity 0: a padded score
+    is never larger than the largest one that counts, so ``multiplicities * exp(scores - largest)``
+    needs no mask.
     """
 
     tokens: IntArray
@@ -27,7 +29,9 @@ class Distinct(NamedTuple):
 
 
 class Occurrences(NamedTuple):
-    """The distinct tokens of all sentences, flat: ``token[k]`` occurs ``multiplicity[k]`` times in ``sentence[k]``; sorted by both."""
+    """The distinct tokens of all sentences, flat: ``token[k]`` occurs ``multiplicity[k]`` times in
+    ``sentence[k]``; sorted by both.
+    """
 
     sentence: IntArray
     token: IntArray
@@ -36,13 +40,18 @@ class Occurrences(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NextTokenData:
-    r"""Weighted sentences :math:`X_n=(v_1,\dots,v_L)` with labels :math:`y_n` over a vocabulary of K embedded tokens.
+    r"""Weighted sentences :math:`X_n=(v_1,\dots,v_L)` with labels :math:`y_n` over a vocabulary of
+    K embedded tokens.
 
-    The query of a sentence is its last token. A realizable sentence has one **winner** among its tokens: the token with
-    :math:`n(x_\star)=y`, where :math:`n` is the collocation, which sentences of one token show (Huang, Liang and Yang 2024). With
-    :math:`n` the identity the label is the winner itself: token-priority data (Li et al. 2024). Attributes are read-only copies.
+    The query of a sentence is its last token. A realizable sentence has one **winner** among its
+    tokens: the token with
+    :math:`n(x_\star)=y`, where :math:`n` is the collocation, which sentences of one token show
+    (Huang, Liang and Yang 2024). With
+    :math:`n` the identity the label is the winner itself: token-priority data (Li et al. 2024).
+    Attributes are read-only copies.
 
-    Many seeds are a list of such data; :func:`stack` pads them to arrays with a leading axis of runs.
+    Many seeds are a list of such data; :func:`stack` pads them to arrays with a leading axis of
+    runs.
 
     Attributes:
         tokens: ``(total,)``, the sentences one after the other, numbers of the vocabulary.
@@ -51,13 +60,14 @@ class NextTokenData:
         weights: ``(N,)``, positive, divided by their sum; all equal when left out.
         embeddings: ``(K, d)``, row v is :math:`e_v`; a number K stands for the identity.
         vocabulary: K names of the tokens, or None.
-        following: ``(K,)``, :math:`n(x)`, -1 where it is unknown. When left out it is read from the one-token sentences; where they
-            contradict each other it is the label of largest total weight (the smallest on a tie), and
+        following: ``(K,)``, :math:`n(x)`, -1 where it is unknown. When left out it is read from the
+            one-token sentences; where they contradict each other it is the label of largest total
+            weight (the smallest on a tie), and
             :func:`check_realizable` says so. :meth:`select` keeps it.
 
     Raises:
-        InputError: no sentence, an empty one, a token or label outside the vocabulary, a weight that is not positive, embeddings that
-            are not a finite matrix, or names that are not K.
+        InputError: no sentence, an empty one, a token or label outside the vocabulary, a weight
+            that is not positive, embeddings that are not a finite matrix, or names that are not K.
     """
 
     tokens: IntArray
@@ -69,13 +79,16 @@ class NextTokenData:
     following: IntArray = field(default=None)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
-        tokens, offsets, labels = (_integers(name, getattr(self, name)) for name in ("tokens", "offsets", "labels"))
+        tokens, offsets, labels = (
+            _integers(name, getattr(self, name)) for name in ("tokens", "offsets", "labels")
+        )
         if len(labels) == 0:
             raise InputError("there is no sentence; give at least one")
         if len(offsets) != len(labels) + 1 or offsets[0] != 0 or offsets[-1] != len(tokens):
             raise InputError(
-                f"offsets of {len(offsets)} entries do not cut {len(tokens)} tokens into {len(labels)} sentences; "
-                "they must start at 0, end at the number of tokens and be one more than labels"
+                f"offsets of {len(offsets)} entries do not cut {len(tokens)} tokens into"
+                f" {len(labels)} sentences; they must start at 0, end at the number of tokens and"
+                " be one more than labels"
             )
         lengths = np.diff(offsets)
         if (lengths < 1).any():
@@ -86,7 +99,9 @@ class NextTokenData:
         if wrong.any():
             k = int(np.argmax(wrong))
             n = int(np.searchsorted(offsets, k, side="right")) - 1
-            raise InputError(f"sentence {n} holds token {tokens[k]}; tokens are numbered 0 to {K - 1}")
+            raise InputError(
+                f"sentence {n} holds token {tokens[k]}; tokens are numbered 0 to {K - 1}"
+            )
         wrong = (labels < 0) | (labels >= K)
         if wrong.any():
             n = int(np.argmax(wrong))
@@ -94,18 +109,32 @@ class NextTokenData:
         if self.vocabulary is not None:
             names = tuple(map(str, self.vocabulary))
             if len(names) != K:
-                raise InputError(f"vocabulary has {len(names)} names; there are {K} rows of embeddings")
+                raise InputError(
+                    f"vocabulary has {len(names)} names; there are {K} rows of embeddings"
+                )
             object.__setattr__(self, "vocabulary", names)
         weights = _weights(self.weights, len(labels))
         given: Any = self.following
         if given is None:
             single = lengths == 1
-            following = _collocation(tokens[offsets[:-1][single]], labels[single], weights[single], K)
+            following = _collocation(
+                tokens[offsets[:-1][single]], labels[single], weights[single], K
+            )
         else:
             following = _integers("following", given)
             if following.shape != (K,) or (following < -1).any() or (following >= K).any():
-                raise InputError(f"following must hold {K} numbers of the vocabulary, -1 where the following token is unknown")
-        arrays = {"tokens": tokens, "offsets": offsets, "labels": labels, "weights": weights, "embeddings": E, "following": following}
+                raise InputError(
+                    f"following must hold {K} numbers of the vocabulary, -1 where the following"
+                    " token is unknown"
+                )
+        arrays = {
+            "tokens": tokens,
+            "offsets": offsets,
+            "labels": labels,
+            "weights": weights,
+            "embeddings": E,
+            "following": following,
+        }
         for name, array in arrays.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -113,12 +142,19 @@ class NextTokenData:
     def _embedded(self, tokens: IntArray, labels: IntArray) -> FloatArray:
         given: Any = self.embeddings
         if given is None:
-            given = len(self.vocabulary) if self.vocabulary is not None else int(max(tokens.max(), labels.max())) + 1
+            given = (
+                len(self.vocabulary)
+                if self.vocabulary is not None
+                else int(max(tokens.max(), labels.max())) + 1
+            )
         if isinstance(given, (int, np.integer)):
             return identity(int(given))
         E = np.asarray(given)
         if E.ndim != 2 or 0 in E.shape or E.dtype.kind not in "fiu":
-            raise InputError(f"embeddings has shape {E.shape} and dtype {E.dtype}; it must be real (K, d), one row per token")
+            raise InputError(
+                f"embeddings has shape {E.shape} and dtype {E.dtype}; it must be real (K, d), one"
+                " row per token"
+            )
         if E.dtype != np.float64 or E.flags.writeable:
             E = np.array(E, dtype=np.float64, order="C")
         if not np.isfinite(E).all():
@@ -136,7 +172,8 @@ class NextTokenData:
         vocabulary: Sequence[str] | None = None,
         following: ArrayLike | None = None,
     ) -> NextTokenData:
-        """Data from a list of token lists; without ``embeddings`` one-hot rows for the names, or for the tokens that occur.
+        """Data from a list of token lists; without ``embeddings`` one-hot rows for the names, or
+        for the tokens that occur.
 
         Raises:
             InputError: see :class:`NextTokenData`, or as many labels as sentences are missing.
@@ -145,21 +182,28 @@ class NextTokenData:
         for n, sentence in enumerate(sentences):
             part = np.asarray(sentence)
             if part.ndim != 1 or len(part) == 0:
-                raise InputError(f"sentence {n} has shape {part.shape}; give a list of at least one token")
+                raise InputError(
+                    f"sentence {n} has shape {part.shape}; give a list of at least one token"
+                )
             parts.append(_integers(f"sentence {n}", part))
         y = _integers("labels", labels)
         if len(y) != len(parts):
-            raise InputError(f"there are {len(y)} labels for {len(parts)} sentences; give one per sentence")
+            raise InputError(
+                f"there are {len(y)} labels for {len(parts)} sentences; give one per sentence"
+            )
         tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
         names = None if vocabulary is None else tuple(vocabulary)
         return cls(tokens, offsets, y, weights, embeddings, names, following)  # type: ignore[arg-type]
 
     @classmethod
-    def from_words(cls, sentences: Sequence[str], labels: Sequence[str], **more: Any) -> NextTokenData:
+    def from_words(
+        cls, sentences: Sequence[str], labels: Sequence[str], **more: Any
+    ) -> NextTokenData:
         """Data from sentences of words with white space between them and one word each as label.
 
-        The vocabulary lists the words in the order of first occurrence, sentence by sentence, a label after its sentence.
+        The vocabulary lists the words in the order of first occurrence, sentence by sentence, a
+        label after its sentence.
 
         Args:
             sentences: such as ``"hen fox eats"``.
@@ -167,16 +211,23 @@ class NextTokenData:
             more: further arguments of :meth:`from_sentences`, without the vocabulary.
 
         Raises:
-            InputError: see :class:`NextTokenData`; another number of labels, or a label of several words.
+            InputError: see :class:`NextTokenData`; another number of labels, or a label of several
+                words.
         """
         if len(labels) != len(sentences):
-            raise InputError(f"there are {len(labels)} labels for {len(sentences)} sentences; give one per sentence")
+            raise InputError(
+                f"there are {len(labels)} labels for {len(sentences)} sentences; give one per"
+                " sentence"
+            )
         numbers: dict[str, int] = {}
         rows, last = [], []
         for n, (sentence, label) in enumerate(zip(sentences, labels, strict=True)):
             if len(label.split()) != 1:
                 raise InputError(f"labels[{n}] is {label!r}; give one word")
-            *row, y = (numbers.setdefault(word, len(numbers)) for word in [*sentence.split(), label.strip()])
+            *row, y = (
+                numbers.setdefault(word, len(numbers))
+                for word in [*sentence.split(), label.strip()]
+            )
             rows.append(np.array(row, dtype=np.int64))
             last.append(y)
         return cls.from_sentences(rows, last, vocabulary=tuple(numbers), **more)
@@ -231,25 +282,38 @@ class NextTokenData:
         return Distinct(tokens, multiplicities)
 
     def select(self, rows: ArrayLike) -> NextTokenData:
-        """The sentences at these positions, or where booleans are True, with their weights divided by their sum.
+        """The sentences at these positions, or where booleans are True, with their weights divided
+        by their sum.
 
         Raises:
-            InputError: booleans of another length, a position outside the data, or no sentence left.
+            InputError: booleans of another length, a position outside the data, or no sentence
+                left.
         """
         chosen = np.asarray(rows)
         if chosen.dtype == np.bool_:
             if chosen.shape != (self.N,):
-                raise InputError(f"rows has shape {chosen.shape}; as booleans it must be ({self.N},), one per sentence")
+                raise InputError(
+                    f"rows has shape {chosen.shape}; as booleans it must be ({self.N},), one per"
+                    " sentence"
+                )
             chosen = np.flatnonzero(chosen)
         chosen = _integers("rows", chosen)
         if len(chosen) == 0:
             raise InputError("rows selects no sentence; select at least one")
         if chosen.min() < 0 or chosen.max() >= self.N:
-            raise InputError(f"rows holds a position outside 0 to {self.N - 1}; sentences are numbered from 0")
+            raise InputError(
+                f"rows holds a position outside 0 to {self.N - 1}; sentences are numbered from 0"
+            )
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         at = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-        return replace(self, tokens=self.tokens[at], offsets=offsets, labels=self.labels[chosen], weights=self.weights[chosen])
+        return replace(
+            self,
+            tokens=self.tokens[at],
+            offsets=offsets,
+            labels=self.labels[chosen],
+            weights=self.weights[chosen],
+        )
 
     def numbers(self, words: str) -> IntArray:
         """The numbers of words of the vocabulary with white space between them.
@@ -260,7 +324,9 @@ class NextTokenData:
         known = {name: k for k, name in enumerate(self.vocabulary or ())}
         lost = [word for word in words.split() if word not in known]
         if lost:
-            raise InputError(f"{lost[0]!r} is not in the vocabulary of {len(known)} names; use its words")
+            raise InputError(
+                f"{lost[0]!r} is not in the vocabulary of {len(known)} names; use its words"
+            )
         return np.array([known[word] for word in words.split()], dtype=np.int64)
 
     def names(self, tokens: ArrayLike) -> list[str]:
@@ -274,7 +340,9 @@ def _integers(name: str, value: ArrayLike) -> IntArray:
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}; give a list of integers")
     if array.size and array.dtype.kind not in "iu":
-        raise InputError(f"{name} has dtype {array.dtype}; give integers, numbers of the vocabulary")
+        raise InputError(
+            f"{name} has dtype {array.dtype}; give integers, numbers of the vocabulary"
+        )
     return array.astype(np.int64)
 
 
@@ -284,7 +352,9 @@ def _collocation(x: IntArray, y: IntArray, weights: FloatArray, K: int) -> IntAr
     total = np.zeros(len(pairs))
     np.add.at(total, inverse, weights)
     token, label = pairs // K, pairs % K
-    order = np.lexsort((-label, total, token))  # the last entry of a token is its heaviest, then smallest, label
+    order = np.lexsort(
+        (-label, total, token)
+    )  # the last entry of a token is its heaviest, then smallest, label
     n[token[order]] = label[order]
     return n
 

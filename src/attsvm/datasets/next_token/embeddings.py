@@ -12,25 +12,33 @@ from attsvm.errors import InputError
 Embedding = Literal["identity", "ortho", "random", "equi-corr"]
 
 
-def embed(kind: Embedding, K: int, d: int, rng: np.random.Generator, correlation: float = 0.5) -> FloatArray:
+def embed(
+    kind: Embedding, K: int, d: int, rng: np.random.Generator, correlation: float = 0.5
+) -> FloatArray:
     r"""``(K, d)`` embeddings, drawn from ``rng``.
 
     * ``identity``: one-hot rows, d = K (no draw);
     * ``ortho``: orthonormal rows, uniformly distributed, d >= K;
     * ``random``: independent rows, uniform on the unit sphere;
-    * ``equi-corr``: unit rows :math:`\sqrt\rho\,c_0+\sqrt{1-\rho}\,c_{v+1}` with orthonormal :math:`c`, so that every two rows have the
-      inner product :math:`\rho`, d >= K + 1.
+    * ``equi-corr``: unit rows :math:`\sqrt\rho\,c_0+\sqrt{1-\rho}\,c_{v+1}` with orthonormal
+      :math:`c`, so that every two rows have the inner product :math:`\rho`, d >= K + 1.
 
     The last three are the embeddings of the code of Li et al. (2024).
 
     Raises:
-        InputError: an unknown kind, a size below one, a dimension that is too small, or a correlation outside [0, 1).
+        InputError: an unknown kind, a size below one, a dimension that is too small, or a
+            correlation outside [0, 1).
     """
     if K < 1 or d < 1:
-        raise InputError(f"embeddings of {K} tokens in dimension {d} are empty; both must be at least 1")
+        raise InputError(
+            f"embeddings of {K} tokens in dimension {d} are empty; both must be at least 1"
+        )
     if kind == "identity":
         if d != K:
-            raise InputError(f"identity embeddings of {K} tokens have d = {K}, not {d}; leave d out or choose 'ortho'")
+            raise InputError(
+                f"identity embeddings of {K} tokens have d = {K}, not {d}; leave d out or choose"
+                " 'ortho'"
+            )
         return identity(K)
     if kind == "random":
         rows = rng.standard_normal((K, d))
@@ -48,7 +56,8 @@ def embed(kind: Embedding, K: int, d: int, rng: np.random.Generator, correlation
 
 
 def identity(K: int) -> FloatArray:
-    """The ``(K, K)`` identity as a read-only view of 2K - 1 numbers, so that a large vocabulary costs nothing until it is multiplied.
+    """The ``(K, K)`` identity as a read-only view of 2K - 1 numbers, so that a large vocabulary
+    costs nothing until it is multiplied.
 
     Raises:
         InputError: K below one.
@@ -63,7 +72,12 @@ def identity(K: int) -> FloatArray:
 
 def _orthonormal(rows: int, d: int, rng: np.random.Generator, kind: str) -> FloatArray:
     if d < rows:
-        raise InputError(f"{kind!r} embeddings need {rows} orthonormal vectors in dimension {d}; choose d >= {rows}")
+        raise InputError(
+            f"{kind!r} embeddings need {rows} orthonormal vectors in dimension {d}; choose d >="
+            f" {rows}"
+        )
     q, r = np.linalg.qr(rng.standard_normal((d, rows)))
-    oriented: FloatArray = (q * np.where(np.diagonal(r) < 0, -1.0, 1.0)).T.copy()  # signs make the factor unique, and it uniform
+    oriented: FloatArray = (
+        q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    ).T.copy()  # signs make the factor unique, and it uniform
     return oriented

@@ -1,7 +1,9 @@
-"""Random data that is realizable by construction: an injective collocation, and a partial order for every query.
+"""Random data that is realizable by construction: an injective collocation, and a partial order for
+every query.
 
-Generators of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for Next-token Prediction* (2024); the paper says
-only "randomly generated realizable dataset" with 20 tokens, so sizes and order of the draws are ours. Each is one NumPy generator
+Generators of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for
+Next-token Prediction* (2024); the paper says only "randomly generated realizable dataset" with 20
+tokens, so sizes and order of the draws are ours. Each is one NumPy generator
 (``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits.
 """
 
@@ -22,21 +24,29 @@ _LENGTHS = (2, 6)  # shortest and longest sentence
 
 
 def collocations(n: ArrayLike) -> NextTokenData:
-    r"""The data set :math:`\mathcal D_0=\{((x),n(x))\}` of all one-token sentences, with one-hot embeddings.
+    r"""The data set :math:`\mathcal D_0=\{((x),n(x))\}` of all one-token sentences, with one-hot
+    embeddings.
 
     Raises:
         InputError: a following token outside the vocabulary.
     """
     following = np.asarray(n)
-    return NextTokenData.from_sentences([[x] for x in range(len(following))], following, embeddings=len(following))
+    return NextTokenData.from_sentences(
+        [[x] for x in range(len(following))], following, embeddings=len(following)
+    )
 
 
-def bipartite(K: int = 20, per_query: int = 4, seed: int = 0, embeddings: Embedding = "identity") -> NextTokenData:
-    """Realizable data without confused tokens: under every query, some tokens only win and some only lose.
+def bipartite(
+    K: int = 20, per_query: int = 4, seed: int = 0, embeddings: Embedding = "identity"
+) -> NextTokenData:
+    """Realizable data without confused tokens: under every query, some tokens only win and some
+    only lose.
 
-    Draws: n, a permutation; for each query q a shuffle of the other tokens, 1 to 3 for the number of heads and 4 to 8 for that of tails;
-    with probability 0.2 q is the only head and the tails are the first others, otherwise the heads are the first others and the tails q
-    and the next ones. A sentence has 2 to 6 tokens: one head, tails with replacement, shuffled, then q. The embeddings come last.
+    Draws: n, a permutation; for each query q a shuffle of the other tokens, 1 to 3 for the number
+    of heads and 4 to 8 for that of tails; with probability 0.2 q is the only head and the tails are
+    the first others, otherwise the heads are the first others and the tails q and the next ones. A
+    sentence has 2 to 6 tokens: one head, tails with replacement, shuffled, then q. The embeddings
+    come last.
 
     Args:
         K: tokens, at least 5.
@@ -71,11 +81,14 @@ def bipartite(K: int = 20, per_query: int = 4, seed: int = 0, embeddings: Embedd
     return _realizable(K, per_query, seed, embeddings, 5, sentences)
 
 
-def total(K: int = 20, per_query: int = 4, seed: int = 0, embeddings: Embedding = "identity") -> NextTokenData:
+def total(
+    K: int = 20, per_query: int = 4, seed: int = 0, embeddings: Embedding = "identity"
+) -> NextTokenData:
     """Realizable data with confused tokens: every query ranks the whole vocabulary.
 
-    Draws: n, a permutation; for each query a ranking, then its sentences of 2 to 6 tokens, uniform with replacement but for the query at
-    the end; the best-ranked token wins. The embeddings come last.
+    Draws: n, a permutation; for each query a ranking, then its sentences of 2 to 6 tokens, uniform
+    with replacement but for the query at the end; the best-ranked token wins. The embeddings come
+    last.
 
     Args:
         K: tokens, at least 2.
@@ -112,7 +125,9 @@ def _realizable(
     sentences: Callable[[int, np.random.Generator], Callable[[], tuple[Sentence, int]]],
 ) -> NextTokenData:
     if smallest > K or per_query < 1:
-        raise InputError(f"K is {K} and per_query {per_query}; they must be at least {smallest} and 1")
+        raise InputError(
+            f"K is {K} and per_query {per_query}; they must be at least {smallest} and 1"
+        )
     rng = np.random.default_rng(seed)
     n = rng.permutation(K)
     drawn: list[tuple[Sentence, int]] = []
@@ -122,7 +137,9 @@ def _realizable(
     return with_collocations(n, drawn, rng, embeddings)
 
 
-def with_collocations(n: IntArray, drawn: list[tuple[Sentence, int]], rng: np.random.Generator, embeddings: Embedding) -> NextTokenData:
+def with_collocations(
+    n: IntArray, drawn: list[tuple[Sentence, int]], rng: np.random.Generator, embeddings: Embedding
+) -> NextTokenData:
     """The one-token sentences of n, then the drawn sentences with n of their winners as labels."""
     K = len(n)
     listed = [[x] for x in range(K)] + [sentence for sentence, _ in drawn]

@@ -1,4 +1,6 @@
-"""The partial order that the arcs of each query generate, the roles of tokens in it, and what it says about any sentence."""
+"""The partial order that the arcs of each query generate, the roles of tokens in it, and what it
+says about any sentence.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class Role(IntEnum):
 class PartialOrders:
     """The orders of all queries of a data set, made by :func:`partial_order`.
 
-    The extended order of a query is the transitive closure of its arcs: the smallest partial order that explains the data, when the arcs
-    have no cycle.
+    The extended order of a query is the transitive closure of its arcs: the smallest partial order
+    that explains the data, when the arcs have no cycle.
 
     Attributes:
         K: size of the vocabulary.
@@ -48,12 +50,16 @@ class PartialOrders:
 
     @cached_property
     def nodes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Query, token and strongly connected component of every token with an arc, see :func:`~attsvm.datasets.next_token.components`."""
+        """Query, token and strongly connected component of every token with an arc, see
+        :func:`~attsvm.datasets.next_token.components`.
+        """
         return components(self.arcs)
 
     @cached_property
     def cyclic(self) -> BoolArray:
-        """``(k,)``, which arcs are part of a cycle: both ends are in one strongly connected component."""
+        """``(k,)``, which arcs are part of a cycle: both ends are in one strongly connected
+        component.
+        """
         if len(self.arcs) == 0:
             return np.zeros(0, dtype=np.bool_)
         query, token, component = self.nodes
@@ -68,12 +74,18 @@ class PartialOrders:
 
     @cached_property
     def roles(self) -> IntArray:
-        """:class:`Role` of every entry of :attr:`nodes`; tokens that are not there are non-comparable."""
+        """:class:`Role` of every entry of :attr:`nodes`; tokens that are not there are
+        non-comparable.
+        """
         query, token, _ = self.nodes
         keys = query * self.K + token
         wins = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 1])
         loses = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 2])
-        return np.select([wins & loses, wins, loses], [Role.CONFUSED, Role.OPTIMAL, Role.NON_OPTIMAL], Role.NON_COMPARABLE).astype(np.int64)
+        return np.select(
+            [wins & loses, wins, loses],
+            [Role.CONFUSED, Role.OPTIMAL, Role.NON_OPTIMAL],
+            Role.NON_COMPARABLE,
+        ).astype(np.int64)
 
     def roles_of(self, query: int) -> IntArray:
         """``(K,)``, the :class:`Role` of every token of the vocabulary under this query."""
@@ -90,14 +102,17 @@ class PartialOrders:
         return self.arcs[start:stop, 1:]
 
     def closure(self, query: int) -> BoolArray:
-        """``(K, K)``, whether the row's token lies above the column's: by an arc, or by transitivity."""
+        """``(K, K)``, whether the row's token lies above the column's: by an arc, or by
+        transitivity.
+        """
         nodes, _, small = self._closed(query)
         below = np.zeros((self.K, self.K), dtype=np.bool_)
         below[np.ix_(nodes, nodes)] = small
         return below
 
     def longest_paths(self, query: int) -> IntArray:
-        """``(K, K)``, arcs on the longest path from the row's token down to the column's; 0 where none leads there.
+        """``(K, K)``, arcs on the longest path from the row's token down to the column's; 0 where
+        none leads there.
 
         A max-margin solution separates the two scores by at least as much.
 
@@ -119,11 +134,17 @@ class PartialOrders:
         if len(nodes) == 0:
             return nodes
         top, bottom = np.unravel_index(np.argmax(longest), longest.shape)
-        on_it = (longest[top] + longest[:, bottom] == longest[top, bottom]) & (longest[top] > 0) & (longest[:, bottom] > 0)
+        on_it = (
+            (longest[top] + longest[:, bottom] == longest[top, bottom])
+            & (longest[top] > 0)
+            & (longest[:, bottom] > 0)
+        )
         depth = longest[top]
         chain = [int(top)]
         for level in range(1, int(longest[top, bottom])):
-            chain.append(int(np.flatnonzero(on_it & (depth == level) & (longest[chain[-1]] > 0))[0]))
+            chain.append(
+                int(np.flatnonzero(on_it & (depth == level) & (longest[chain[-1]] > 0))[0])
+            )
         return nodes[[*chain, int(bottom)]]
 
     def _longest(self, query: int) -> tuple[IntArray, IntArray]:
@@ -131,16 +152,21 @@ class PartialOrders:
         nodes, ends, below = self._closed(query)
         if below.diagonal().any():
             where = int(nodes[np.argmax(below.diagonal())])
-            raise InputError(f"the order of query {query} has a cycle through {where}; it has no longest path")
+            raise InputError(
+                f"the order of query {query} has a cycle through {where}; it has no longest path"
+            )
         longest = np.zeros(below.shape, dtype=np.int64)
-        for winner in np.argsort(below.sum(axis=1), kind="stable"):  # whatever lies below a token comes before it
+        for winner in np.argsort(
+            below.sum(axis=1), kind="stable"
+        ):  # whatever lies below a token comes before it
             under = ends[ends[:, 0] == winner, 1]
             if len(under):
                 longest[winner] = _extend(longest[under], below[under], under)
         return nodes, longest
 
     def greatest(self, sentence: ArrayLike) -> int:
-        """The token of a sentence that the extended order puts above every other one; -1 without one.
+        """The token of a sentence that the extended order puts above every other one; -1 without
+        one.
 
         The query is the last token. A sentence of one distinct token has that one.
         """
@@ -152,15 +178,18 @@ class PartialOrders:
         if not np.isin(distinct, nodes).all():
             return -1
         at = np.searchsorted(nodes, distinct)
-        found = np.flatnonzero((below[np.ix_(at, at)] | np.eye(len(at), dtype=np.bool_)).all(axis=1))
+        found = np.flatnonzero(
+            (below[np.ix_(at, at)] | np.eye(len(at), dtype=np.bool_)).all(axis=1)
+        )
         return int(distinct[found[0]]) if len(found) == 1 else -1
 
     def of_greatest_role(self, sentence: ArrayLike) -> int:
         """The only token of a sentence of greatest role, -1 when there are several.
 
-        Without confused tokens a max-margin solution with orthonormal embeddings scores optimal tokens above non-comparable ones, and
-        these above non-optimal ones (Huang, Liang and Yang 2024). Confused tokens have no place in this, so a sentence with one has no
-        answer here; ask :meth:`greatest`.
+        Without confused tokens a max-margin solution with orthonormal embeddings scores optimal
+        tokens above non-comparable ones, and these above non-optimal ones (Huang, Liang and Yang
+        2024). Confused tokens have no place in this, so a sentence with one has no answer here; ask
+        :meth:`greatest`.
         """
         tokens = np.asarray(sentence, dtype=np.int64)
         distinct = np.unique(tokens)
@@ -172,9 +201,11 @@ class PartialOrders:
         return int(distinct[first[0]]) if len(first) == 1 else -1
 
     def cycle(self, query: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """A short cycle of this query: its tokens, each winning against the next and the last against the first, and a sentence per arc.
+        """A short cycle of this query: its tokens, each winning against the next and the last
+        against the first, and a sentence per arc.
 
-        A cycle of two tokens if there is one, else the shortest through the first cyclic arc. Empty without a cycle.
+        A cycle of two tokens if there is one, else the shortest through the first cyclic arc. Empty
+        without a cycle.
         """
         self._known(query)
         start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
@@ -188,7 +219,9 @@ class PartialOrders:
         return tuple(path), tuple(self.sentences_of(query, path, [*path[1:], path[0]]))
 
     def sentences_of(self, query: int, winners: ArrayLike, losers: ArrayLike) -> list[int]:
-        """The first sentence of every arc from ``winners[k]`` to ``losers[k]``, which the query must have."""
+        """The first sentence of every arc from ``winners[k]`` to ``losers[k]``, which the query
+        must have.
+        """
         keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
         wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
         return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
@@ -198,7 +231,9 @@ class PartialOrders:
         return {}
 
     def _closed(self, query: int) -> tuple[IntArray, IntArray, BoolArray]:
-        """Tokens with an arc, both ends of every arc as positions in them, and the closure among them; kept, as sentences share queries."""
+        """Tokens with an arc, both ends of every arc as positions in them, and the closure among
+        them; kept, as sentences share queries.
+        """
         if query not in self._closures:
             pairs = self.of(query)
             nodes, ends = np.unique(pairs, return_inverse=True)
@@ -224,7 +259,9 @@ def transitive(below: BoolArray) -> BoolArray:
     size = -1
     while int(below.sum()) > size:
         size = int(below.sum())
-        steps = below.astype(np.float32)  # single precision counts paths of any length as positive, and multiplies fastest
+        steps = below.astype(
+            np.float32
+        )  # single precision counts paths of any length as positive, and multiplies fastest
         below = below | (steps @ steps > 0)
     return below
 
@@ -244,7 +281,10 @@ def _shortest_back(pairs: IntArray) -> list[int]:
 
     nodes, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(pairs.shape)
-    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(len(nodes), len(nodes))).tocsr()
+    graph = coo_array(
+        (np.ones(len(pairs), dtype=np.int8), (ends[:, 0], ends[:, 1])),
+        shape=(len(nodes), len(nodes)),
+    ).tocsr()
     winner, loser = int(ends[0, 0]), int(ends[0, 1])
     _, before = breadth_first_order(graph, loser, directed=True, return_predecessors=True)
     path = [winner]

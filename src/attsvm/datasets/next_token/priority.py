@@ -15,14 +15,23 @@ _ATTEMPTS = 2_000
 
 
 def priority_graph(
-    n: int, T: int, K: int, d: int, seed: int, cyclic: bool = False, embeddings: Embedding = "random", correlation: float = 0.5
+    n: int,
+    T: int,
+    K: int,
+    d: int,
+    seed: int,
+    cyclic: bool = False,
+    embeddings: Embedding = "random",
+    correlation: float = 0.5,
 ) -> NextTokenData:
-    """Sentences of T tokens that are drawn anew until every priority graph is acyclic, or until at least one is not.
+    """Sentences of T tokens that are drawn anew until every priority graph is acyclic, or until at
+    least one is not.
 
-    A sentence holds T distinct tokens; when T > K, all K in random order and T - K more at random. Its label is uniform over the
-    vocabulary and drawn again from the sentence if it is not in it. The recipe of the code of Li et al., *Mechanics of Next Token
-    Prediction with Self-Attention* (2024); the numbers are NumPy's: ``default_rng(seed)``, all sentences of an attempt in turn, each
-    followed by its label, and the embeddings last.
+    A sentence holds T distinct tokens; when T > K, all K in random order and T - K more at random.
+    Its label is uniform over the vocabulary and drawn again from the sentence if it is not in it.
+    The recipe of the code of Li et al., *Mechanics of Next Token Prediction with Self-Attention*
+    (2024); the numbers are NumPy's: ``default_rng(seed)``, all sentences of an attempt in turn,
+    each followed by its label, and the embeddings last.
 
     Args:
         n: sentences.
@@ -39,12 +48,15 @@ def priority_graph(
         Equally weighted data whose labels are winners (``following`` is the identity).
 
     Raises:
-        InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts without success.
+        InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts
+            without success.
     """
     if min(n, T, K) < 1:
         raise InputError(f"n, T and K are {n}, {T} and {K}; each must be at least 1")
     rng = np.random.default_rng(seed)
-    embed(embeddings, K, d, np.random.default_rng(0), correlation)  # refuses an impossible dimension before the attempts
+    embed(
+        embeddings, K, d, np.random.default_rng(0), correlation
+    )  # refuses an impossible dimension before the attempts
     for _ in range(_ATTEMPTS):
         sentences, labels = [], []
         for _ in range(n):
@@ -56,9 +68,14 @@ def priority_graph(
                 label = int(sentence[rng.integers(T)])
             sentences.append(sentence)
             labels.append(label)
-        drawn = NextTokenData.from_sentences(sentences, labels, embeddings=K, following=np.arange(K))
+        drawn = NextTokenData.from_sentences(
+            sentences, labels, embeddings=K, following=np.arange(K)
+        )
         if bool(partial_order(drawn).cyclic.any()) == cyclic:
             rows = embed(embeddings, K, d, rng, correlation)
             return replace(drawn, embeddings=rows)
     wanted = "with a cycle" if cyclic else "without a cycle"
-    raise InputError(f"{_ATTEMPTS} draws of {n} sentences of {T} of {K} tokens gave no graph {wanted}; change n, T or K")
+    raise InputError(
+        f"{_ATTEMPTS} draws of {n} sentences of {T} of {K} tokens gave no graph {wanted}; change n,"
+        " T or K"
+    )

@@ -1,7 +1,9 @@
-r"""Whether data is realizable: an injective collocation, a winner in every sentence, an acyclic order for every query.
+r"""Whether data is realizable: an injective collocation, a winner in every sentence, an acyclic
+order for every query.
 
-Assumption 1 of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for Next-token Prediction* (2024). Realizable
-data is exactly the data whose two max-margin programmes, :func:`attsvm.margins.output_margins` and
+Assumption 1 of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for
+Next-token Prediction* (2024). Realizable data is exactly the data whose two max-margin programmes,
+:func:`attsvm.margins.output_margins` and
 :func:`attsvm.margins.order_margins`, have a solution with orthonormal embeddings.
 """
 
@@ -36,19 +38,26 @@ class Realizability:
     Attributes:
         realizable: whether no finding blocks.
         findings: those that block first; within, by kind and number.
-        blameless: ``(N,)``, the sentences that no blocking finding names: ``data.select(blameless)`` is realizable.
+        blameless: ``(N,)``, the sentences that no blocking finding names:
+            ``data.select(blameless)`` is realizable.
         orders: the partial orders of the queries.
-        roles: for every query with an arc, how many tokens of the vocabulary are optimal, non-optimal, confused and non-comparable,
-            ``(Q, 4)`` in the order of ``ROLES``.
-        unseen: ``(u,)``, tokens that are the query of no sentence with two different tokens: :math:`W e_q=0` for them.
+        roles: for every query with an arc, how many tokens of the vocabulary are optimal,
+            non-optimal, confused and non-comparable, ``(Q, 4)`` in the order of ``ROLES``.
+        unseen: ``(u,)``, tokens that are the query of no sentence with two different tokens:
+            :math:`W e_q=0` for them.
         repeated: sentences that equal an earlier one, label included.
         dropped: sentences without a winner; they add no arcs.
-        entropy_floor: the smallest loss that any output matrix reaches on the one-token sentences (0 when n is a function); nan without
-            such sentences.
+        entropy_floor: the smallest loss that any output matrix reaches on the one-token sentences
+            (0 when n is a function); nan without such sentences.
         embeddings: ``(K, d)``, those of the data.
     """
 
-    ROLES: ClassVar[tuple[Role, ...]] = (Role.OPTIMAL, Role.NON_OPTIMAL, Role.CONFUSED, Role.NON_COMPARABLE)
+    ROLES: ClassVar[tuple[Role, ...]] = (
+        Role.OPTIMAL,
+        Role.NON_OPTIMAL,
+        Role.CONFUSED,
+        Role.NON_COMPARABLE,
+    )
 
     realizable: bool
     findings: tuple[Finding, ...]
@@ -63,12 +72,18 @@ class Realizability:
 
     @cached_property
     def orthonormality(self) -> float:
-        r"""Largest entry of :math:`|EE^\top-I|`; the closed forms and sign theorems of the paper ask for 0."""
-        return float(np.abs(self.embeddings @ self.embeddings.T - np.eye(len(self.embeddings))).max())
+        r"""Largest entry of :math:`|EE^\top-I|`; the closed forms and sign theorems of the paper
+        ask for 0.
+        """
+        return float(
+            np.abs(self.embeddings @ self.embeddings.T - np.eye(len(self.embeddings))).max()
+        )
 
     @cached_property
     def independent(self) -> bool:
-        """Whether the rows of E are linearly independent, so that every acyclic order has weights."""
+        """Whether the rows of E are linearly independent, so that every acyclic order has
+        weights.
+        """
         K, d = self.embeddings.shape
         return bool(d >= K and np.linalg.matrix_rank(self.embeddings) == K)
 
@@ -85,20 +100,30 @@ class Realizability:
         """
         if not self.realizable:
             more = sum(finding.blocks for finding in self.findings) - 1
-            raise InputError(f"the data is not realizable: {self.findings[0]}" + (f" ({more} more findings)" if more else ""))
+            raise InputError(
+                f"the data is not realizable: {self.findings[0]}"
+                + (f" ({more} more findings)" if more else "")
+            )
 
     def __str__(self) -> str:
         head = "realizable" if self.realizable else "not realizable"
-        return "\n".join([f"{head}: {len(self.orders.queries)} queries with an order", *(f"  {finding}" for finding in self.findings)])
+        return "\n".join(
+            [
+                f"{head}: {len(self.orders.queries)} queries with an order",
+                *(f"  {finding}" for finding in self.findings),
+            ]
+        )
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
-    """Hold data against the definition of realizable, finding by finding, each with all sentences that have part in it.
+    """Hold data against the definition of realizable, finding by finding, each with all sentences
+    that have part in it.
 
     Args:
         data: sentences with labels.
-        strict: whether contradictory collocations and labels that no token explains block. With False the loss of the former has a
-            floor, the latter add no arcs (as in the code of Li et al. 2024), and the report says how large and how many.
+        strict: whether contradictory collocations and labels that no token explains block. With
+            False the loss of the former has a floor, the latter add no arcs (as in the code of Li
+            et al. 2024), and the report says how large and how many.
     """
     orders = partial_order(data)
     blocking: list[Finding] = []
@@ -140,7 +165,9 @@ def _single(data: NextTokenData) -> tuple[IntArray, IntArray]:
 
 
 def _fitting(data: NextTokenData) -> tuple[IntArray, IntArray, BoolArray]:
-    """Sentence and token of every occurrence, and whether the token explains the label of its sentence."""
+    """Sentence and token of every occurrence, and whether the token explains the label of its
+    sentence.
+    """
     sentence, token, _ = data.occurrences
     return sentence, token, data.following[token] == data.labels[sentence]
 
@@ -150,7 +177,13 @@ def _contradictions(data: NextTokenData, strict: bool) -> list[Finding]:
     tokens, counts = np.unique(x, return_counts=True)
     other = (data.lengths == 1) & (data.labels != data.following[data.queries])
     return [
-        NotAFunction(v, tuple(y[x == v].tolist()), blocks=strict, sentences=_numbers(other & (data.queries == v)), names=data.vocabulary)
+        NotAFunction(
+            v,
+            tuple(y[x == v].tolist()),
+            blocks=strict,
+            sentences=_numbers(other & (data.queries == v)),
+            names=data.vocabulary,
+        )
         for v in tokens[counts > 1].tolist()
     ]
 
@@ -163,7 +196,15 @@ def _collisions(data: NextTokenData, strict: bool) -> list[Finding]:
     for label in labels[counts > 1].tolist():
         sentences = _numbers(several & (data.labels == label))
         tokens = _numbers(data.following == label)
-        found.append(NotInjective(tokens, label, blocks=strict and bool(sentences), sentences=sentences, names=data.vocabulary))
+        found.append(
+            NotInjective(
+                tokens,
+                label,
+                blocks=strict and bool(sentences),
+                sentences=sentences,
+                names=data.vocabulary,
+            )
+        )
     return found
 
 
@@ -178,9 +219,16 @@ def _unexplained(data: NextTokenData, strict: bool) -> list[Finding]:
     unexplained = np.bincount(sentence[fits], minlength=data.N) == 0
     x, _ = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
-    unexplained &= ~((data.lengths == 1) & np.isin(data.queries, tokens[counts > 1]))  # already told as NotAFunction
+    unexplained &= ~(
+        (data.lengths == 1) & np.isin(data.queries, tokens[counts > 1])
+    )  # already told as NotAFunction
     return [
-        LabelNotRealizable(label, blocks=strict, sentences=_numbers(unexplained & (data.labels == label)), names=data.vocabulary)
+        LabelNotRealizable(
+            label,
+            blocks=strict,
+            sentences=_numbers(unexplained & (data.labels == label)),
+            names=data.vocabulary,
+        )
         for label in np.unique(data.labels[unexplained]).tolist()
     ]
 
@@ -192,7 +240,12 @@ def _cycles(data: NextTokenData, orders: PartialOrders) -> list[Finding]:
     part = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
     tied = np.bincount(sentence[part], minlength=data.N) > 0
     return [
-        CyclicOrder(q, *orders.cycle(q), sentences=_numbers(tied & (data.queries == q)), names=data.vocabulary)
+        CyclicOrder(
+            q,
+            *orders.cycle(q),
+            sentences=_numbers(tied & (data.queries == q)),
+            names=data.vocabulary,
+        )
         for q in orders.cyclic_queries.tolist()
     ]
 

@@ -1,4 +1,6 @@
-"""What a training of a next-token model leaves: weights at the records, and what is read off them."""
+"""What a training of a next-token model leaves: weights at the records, and what is read off
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ class Course:
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
         W: ``(R, runs, rows, d)``, the weights.
-        stopped_at: ``(runs,)``, the step whose gradient was exactly zero, or so small beside the loss that Polyak's step is beyond all
-            numbers (where the loss is not convex); the run stayed there. -1 if there was none.
+        stopped_at: ``(runs,)``, the step whose gradient was exactly zero, or so small beside the
+            loss that Polyak's step is beyond all numbers (where the loss is not convex); the run
+            stayed there. -1 if there was none.
         rises: ``(runs,)``, steps at which the loss had risen, or None when it was not watched.
-        last_rise: ``(runs,)``, the last such step, -1 if there was none; None when the loss was not watched.
+        last_rise: ``(runs,)``, the last such step, -1 if there was none; None when the loss was not
+            watched.
     """
 
     steps: IntArray
@@ -43,8 +47,12 @@ class Course:
         """``(R, runs)``, Frobenius norms."""
         return Frobenius().value(self.W)  # type: ignore[no-any-return]
 
-    def direction_error(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
-        r""":math:`\|W/\|W\|-W^\star/\|W^\star\|\|_F`, ``(R, runs)``; :math:`\sqrt2` where either is zero. See :func:`direction_gap`."""
+    def direction_error(
+        self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]
+    ) -> FloatArray:
+        r""":math:`\|W/\|W\|-W^\star/\|W^\star\|\|_F`, ``(R, runs)``; :math:`\sqrt2` where either is
+        zero. See :func:`direction_gap`.
+        """
         error: FloatArray = np.sqrt(2.0 * direction_gap(self.W, target))
         return error
 
@@ -59,7 +67,8 @@ class AttentionCourse(Course):
 
     Attributes:
         problem: sentences, values and loss.
-        values: ``(R, runs, K, classes)`` where the value table was trained too, None where it was the problem's own.
+        values: ``(R, runs, K, classes)`` where the value table was trained too, None where it was
+            the problem's own.
         factors: the trained factors by name, ``(R, runs, ...)``, where W is a product.
     """
 
@@ -69,7 +78,9 @@ class AttentionCourse(Course):
 
     @cached_property
     def log_gap(self) -> FloatArray:
-        """``(R, runs)``, logarithm of the loss over its floor; NaN below it. See :meth:`Problem.log_gap`."""
+        """``(R, runs)``, logarithm of the loss over its floor; NaN below it. See
+        :meth:`Problem.log_gap`.
+        """
         return self.problem.log_gap(self.W, self.values)
 
     @property
@@ -81,13 +92,21 @@ class AttentionCourse(Course):
 
     @cached_property
     def log_missing(self) -> FloatArray:
-        r"""``(R, runs)``, logarithm of the largest :math:`1-\varphi_{x_\star}` over the sentences of a run."""
-        found: FloatArray = np.maximum.reduceat(self.problem.log_missing(self.W), self.problem.run_start[:-1], axis=-1)
+        r"""``(R, runs)``, logarithm of the largest :math:`1-\varphi_{x_\star}` over the sentences
+        of a run.
+        """
+        found: FloatArray = np.maximum.reduceat(
+            self.problem.log_missing(self.W), self.problem.run_start[:-1], axis=-1
+        )
         return found
 
     def alignment(self, targets: Sequence[MarginSolution] | ArrayLike) -> FloatArray:
-        r"""Cosine of :math:`-\nabla L` and the target, ``(R, runs)``; NaN where the gradient is exactly zero."""
-        W: Any = np.stack([one.W for one in targets]) if not isinstance(targets, np.ndarray) else targets  # type: ignore[union-attr]
+        r"""Cosine of :math:`-\nabla L` and the target, ``(R, runs)``; NaN where the gradient is
+        exactly zero.
+        """
+        W: Any = (
+            np.stack([one.W for one in targets]) if not isinstance(targets, np.ndarray) else targets
+        )  # type: ignore[union-attr]
         G, _ = self.problem.gradient(self.W, self.values)
         size = Frobenius().value(G) * Frobenius().value(W)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -100,7 +119,8 @@ class OutputCourse(Course):
     r"""The course of the output matrix; ``W`` is ``(R, runs, classes, d)``.
 
     Attributes:
-        loss: ``(R, runs)``, cross-entropy of the single tokens, exact to a relative 1e-15 at any size (:math:`\log1p` of odds).
+        loss: ``(R, runs)``, cross-entropy of the single tokens, exact to a relative 1e-15 at any
+            size (:math:`\log1p` of odds).
     """
 
     loss: FloatArray = field(kw_only=True)

@@ -1,9 +1,12 @@
 r"""Gradients, gaps and steps of all sentences of one run, compiled.
 
-Weights are kept in coordinates of the vocabulary, because gradients have that form: :math:`W=W_0+\sum_{qv}A_{qv}e_ve_q^\top` and
-:math:`W_{ov}=W_0+\sum_{xv}B_{xv}\mathbf 1_ve_x^\top`. With the Gram matrix :math:`\Gamma=EE^\top`, scores ``S[q, v]``
-:math:`=e_v^\top We_q` move by :math:`\Gamma C\Gamma` when ``A`` moves by ``C``, logits ``U[x, v]`` by :math:`\Gamma F` when ``B`` moves
-by ``F``; squared norms of the steps are :math:`\langle C,\Gamma C\Gamma\rangle` and :math:`\langle F,\Gamma F\rangle`. Orthonormal
+Weights are kept in coordinates of the vocabulary, because gradients have that form:
+:math:`W=W_0+\sum_{qv}A_{qv}e_ve_q^\top` and
+:math:`W_{ov}=W_0+\sum_{xv}B_{xv}\mathbf 1_ve_x^\top`. With the Gram matrix :math:`\Gamma=EE^\top`,
+scores ``S[q, v]``
+:math:`=e_v^\top We_q` move by :math:`\Gamma C\Gamma` when ``A`` moves by ``C``, logits ``U[x, v]``
+by :math:`\Gamma F` when ``B`` moves by ``F``; squared norms of the steps are
+:math:`\langle C,\Gamma C\Gamma\rangle` and :math:`\langle F,\Gamma F\rangle`. Orthonormal
 embeddings need no product at all.
 """
 
@@ -15,12 +18,20 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics.next_token.kernels import log_probabilities, residual, sentence_gap, sentence_gradient, textbook_sentence
+from attsvm.dynamics.next_token.kernels import (
+    log_probabilities,
+    residual,
+    sentence_gap,
+    sentence_gradient,
+    textbook_sentence,
+)
 from attsvm.jit import kernel
 
 
 class Sentences(NamedTuple):
-    """The sentences of one run end to end, see :class:`~attsvm.dynamics.next_token.Problem`; numbers count from its first token."""
+    """The sentences of one run end to end, see :class:`~attsvm.dynamics.next_token.Problem`;
+    numbers count from its first token.
+    """
 
     token: IntArray
     log_count: FloatArray
@@ -35,10 +46,12 @@ class Work(NamedTuple):
     """Room for the gradient of one run.
 
     Attributes:
-        tokens: ``(6, tokens)``: logits, attention, scratch, coefficients; gaps and their signs per sentence.
+        tokens: ``(6, tokens)``: logits, attention, scratch, coefficients; gaps and their signs per
+            sentence.
         rate: ``(N,)``, logarithms of the sizes of the coefficients.
         slope: ``(N,)``, logarithms of the factors of ``rows``.
-        rows: ``(N, classes)``, residuals of the outputs: what the gradient of the output matrix needs.
+        rows: ``(N, classes)``, residuals of the outputs: what the gradient of the output matrix
+            needs.
         line: ``(2, classes)``, scratch.
     """
 
@@ -51,13 +64,28 @@ class Work(NamedTuple):
 
 @kernel
 def sentences_of(
-    r: int, token: IntArray, log_count: FloatArray, start: IntArray, run_start: IntArray, query: IntArray, own: IntArray, y: IntArray,
+    r: int,
+    token: IntArray,
+    log_count: FloatArray,
+    start: IntArray,
+    run_start: IntArray,
+    query: IntArray,
+    own: IntArray,
+    y: IntArray,
     log_weight: FloatArray,
-) -> Sentences:  # fmt: skip
+) -> Sentences:
     """The sentences of run ``r`` of all."""
     a, b = run_start[r], run_start[r + 1]
     lo, hi = start[a], start[b]
-    return Sentences(token[lo:hi], log_count[lo:hi], start[a : b + 1] - lo, query[a:b], own[a:b] - lo, y[a:b], log_weight[a:b])
+    return Sentences(
+        token[lo:hi],
+        log_count[lo:hi],
+        start[a : b + 1] - lo,
+        query[a:b],
+        own[a:b] - lo,
+        y[a:b],
+        log_weight[a:b],
+    )
 
 
 @kernel
@@ -69,8 +97,18 @@ def room(sentences: Sentences, classes: int) -> Work:
 
 
 @kernel
-def gradient(s: FloatArray, values: FloatArray, sentences: Sentences, loss: int, textbook: bool, work: Work, C: FloatArray) -> float:
-    r"""Writes ``C`` with :math:`\nabla_{W}L=e^{top}\sum_{qv}C_{qv}e_ve_q^\top` for one run; returns ``top``, -inf for zero."""
+def gradient(
+    s: FloatArray,
+    values: FloatArray,
+    sentences: Sentences,
+    loss: int,
+    textbook: bool,
+    work: Work,
+    C: FloatArray,
+) -> float:
+    r"""Writes ``C`` with :math:`\nabla_{W}L=e^{top}\sum_{qv}C_{qv}e_ve_q^\top` for one run; returns
+    ``top``, -inf for zero.
+    """
     token, log_count, start, query, own, y, log_weight = sentences
     tokens, rate, slope, rows, line = work
     D, S, h, c = tokens[0], tokens[1], tokens[2], tokens[3]
@@ -78,11 +116,28 @@ def gradient(s: FloatArray, values: FloatArray, sentences: Sentences, loss: int,
     for n in range(query.shape[0]):
         lo, hi = start[n], start[n + 1]
         if textbook:
-            textbook_sentence(s[query[n]], values, token, log_count, lo, hi, y[n], D, S, h, c, line[0], rows[n])
+            textbook_sentence(
+                s[query[n]], values, token, log_count, lo, hi, y[n], D, S, h, c, line[0], rows[n]
+            )
             rate[n], slope[n] = log_weight[n], 0.0
         else:
             rate[n], slope[n] = sentence_gradient(
-                s[query[n]], values, token, log_count, lo, hi, own[n], y[n], loss, D, S, h, c, line[0], rows[n], line[1]
+                s[query[n]],
+                values,
+                token,
+                log_count,
+                lo,
+                hi,
+                own[n],
+                y[n],
+                loss,
+                D,
+                S,
+                h,
+                c,
+                line[0],
+                rows[n],
+                line[1],
             )
             rate[n] += log_weight[n]
         top = max(top, rate[n])
@@ -98,7 +153,9 @@ def gradient(s: FloatArray, values: FloatArray, sentences: Sentences, loss: int,
 
 
 @kernel
-def spread(gram: FloatArray, C: FloatArray, orthonormal: bool, half: FloatArray, M: FloatArray) -> float:
+def spread(
+    gram: FloatArray, C: FloatArray, orthonormal: bool, half: FloatArray, M: FloatArray
+) -> float:
     r"""Writes :math:`M=\Gamma C\Gamma` and returns :math:`\langle C,M\rangle`."""
     total = 0.0
     if orthonormal:
@@ -116,7 +173,14 @@ def spread(gram: FloatArray, C: FloatArray, orthonormal: bool, half: FloatArray,
 
 
 @kernel
-def excess(s: FloatArray, values: FloatArray, table: FloatArray, sentences: Sentences, loss: int, work: Work) -> tuple[float, float]:
+def excess(
+    s: FloatArray,
+    values: FloatArray,
+    table: FloatArray,
+    sentences: Sentences,
+    loss: int,
+    work: Work,
+) -> tuple[float, float]:
     """``(sign, log|gap|)`` of the weighted loss over its floor."""
     token, log_count, start, query, own, y, log_weight = sentences
     D, S, line = work.tokens[0], work.tokens[1], work.line[0]
@@ -124,7 +188,19 @@ def excess(s: FloatArray, values: FloatArray, table: FloatArray, sentences: Sent
     top = -np.inf
     for n in range(query.shape[0]):
         signs[n], gaps[n] = sentence_gap(
-            s[query[n]], values, table, token, log_count, start[n], start[n + 1], own[n], y[n], loss, D, S, line
+            s[query[n]],
+            values,
+            table,
+            token,
+            log_count,
+            start[n],
+            start[n + 1],
+            own[n],
+            y[n],
+            loss,
+            D,
+            S,
+            line,
         )
         gaps[n] += log_weight[n]
         top = max(top, gaps[n])
@@ -133,14 +209,25 @@ def excess(s: FloatArray, values: FloatArray, table: FloatArray, sentences: Sent
     total = 0.0
     for n in range(query.shape[0]):
         total += signs[n] * math.exp(gaps[n] - top)
-    return (1.0 if total >= 0.0 else -1.0), (top + math.log(abs(total)) if total != 0.0 else -np.inf)
+    return (1.0 if total >= 0.0 else -1.0), (
+        top + math.log(abs(total)) if total != 0.0 else -np.inf
+    )
 
 
 @kernel
 def output_gradient(
-    U: FloatArray, x: IntArray, y: IntArray, log_weight: FloatArray, rate: FloatArray, rows: FloatArray, line: FloatArray, F: FloatArray
+    U: FloatArray,
+    x: IntArray,
+    y: IntArray,
+    log_weight: FloatArray,
+    rate: FloatArray,
+    rows: FloatArray,
+    line: FloatArray,
+    F: FloatArray,
 ) -> float:
-    r"""Writes ``F`` with :math:`\nabla_{W_{ov}}L_0=e^{top}\sum_{xv}F_{xv}\mathbf 1_ve_x^\top`; returns ``top``."""
+    r"""Writes ``F`` with :math:`\nabla_{W_{ov}}L_0=e^{top}\sum_{xv}F_{xv}\mathbf 1_ve_x^\top`;
+    returns ``top``.
+    """
     top = -np.inf
     for k in range(x.shape[0]):
         log_slope, _ = residual(U[x[k]], y[k], rows[k], line)
@@ -157,7 +244,9 @@ def output_gradient(
 
 @kernel
 def attended_gradient(sentences: Sentences, work: Work, F: FloatArray) -> float:
-    """:func:`output_gradient` of whole sentences, from what :func:`gradient` left in ``work``; weighs ``work.slope``."""
+    """:func:`output_gradient` of whole sentences, from what :func:`gradient` left in ``work``;
+    weighs ``work.slope``.
+    """
     token, start = sentences.token, sentences.start
     S, slope, rows = work.tokens[1], work.slope, work.rows
     top = -np.inf
@@ -190,7 +279,14 @@ def spread_output(gram: FloatArray, F: FloatArray, orthonormal: bool, M: FloatAr
 
 
 @kernel
-def output_loss(U: FloatArray, x: IntArray, y: IntArray, log_weight: FloatArray, rows: FloatArray, line: FloatArray) -> float:
+def output_loss(
+    U: FloatArray,
+    x: IntArray,
+    y: IntArray,
+    log_weight: FloatArray,
+    rows: FloatArray,
+    line: FloatArray,
+) -> float:
     """The weighted cross-entropy of single tokens; positive terms, so no cancellation."""
     total = 0.0
     for k in range(x.shape[0]):
@@ -201,14 +297,31 @@ def output_loss(U: FloatArray, x: IntArray, y: IntArray, log_weight: FloatArray,
 
 @kernel
 def look_at(
-    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, start: IntArray, run_start: IntArray, query: IntArray,
-    own: IntArray, y: IntArray, log_weight: FloatArray, loss: int, textbook: bool, C: FloatArray, tops: FloatArray, gaps: FloatArray,
-) -> None:  # fmt: skip
-    """Gradients and gaps at scores ``(looks, runs, K, K)``; ``values`` is ``(1 or looks, runs, K, classes)``, ``gaps`` ``(2, ...)``."""
+    s: FloatArray,
+    values: FloatArray,
+    token: IntArray,
+    log_count: FloatArray,
+    start: IntArray,
+    run_start: IntArray,
+    query: IntArray,
+    own: IntArray,
+    y: IntArray,
+    log_weight: FloatArray,
+    loss: int,
+    textbook: bool,
+    C: FloatArray,
+    tops: FloatArray,
+    gaps: FloatArray,
+) -> None:
+    """Gradients and gaps at scores ``(looks, runs, K, K)``; ``values`` is
+    ``(1 or looks, runs, K, classes)``, ``gaps`` ``(2, ...)``.
+    """
     for k in range(s.shape[0]):
         u = values[min(k, values.shape[0] - 1)]
         for r in range(s.shape[1]):
-            sentences = sentences_of(r, token, log_count, start, run_start, query, own, y, log_weight)
+            sentences = sentences_of(
+                r, token, log_count, start, run_start, query, own, y, log_weight
+            )
             work, table = room(sentences, u.shape[2]), np.zeros((2, u.shape[1], u.shape[2]))
             log_probabilities(u[r], table)
             gaps[0, k, r], gaps[1, k, r] = excess(s[k, r], u[r], table, sentences, loss, work)

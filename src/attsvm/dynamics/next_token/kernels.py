@@ -1,14 +1,17 @@
 r"""One sentence of a next-token model, and the gradient of all of them, compiled.
 
-A sentence is its distinct tokens with multiplicities. Logits are read relative to the heaviest token, the leader, so that
+A sentence is its distinct tokens with multiplicities. Logits are read relative to the heaviest
+token, the leader, so that
 
     D_j = s_j + log m_j - (s_l + log m_l) <= 0        phi_j = exp(D_j) / Z        Z = sum_j exp(D_j)
     h_j = r . (u_j - u_l)                             r = dL / d o, u_j the row of the value table
-    dL / ds_j = phi_j (h_j - sum_i phi_i h_i) = exp(top) (Q_j - exp(D_j) sum_i Q_i / Z) / Z,   Q_j = exp(D_j - top) h_j
+    dL / ds_j = phi_j (h_j - sum_i phi_i h_i) = exp(top) (Q_j - exp(D_j) sum_i Q_i / Z) / Z,   Q_j =
+    exp(D_j - top) h_j
 
-with ``top`` the largest ``D_j`` of a rival with ``h_j != 0``: numbers of order one, and a factor that may be any power of ten and is
-kept as a logarithm. The leader's derivative is minus the sum of the others, since softmax does not see a common shift. The output's
-residual is treated alike: ``r = exp(R) r'`` with ``r'_y = -sum_{v != y} r'_v``, never ``p_y - 1``.
+with ``top`` the largest ``D_j`` of a rival with ``h_j != 0``: numbers of order one, and a factor
+that may be any power of ten and is kept as a logarithm. The leader's derivative is minus the sum of
+the others, since softmax does not see a common shift. The output's residual is treated alike:
+``r = exp(R) r'`` with ``r'_y = -sum_{v != y} r'_v``, never ``p_y - 1``.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _SMALL = 1e-8  # below it three terms of a series are exact to the last digit
 
 @kernel
 def residual(o: FloatArray, y: int, r: FloatArray, x: FloatArray) -> tuple[float, float]:
-    r"""Writes :math:`r'` with :math:`p-\mathbf 1_y=e^\lambda r'`; returns :math:`\lambda` and :math:`-\log p_y`."""
+    r"""Writes :math:`r'` with :math:`p-\mathbf 1_y=e^\lambda r'`; returns :math:`\lambda` and
+    :math:`-\log p_y`.
+    """
     classes = o.shape[0]
     R = -np.inf
     for v in range(classes):
@@ -52,8 +57,14 @@ def residual(o: FloatArray, y: int, r: FloatArray, x: FloatArray) -> tuple[float
 
 @kernel
 def attend(
-    s: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, D: FloatArray, S: FloatArray
-) -> tuple[int, float]:  # fmt: skip
+    s: FloatArray,
+    token: IntArray,
+    log_count: FloatArray,
+    lo: int,
+    hi: int,
+    D: FloatArray,
+    S: FloatArray,
+) -> tuple[int, float]:
     """Writes ``D`` and ``S = exp(D)`` of the tokens ``lo:hi``; returns the leader and ``Z``."""
     leader = lo
     for j in range(lo, hi):
@@ -71,7 +82,9 @@ def attend(
 
 
 @kernel
-def mix(values: FloatArray, token: IntArray, lo: int, hi: int, S: FloatArray, Z: float, o: FloatArray) -> None:
+def mix(
+    values: FloatArray, token: IntArray, lo: int, hi: int, S: FloatArray, Z: float, o: FloatArray
+) -> None:
     """``o = sum_j phi_j u_j``."""
     o[:] = 0.0
     for j in range(lo, hi):
@@ -81,8 +94,19 @@ def mix(values: FloatArray, token: IntArray, lo: int, hi: int, S: FloatArray, Z:
 
 
 @kernel
-def _rivals(D: FloatArray, S: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, Z: float, c: FloatArray) -> float:
-    """Writes ``c`` with ``dL/ds = exp(top) c`` for the ``h`` of the module; returns ``top``, -inf where there is no gradient."""
+def _rivals(
+    D: FloatArray,
+    S: FloatArray,
+    h: FloatArray,
+    lo: int,
+    hi: int,
+    leader: int,
+    Z: float,
+    c: FloatArray,
+) -> float:
+    """Writes ``c`` with ``dL/ds = exp(top) c`` for the ``h`` of the module; returns ``top``, -inf
+    where there is no gradient.
+    """
     top = -np.inf
     for j in range(lo, hi):
         if j != leader and h[j] != 0.0 and D[j] > top:
@@ -125,10 +149,25 @@ def _mass_gradient(D: FloatArray, lo: int, hi: int, own: int, Z: float, c: Float
 
 @kernel
 def sentence_gradient(
-    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int, loss: int,
-    D: FloatArray, S: FloatArray, h: FloatArray, c: FloatArray, o: FloatArray, r: FloatArray, x: FloatArray,
-) -> tuple[float, float]:  # fmt: skip
-    r"""Writes ``c`` and ``r``; returns the logarithms of the factors that make them :math:`\partial L/\partial s` and
+    s: FloatArray,
+    values: FloatArray,
+    token: IntArray,
+    log_count: FloatArray,
+    lo: int,
+    hi: int,
+    own: int,
+    y: int,
+    loss: int,
+    D: FloatArray,
+    S: FloatArray,
+    h: FloatArray,
+    c: FloatArray,
+    o: FloatArray,
+    r: FloatArray,
+    x: FloatArray,
+) -> tuple[float, float]:
+    r"""Writes ``c`` and ``r``; returns the logarithms of the factors that make them
+    :math:`\partial L/\partial s` and
     :math:`\partial L/\partial o`. ``S`` holds the attention on return.
     """
     leader, Z = attend(s, token, log_count, lo, hi, D, S)
@@ -163,8 +202,12 @@ def sentence_gradient(
 
 
 @kernel
-def _log_missing(D: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, lead: float, Z: float, top: float) -> tuple[float, float]:
-    r""":math:`\log|2(1-o_y)|` and the sign of :math:`1-o_y=\sum_j\varphi_j(1-u_{jy})`, without cancellation where the leader has 1."""
+def _log_missing(
+    D: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, lead: float, Z: float, top: float
+) -> tuple[float, float]:
+    r""":math:`\log|2(1-o_y)|` and the sign of :math:`1-o_y=\sum_j\varphi_j(1-u_{jy})`, without
+    cancellation where the leader has 1.
+    """
     near = 0.0
     if top > -np.inf:
         for j in range(lo, hi):
@@ -173,17 +216,34 @@ def _log_missing(D: FloatArray, h: FloatArray, lo: int, hi: int, leader: int, le
         near /= Z
     base = 1.0 - lead  # 1 - o_y = base + sum_j phi_j h_j
     if base == 0.0:
-        return (top + math.log(2.0 * abs(near)) if near != 0.0 else -np.inf), (1.0 if near >= 0.0 else -1.0)
+        return (top + math.log(2.0 * abs(near)) if near != 0.0 else -np.inf), (
+            1.0 if near >= 0.0 else -1.0
+        )
     missing = base + (math.exp(top) * near if top > -np.inf else 0.0)
-    return (math.log(2.0 * abs(missing)) if missing != 0.0 else -np.inf), (1.0 if missing >= 0.0 else -1.0)
+    return (math.log(2.0 * abs(missing)) if missing != 0.0 else -np.inf), (
+        1.0 if missing >= 0.0 else -1.0
+    )
 
 
 @kernel
 def textbook_sentence(
-    s: FloatArray, values: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, y: int,
-    D: FloatArray, S: FloatArray, h: FloatArray, c: FloatArray, o: FloatArray, r: FloatArray,
-) -> None:  # fmt: skip
-    """The cross-entropy gradient as a textbook writes it: ``p - 1_y`` and ``phi_j (g_j - sum_i phi_i g_i)``, every difference rounded."""
+    s: FloatArray,
+    values: FloatArray,
+    token: IntArray,
+    log_count: FloatArray,
+    lo: int,
+    hi: int,
+    y: int,
+    D: FloatArray,
+    S: FloatArray,
+    h: FloatArray,
+    c: FloatArray,
+    o: FloatArray,
+    r: FloatArray,
+) -> None:
+    """The cross-entropy gradient as a textbook writes it: ``p - 1_y`` and
+    ``phi_j (g_j - sum_i phi_i g_i)``, every difference rounded.
+    """
     _, Z = attend(s, token, log_count, lo, hi, D, S)
     mix(values, token, lo, hi, S, Z, o)
     largest = o.max()
@@ -205,7 +265,9 @@ def textbook_sentence(
 
 @kernel
 def log_probabilities(values: FloatArray, table: FloatArray) -> None:
-    """Fills ``table`` ``(2, K, classes)``: logarithms of the softmax of every row of values, and the softmax."""
+    """Fills ``table`` ``(2, K, classes)``: logarithms of the softmax of every row of values, and
+    the softmax.
+    """
     for a in range(values.shape[0]):
         largest = values[a].max()
         total = 0.0
@@ -218,13 +280,26 @@ def log_probabilities(values: FloatArray, table: FloatArray) -> None:
 
 @kernel
 def sentence_gap(
-    s: FloatArray, values: FloatArray, table: FloatArray, token: IntArray, log_count: FloatArray, lo: int, hi: int, own: int, y: int,
-    loss: int, D: FloatArray, S: FloatArray, delta: FloatArray,
-) -> tuple[float, float]:  # fmt: skip
-    r"""``(sign, log|gap|)``: the loss is ``sign exp(log|gap|)`` above what it is with all attention on ``own``.
+    s: FloatArray,
+    values: FloatArray,
+    table: FloatArray,
+    token: IntArray,
+    log_count: FloatArray,
+    lo: int,
+    hi: int,
+    own: int,
+    y: int,
+    loss: int,
+    D: FloatArray,
+    S: FloatArray,
+    delta: FloatArray,
+) -> tuple[float, float]:
+    r"""``(sign, log|gap|)``: the loss is ``sign exp(log|gap|)`` above what it is with all attention
+    on ``own``.
 
-    With :math:`\delta_v=\sum_j\varphi_j[(u_{jv}-u_{jy})-(u_{\star v}-u_{\star y})]` and :math:`q` the output's probabilities at the floor
-    (:func:`log_probabilities`), the cross-entropy's gap is :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where
+    With :math:`\delta_v=\sum_j\varphi_j[(u_{jv}-u_{jy})-(u_{\star v}-u_{\star y})]` and :math:`q`
+    the output's probabilities at the floor (:func:`log_probabilities`), the cross-entropy's gap is
+    :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where
     :math:`\delta` is small its factor :math:`e^{top}` stays a logarithm.
     """
     top = -np.inf
@@ -244,7 +319,9 @@ def sentence_gap(
     if loss == LOG_MASS:
         return 1.0, _log_of_log1p(top, total)
     # phi_j = S_j exp(top) / (1 + total exp(top))
-    log_factor = top - (math.log1p(total * math.exp(top)) if top < 0.0 else top + math.log(math.exp(-top) + total))
+    log_factor = top - (
+        math.log1p(total * math.exp(top)) if top < 0.0 else top + math.log(math.exp(-top) + total)
+    )
     factor = math.exp(log_factor)
     star = values[token[own]]
     classes = star.shape[0]
@@ -254,9 +331,13 @@ def sentence_gap(
             if j != own:
                 delta[y] += S[j] * (values[token[j], y] - star[y])
         if star[y] == 1.0:
-            return 1.0, (2.0 * (log_factor + math.log(abs(delta[y]))) if delta[y] != 0.0 else -np.inf)
+            return 1.0, (
+                2.0 * (log_factor + math.log(abs(delta[y]))) if delta[y] != 0.0 else -np.inf
+            )
         fall = -delta[y] * (2.0 * (1.0 - star[y]) - factor * delta[y])
-        return (1.0 if fall >= 0.0 else -1.0), (log_factor + math.log(abs(fall)) if fall != 0.0 else -np.inf)
+        return (1.0 if fall >= 0.0 else -1.0), (
+            log_factor + math.log(abs(fall)) if fall != 0.0 else -np.inf
+        )
     for j in range(lo, hi):
         if j != own:
             weight, row = S[j], values[token[j]]
@@ -278,7 +359,11 @@ def sentence_gap(
         for v in range(classes):
             total += _grown(table[0, token[own], v], q[v], factor * delta[v])
         gap, scale = math.log1p(total), 0.0
-    if loss == SQUARED_SOFTMAX:  # p falls to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 (1 - p) + p (1 - e^-g))
+    if (
+        loss == SQUARED_SOFTMAX
+        # p falls to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 (1 - p) + p (1 -
+        # e^-g))
+    ):
         rest = 0.0
         for v in range(classes):
             if v != y:

@@ -1,4 +1,6 @@
-r"""What a next-token model is trained on: the sentences of all runs end to end, value tables, one loss; and its exact gradient anywhere."""
+r"""What a next-token model is trained on: the sentences of all runs end to end, value tables, one
+loss; and its exact gradient anywhere.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +27,34 @@ LOSSES: dict[str, int] = {
 
 
 class NoAttentionSignalError(InputError):
-    """Every sentence has a single distinct token: attention has nothing to choose, and its gradient is exactly zero."""
+    """Every sentence has a single distinct token: attention has nothing to choose, and its gradient
+    is exactly zero.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    r"""The attention problem of ``runs`` data sets that share K and d: minimise :math:`L(W)=\sum_n\pi_n\ell_n(W)` in each.
+    r"""The attention problem of ``runs`` data sets that share K and d: minimise
+    :math:`L(W)=\sum_n\pi_n\ell_n(W)` in each.
 
-    With scores :math:`s_v=e_v^\top We_q`, attention :math:`\varphi_v\propto m_ve^{s_v}` over the distinct tokens of a sentence, and the
-    output :math:`o=\sum_v\varphi_vu_v` of a value table ``values[run, v]`` :math:`=u_v` (:math:`W_{ov}e_v` in Huang, Liang and Yang 2024):
+    With scores :math:`s_v=e_v^\top We_q`, attention :math:`\varphi_v\propto m_ve^{s_v}` over the
+    distinct tokens of a sentence, and the output :math:`o=\sum_v\varphi_vu_v` of a value table
+    ``values[run, v]`` :math:`=u_v` (:math:`W_{ov}e_v` in Huang, Liang and Yang 2024):
 
-    ==================== =============================================== =====================================
-    ``loss``             :math:`\ell_n`                                  where
-    ==================== =============================================== =====================================
-    ``cross_entropy``    :math:`-\log\mathrm{softmax}(o)_y`              Huang et al.; Li et al.'s ``ce``
-    ``squared``          :math:`(1-o_y)^2`                               Li et al.'s ``lsq``
-    ``squared_softmax``  :math:`(1-\mathrm{softmax}(o)_y)^2`             Li et al.'s ``lsq`` with head ``gen``
-    ``log_mass``         :math:`-\log\varphi_{x_\star}`                  Li et al.'s log loss
-    ==================== =============================================== =====================================
+    * ``cross_entropy``: :math:`\ell_n=-\log\mathrm{softmax}(o)_y`, Huang et al.; Li et al.'s
+      ``ce``.
+    * ``squared``: :math:`(1-o_y)^2`, Li et al.'s ``lsq``.
+    * ``squared_softmax``: :math:`(1-\mathrm{softmax}(o)_y)^2`, Li et al.'s ``lsq`` with head
+      ``gen``.
+    * ``log_mass``: :math:`-\log\varphi_{x_\star}`, Li et al.'s log loss.
 
     Attributes:
         data: one data set per run.
-        values: ``(runs, K, classes)``; the identity (the output is the attention mass per token) when left out of :meth:`of`.
+        values: ``(runs, K, classes)``; the identity (the output is the attention mass per token)
+            when left out of :meth:`of`.
         loss: one of the table.
-        token, count: all distinct tokens of all sentences of all runs, end to end, and their multiplicities.
+        token, count: all distinct tokens of all sentences of all runs, end to end, and their
+            multiplicities.
         start: ``(sentences + 1,)``, where the tokens of each sentence begin.
         run_start: ``(runs + 1,)``, where the sentences of each run begin.
         query, label, weight: per sentence.
@@ -68,16 +74,23 @@ class Problem:
     own: IntArray
 
     @classmethod
-    def of(cls, data: NextTokenData | Sequence[NextTokenData], loss: Loss = "cross_entropy", values: ArrayLike | None = None) -> Problem:
+    def of(
+        cls,
+        data: NextTokenData | Sequence[NextTokenData],
+        loss: Loss = "cross_entropy",
+        values: ArrayLike | None = None,
+    ) -> Problem:
         """The problem of these data sets, one per run.
 
         Args:
             data: data of one K and d.
             loss: see the class.
-            values: ``(K, classes)`` or ``(runs, K, classes)``; see :func:`output_values` for a matrix.
+            values: ``(K, classes)`` or ``(runs, K, classes)``; see :func:`output_values` for a
+                matrix.
 
         Raises:
-            InputError: no data, several K or d, a sentence without a winner, an unknown loss, values of another shape or not finite.
+            InputError: no data, several K or d, a sentence without a winner, an unknown loss,
+                values of another shape or not finite.
             NoAttentionSignalError: a run whose sentences have one distinct token each.
         """
         sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
@@ -90,7 +103,8 @@ class Problem:
         for run, one in enumerate(sets):
             if one.embeddings.shape != shape:
                 raise InputError(
-                    f"data set {run} has embeddings {one.embeddings.shape}, data set 0 {shape}; train data of one K and d together"
+                    f"data set {run} has embeddings {one.embeddings.shape}, data set 0 {shape};"
+                    " train data of one K and d together"
                 )
             parts.append(_flat(run, one))
         token, count, lengths, own = (np.concatenate([part[k] for part in parts]) for k in range(4))
@@ -132,7 +146,9 @@ class Problem:
         return same
 
     def scores(self, W: ArrayLike) -> FloatArray:
-        """``S[..., run, q, v]`` is the score of token v under query q, for ``W`` of shape ``(..., runs, d, d)``."""
+        """``S[..., run, q, v]`` is the score of token v under query q, for ``W`` of shape
+        ``(..., runs, d, d)``.
+        """
         E = self.embeddings
         found: FloatArray = E @ np.asarray(W).mT @ E.mT
         return found
@@ -143,24 +159,30 @@ class Problem:
         found: FloatArray = E.mT @ np.asarray(coefficients).mT @ E
         return found
 
-    def gradient(self, W: ArrayLike, values: ArrayLike | None = None, textbook: bool = False) -> tuple[FloatArray, FloatArray]:
-        r"""``(G, log_scale)`` with :math:`\nabla L=e^{\text{log\_scale}}G`, of shapes ``(..., runs, d, d)`` and ``(..., runs)``.
+    def gradient(
+        self, W: ArrayLike, values: ArrayLike | None = None, textbook: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""``(G, log_scale)`` with :math:`\nabla L=e^{\text{log\_scale}}G`, of shapes
+        ``(..., runs, d, d)`` and ``(..., runs)``.
 
-        G is of order one however small the gradient is; where that is exactly zero, G is zero and ``log_scale`` -inf.
+        G is of order one however small the gradient is; where that is exactly zero, G is zero and
+        ``log_scale`` -inf.
 
         Args:
             W: ``(..., runs, d, d)``.
             values: ``(..., runs, K, classes)`` instead of the problem's own.
-            textbook: differences as a textbook writes them, which are rounding once the attention is saturated (cross-entropy only).
+            textbook: differences as a textbook writes them, which are rounding once the attention
+                is saturated (cross-entropy only).
         """
         C, tops, _ = self._look(W, values, textbook)
         return self.weights(C), tops
 
     def gap(self, W: ArrayLike, values: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-        r"""``(sign, log)`` with :math:`L(W)-L^{floor}=\text{sign}\,e^{\text{log}}`, ``(..., runs)`` each, exact however small the gap is.
+        r"""``(sign, log)`` with :math:`L(W)-L^{floor}=\text{sign}\,e^{\text{log}}`, ``(..., runs)``
+        each, exact however small the gap is.
 
-        The floor is the loss with all attention on the winners, :meth:`floor`. Away from it another token may do better, and then the
-        sign is -1.
+        The floor is the loss with all attention on the winners, :meth:`floor`. Away from it another
+        token may do better, and then the sign is -1.
         """
         _, _, (sign, log) = self._look(W, values, False)
         return sign, log
@@ -175,14 +197,21 @@ class Problem:
         u = self.values if values is None else np.asarray(values)
         run = np.repeat(np.arange(self.runs), np.diff(self.run_start))
         rows = u[..., run, self.token[self.own], :]
-        own = np.take_along_axis(rows, np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)), axis=-1)[..., 0]
+        own = np.take_along_axis(
+            rows, np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)), axis=-1
+        )[..., 0]
         if self.loss == "log_mass":
             each = np.zeros(own.shape)
         elif self.loss == "squared":
             each = (1.0 - own) ** 2
         else:
             others = rows - own[..., None]
-            np.put_along_axis(others, np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)), -np.inf, axis=-1)
+            np.put_along_axis(
+                others,
+                np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)),
+                -np.inf,
+                axis=-1,
+            )
             odds = np.logaddexp.reduce(others, axis=-1)
             surprise = np.logaddexp(0.0, odds)
             each = surprise if self.loss == "cross_entropy" else np.exp(2.0 * (odds - surprise))
@@ -190,7 +219,9 @@ class Problem:
         return found
 
     def log_missing(self, W: ArrayLike) -> FloatArray:
-        r""":math:`\log(1-\varphi_{x_\star})`, ``(..., sentences)`` for the sentences of all runs end to end; -inf for single tokens."""
+        r""":math:`\log(1-\varphi_{x_\star})`, ``(..., sentences)`` for the sentences of all runs
+        end to end; -inf for single tokens.
+        """
         D, starts = self._relative(W), self.start[:-1]
         with np.errstate(divide="ignore"):
             total = np.logaddexp.reduceat(D, starts, axis=-1)
@@ -199,34 +230,53 @@ class Problem:
         return others - total
 
     def log_mean(self, logs: ArrayLike) -> FloatArray:
-        r""":math:`\log\sum_n\pi_ne^{l_n}` over the sentences of every run, ``(..., runs)`` for ``(..., sentences)``."""
-        found: FloatArray = np.logaddexp.reduceat(np.asarray(logs) + np.log(self.weight), self.run_start[:-1], axis=-1)
+        r""":math:`\log\sum_n\pi_ne^{l_n}` over the sentences of every run, ``(..., runs)`` for
+        ``(..., sentences)``.
+        """
+        found: FloatArray = np.logaddexp.reduceat(
+            np.asarray(logs) + np.log(self.weight), self.run_start[:-1], axis=-1
+        )
         return found
 
     def log_attention(self, W: ArrayLike) -> FloatArray:
-        r""":math:`\log\varphi`, ``(..., tokens)``, of the distinct tokens of all sentences end to end (see ``token`` and ``start``)."""
+        r""":math:`\log\varphi`, ``(..., tokens)``, of the distinct tokens of all sentences end to
+        end (see ``token`` and ``start``).
+        """
         D = self._relative(W)
         total = np.logaddexp.reduceat(D, self.start[:-1], axis=-1)
         found: FloatArray = D - np.repeat(total, np.diff(self.start), axis=-1)
         return found
 
     def outputs(self, W: ArrayLike) -> FloatArray:
-        """``(..., sentences, classes)``, :math:`o` of the sentences of all runs end to end, with the problem's own values."""
+        """``(..., sentences, classes)``, :math:`o` of the sentences of all runs end to end, with
+        the problem's own values.
+        """
         phi = np.exp(self.log_attention(W))
-        run = np.repeat(np.repeat(np.arange(self.runs), np.diff(self.run_start)), np.diff(self.start))
-        found: FloatArray = np.add.reduceat(phi[..., None] * self.values[run, self.token], self.start[:-1], axis=-2)
+        run = np.repeat(
+            np.repeat(np.arange(self.runs), np.diff(self.run_start)), np.diff(self.start)
+        )
+        found: FloatArray = np.add.reduceat(
+            phi[..., None] * self.values[run, self.token], self.start[:-1], axis=-2
+        )
         return found
 
     def _relative(self, W: ArrayLike) -> FloatArray:
         """Logits relative to each sentence's winner, logarithms of multiplicities included."""
         lengths = np.diff(self.start)
         run = np.repeat(np.repeat(np.arange(self.runs), np.diff(self.run_start)), lengths)
-        logits: FloatArray = self.scores(W)[..., run, np.repeat(self.query, lengths), self.token] + np.log(self.count)
+        logits: FloatArray = self.scores(W)[
+            ..., run, np.repeat(self.query, lengths), self.token
+        ] + np.log(self.count)
         return logits - np.repeat(logits[..., self.own], lengths, axis=-1)
 
-    def _look(self, W: ArrayLike, values: ArrayLike | None, textbook: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _look(
+        self, W: ArrayLike, values: ArrayLike | None, textbook: bool
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         if textbook and self.loss != "cross_entropy":
-            raise InputError(f"the textbook gradient is written for cross_entropy, not {self.loss}; leave textbook out")
+            raise InputError(
+                f"the textbook gradient is written for cross_entropy, not {self.loss}; leave"
+                " textbook out"
+            )
         s = self.scores(W)
         K, shape = s.shape[-1], s.shape[:-2]
         s = np.ascontiguousarray(s.reshape(-1, self.runs, K, K))
@@ -236,29 +286,48 @@ class Problem:
         gradients.look_at(s, u, *self.arrays(), LOSSES[self.loss], textbook, C, tops, gaps)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
-    def arrays(self) -> tuple[IntArray, FloatArray, IntArray, IntArray, IntArray, IntArray, IntArray, FloatArray]:
+    def arrays(
+        self,
+    ) -> tuple[IntArray, FloatArray, IntArray, IntArray, IntArray, IntArray, IntArray, FloatArray]:
         """What the compiled loops read, in their order."""
-        return self.token, np.log(self.count), self.start, self.run_start, self.query, self.own, self.label, np.log(self.weight)
+        return (
+            self.token,
+            np.log(self.count),
+            self.start,
+            self.run_start,
+            self.query,
+            self.own,
+            self.label,
+            np.log(self.weight),
+        )
 
 
 def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
-    r"""The value table of an output matrix, rows :math:`W_{ov}e_v`: ``(..., K, classes)`` for ``W_ov`` of shape ``(..., classes, d)``."""
+    r"""The value table of an output matrix, rows :math:`W_{ov}e_v`: ``(..., K, classes)`` for
+    ``W_ov`` of shape ``(..., classes, d)``.
+    """
     found: FloatArray = np.asarray(embeddings) @ np.asarray(W_ov, dtype=np.float64).mT
     return found
 
 
 def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Tokens, multiplicities, distinct tokens per sentence, and the place of each winner within its sentence."""
+    """Tokens, multiplicities, distinct tokens per sentence, and the place of each winner within its
+    sentence.
+    """
     sentence, token, count = data.occurrences
     best = winners(data)
     if (best < 0).any():
         n = int(np.argmax(best < 0))
         raise InputError(
-            f"no single token of sentence {n} of data set {run} realises its label {data.labels[n]}; drop the sentence or correct it"
+            f"no single token of sentence {n} of data set {run} realises its label"
+            f" {data.labels[n]}; drop the sentence or correct it"
         )
     lengths = np.bincount(sentence, minlength=data.N)
     if (lengths == 1).all():
-        raise NoAttentionSignalError(f"every sentence of data set {run} has a single distinct token; attention needs sentences of two")
+        raise NoAttentionSignalError(
+            f"every sentence of data set {run} has a single distinct token; attention needs"
+            " sentences of two"
+        )
     starts = np.cumsum(lengths) - lengths
     own = np.flatnonzero(token == best[sentence]) - starts
     return token, count, lengths, own
@@ -267,7 +336,10 @@ def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, 
 def _values(values: ArrayLike | None, runs: int, K: int) -> FloatArray:
     u = np.eye(K) if values is None else np.asarray(values, dtype=np.float64)
     if u.ndim not in (2, 3) or u.shape[-2] != K or (u.ndim == 3 and len(u) != runs):
-        raise InputError(f"values has shape {u.shape}; it must be ({K}, classes) or ({runs}, {K}, classes), a row per token")
+        raise InputError(
+            f"values has shape {u.shape}; it must be ({K}, classes) or ({runs}, {K}, classes), a"
+            " row per token"
+        )
     if not np.isfinite(u).all():
         raise InputError("values holds a number that is not finite; pass finite values")
     return np.array(np.broadcast_to(u, (runs, *u.shape[-2:])))

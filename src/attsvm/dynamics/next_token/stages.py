@@ -1,4 +1,6 @@
-"""Algorithm 1 of Huang, Liang and Yang (2024) and its parts: the output matrix, the query-key matrix, or both at once."""
+"""Algorithm 1 of Huang, Liang and Yang (2024) and its parts: the output matrix, the query-key
+matrix, or both at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import gradients, loops
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
-from attsvm.dynamics.next_token.problem import LOSSES, NoAttentionSignalError, Problem, output_values
+from attsvm.dynamics.next_token.problem import (
+    LOSSES,
+    NoAttentionSignalError,
+    Problem,
+    output_values,
+)
 from attsvm.dynamics.records import AtSteps, LogSpaced
 from attsvm.errors import InputError
 
@@ -30,8 +37,9 @@ class Rule:
 
     * normalised, the default: :math:`\eta_t\,g/\|g\|_F`,
     * plain (``normalize=False``): :math:`\eta_t\,g`,
-    * Polyak (``polyak=c``): :math:`\eta_t\,\frac{L-L^\star}{c\|g\|_F^2}\,g`, with ``lr`` usually 1 and :math:`L^\star` the problem's floor
-      plus ``loss_floor``; no step where the loss is not above it,
+    * Polyak (``polyak=c``): :math:`\eta_t\,\frac{L-L^\star}{c\|g\|_F^2}\,g`, with ``lr`` usually 1
+      and :math:`L^\star` the problem's floor plus ``loss_floor``; no step where the loss is not
+      above it,
 
     with :math:`\eta_t=\eta/(t+1)^{\text{decay}}`.
 
@@ -40,7 +48,8 @@ class Rule:
         normalize: False for plain gradient descent.
         decay: exponent; 0 for a constant step, 0.5 for Fan et al.'s.
         polyak: :math:`c`, 2 in Vasudeva et al. (recalled); None for the other rules.
-        loss_floor: what the infimum of the loss is above the problem's floor; one number or one per run.
+        loss_floor: what the infimum of the loss is above the problem's floor; one number or one per
+            run.
     """
 
     lr: float | tuple[float, ...]
@@ -60,7 +69,13 @@ class Rule:
     @property
     def code(self) -> int:
         """What the compiled loops call it."""
-        return loops.POLYAK if self.polyak is not None else loops.NORMALIZED if self.normalize else loops.PLAIN
+        return (
+            loops.POLYAK
+            if self.polyak is not None
+            else loops.NORMALIZED
+            if self.normalize
+            else loops.PLAIN
+        )
 
     def rates(self, runs: int) -> FloatArray:
         """``(runs,)``."""
@@ -86,9 +101,16 @@ class Joint(NamedTuple):
 
 
 def output_stage(
-    data: Data, rule: Rule, steps: int, *, init: ArrayLike | None = None, records: Records = RECORDS, watch: bool = False
+    data: Data,
+    rule: Rule,
+    steps: int,
+    *,
+    init: ArrayLike | None = None,
+    records: Records = RECORDS,
+    watch: bool = False,
 ) -> OutputCourse:
-    r"""Stage 1: descent on :math:`L_0(W_{ov})=-\sum_x\pi_x\log\mathrm{softmax}(W_{ov}e_x)_{y}` over the sentences of one token.
+    r"""Stage 1: descent on :math:`L_0(W_{ov})=-\sum_x\pi_x\log\mathrm{softmax}(W_{ov}e_x)_{y}` over
+    the sentences of one token.
 
     Args:
         data: one data set, or one per run.
@@ -99,11 +121,14 @@ def output_stage(
         watch: count the steps at which the loss rose.
 
     Raises:
-        InputError: no sentence of one token in some run, Polyak's rule, or an init of another shape.
+        InputError: no sentence of one token in some run, Polyak's rule, or an init of another
+            shape.
     """
     sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
     if rule.polyak is not None:
-        raise InputError("Polyak's rule is not offered for the output matrix; use a normalised or plain rule")
+        raise InputError(
+            "Polyak's rule is not offered for the output matrix; use a normalised or plain rule"
+        )
     singles = [_singles(run, one) for run, one in enumerate(sets)]
     E = np.stack([one.embeddings for one in sets])
     x = np.concatenate([one.queries for one in singles])
@@ -116,10 +141,24 @@ def output_stage(
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
     _each(
-        loops.output_run, runs,
-        np.zeros((runs, K, K)), U, gram, _orthonormal(gram), x, y, run_start, log_weight, rule.code, rule.rates(runs), rule.decay,
-        watch, marks, looks, ends,
-    )  # fmt: skip
+        loops.output_run,
+        runs,
+        np.zeros((runs, K, K)),
+        U,
+        gram,
+        _orthonormal(gram),
+        x,
+        y,
+        run_start,
+        log_weight,
+        rule.code,
+        rule.rates(runs),
+        rule.decay,
+        watch,
+        marks,
+        looks,
+        ends,
+    )
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
     table = np.ascontiguousarray(output_values(W, E))
@@ -127,53 +166,92 @@ def output_stage(
     for r in range(runs):
         part = slice(run_start[r], run_start[r + 1])
         for k in range(len(marks)):
-            loss[k, r] = gradients.output_loss(table[k, r], x[part], y[part], log_weight[part], rows, line)
+            loss[k, r] = gradients.output_loss(
+                table[k, r], x[part], y[part], log_weight[part], rows, line
+            )
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
 
 
 def attention_stage(
-    problem: Problem, rule: Rule, steps: int, *, init: ArrayLike | None = None, records: Records = RECORDS, watch: bool = False,
+    problem: Problem,
+    rule: Rule,
+    steps: int,
+    *,
+    init: ArrayLike | None = None,
+    records: Records = RECORDS,
+    watch: bool = False,
     textbook: bool = False,
-) -> AttentionCourse:  # fmt: skip
-    """Descent on the query-key matrix with the values fixed: stage 2, and every experiment on attention alone.
+) -> AttentionCourse:
+    """Descent on the query-key matrix with the values fixed: stage 2, and every experiment on
+    attention alone.
 
     Args:
         problem: see :meth:`Problem.of`.
-        rule: see :class:`Rule`; for other norms, momentum and factors see :func:`steepest_stage` and :func:`factored_stage`.
+        rule: see :class:`Rule`; for other norms, momentum and factors see :func:`steepest_stage`
+            and :func:`factored_stage`.
         steps: how many.
         init: ``(d, d)`` or ``(runs, d, d)``, zero when left out.
         records: when to look.
-        watch: count the steps at which the loss over its floor rose; costs about as much as the steps themselves.
+        watch: count the steps at which the loss over its floor rose; costs about as much as the
+            steps themselves.
         textbook: the gradient whose differences round, to see what that does (cross-entropy only).
 
     Raises:
         InputError: an init of another shape, or ``textbook`` with another loss.
     """
     if textbook and problem.loss != "cross_entropy":
-        raise InputError(f"the textbook gradient is written for cross_entropy, not {problem.loss}; leave textbook out")
+        raise InputError(
+            f"the textbook gradient is written for cross_entropy, not {problem.loss}; leave"
+            " textbook out"
+        )
     runs, K, d = problem.embeddings.shape
     W0 = _start("init", init, runs, (d, d))
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
     _each(
-        loops.attention_run, runs,
-        np.zeros((runs, K, K)), s, problem.gram, problem.orthonormal, problem.values, *problem.arrays(), LOSSES[problem.loss],
-        textbook, rule.code, rule.rates(runs), rule.decay, rule.polyak or 1.0, rule.floors(runs), watch, marks, looks, ends,
-    )  # fmt: skip
+        loops.attention_run,
+        runs,
+        np.zeros((runs, K, K)),
+        s,
+        problem.gram,
+        problem.orthonormal,
+        problem.values,
+        *problem.arrays(),
+        LOSSES[problem.loss],
+        textbook,
+        rule.code,
+        rule.rates(runs),
+        rule.decay,
+        rule.polyak or 1.0,
+        rule.floors(runs),
+        watch,
+        marks,
+        looks,
+        ends,
+    )
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
 
 
 def two_stage(
-    data: Data, output: Rule, attention: Rule, steps: tuple[int, int], *, init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
-    records: Records = RECORDS, watch: bool = False, textbook: bool = False,
-) -> TwoStages:  # fmt: skip
-    """Algorithm 1 of Huang et al.: the output matrix on sentences of one token, then the query-key matrix on the longer ones.
+    data: Data,
+    output: Rule,
+    attention: Rule,
+    steps: tuple[int, int],
+    *,
+    init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    records: Records = RECORDS,
+    watch: bool = False,
+    textbook: bool = False,
+) -> TwoStages:
+    """Algorithm 1 of Huang et al.: the output matrix on sentences of one token, then the query-key
+    matrix on the longer ones.
 
     Args:
         data: one data set, or one per run.
-        output: rule of stage 1, normalised with step 0.2 over the root of d in the paper (the root is read into a lost sign).
+        output: rule of stage 1, normalised with step 0.2 over the root of d in the paper (the root
+            is read into a lost sign).
         attention: rule of stage 2, 0.05 over the root of d.
         steps: of both stages.
         init: starts of both matrices, zero where None.
@@ -182,22 +260,34 @@ def two_stage(
         textbook: stage 2 with the rounded gradient.
 
     Raises:
-        InputError: no sentence of one token in some run, or none of the longer ones realises its label.
+        InputError: no sentence of one token in some run, or none of the longer ones realises its
+            label.
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
     first = output_stage(data, output, steps[0], init=init[0], records=records, watch=watch)
     sets = [data] if isinstance(data, NextTokenData) else list(data)
     longer = [_longer(run, one) for run, one in enumerate(sets)]
-    problem = Problem.of(longer, values=output_values(first.W[-1], np.stack([one.embeddings for one in sets])))
-    second = attention_stage(problem, attention, steps[1], init=init[1], records=records, watch=watch, textbook=textbook)
+    problem = Problem.of(
+        longer, values=output_values(first.W[-1], np.stack([one.embeddings for one in sets]))
+    )
+    second = attention_stage(
+        problem, attention, steps[1], init=init[1], records=records, watch=watch, textbook=textbook
+    )
     return TwoStages(first, second)
 
 
 def joint(
-    data: Data, rule: Rule, steps: int, *, output_lr: float | None = None, norm: Literal["block", "joint"] = "block",
-    init: tuple[ArrayLike | None, ArrayLike | None] = (None, None), records: Records = RECORDS,
-) -> Joint:  # fmt: skip
-    """Both matrices from the start, on all sentences: normalised descent with a norm per matrix, or with one norm for both.
+    data: Data,
+    rule: Rule,
+    steps: int,
+    *,
+    output_lr: float | None = None,
+    norm: Literal["block", "joint"] = "block",
+    init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    records: Records = RECORDS,
+) -> Joint:
+    """Both matrices from the start, on all sentences: normalised descent with a norm per matrix, or
+    with one norm for both.
 
     Args:
         data: one data set, or one per run.
@@ -213,7 +303,9 @@ def joint(
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
     if rule.code != loops.NORMALIZED:
-        raise InputError("joint training takes normalised steps; use a Rule with normalize=True and no polyak")
+        raise InputError(
+            "joint training takes normalised steps; use a Rule with normalize=True and no polyak"
+        )
     if norm not in ("block", "joint"):
         raise InputError(f"norm is {norm!r}; use 'block' or 'joint'")
     problem = Problem.of(data)
@@ -225,18 +317,33 @@ def joint(
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
     ends = _ends(runs)
     _each(
-        loops.joint_run, runs,
-        np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0)), np.zeros((runs, K, K)),
-        np.ascontiguousarray(output_values(V0, E)), problem.gram, problem.orthonormal, *problem.arrays(), norm == "joint",
-        rates, rates if output_lr is None else np.full(runs, float(output_lr)), rule.decay, marks, looks, outputs, ends,
-    )  # fmt: skip
+        loops.joint_run,
+        runs,
+        np.zeros((runs, K, K)),
+        np.ascontiguousarray(problem.scores(W0)),
+        np.zeros((runs, K, K)),
+        np.ascontiguousarray(output_values(V0, E)),
+        problem.gram,
+        problem.orthonormal,
+        *problem.arrays(),
+        norm == "joint",
+        rates,
+        rates if output_lr is None else np.full(runs, float(output_lr)),
+        rule.decay,
+        marks,
+        looks,
+        outputs,
+        ends,
+    )
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
 
 
 def _each(run: Callable[..., None], runs: int, *arguments: Any) -> None:
-    """One call per run. Threads of our own over kernels without the GIL: numba's would set OpenMP's defaults for torch."""
+    """One call per run. Threads of our own over kernels without the GIL: numba's would set OpenMP's
+    defaults for torch.
+    """
     threads = min(runs, int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     if threads == 1:
         for r in range(runs):
@@ -249,14 +356,18 @@ def _each(run: Callable[..., None], runs: int, *arguments: Any) -> None:
 def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim > 1 or (array.ndim == 1 and len(array) != runs):
-        raise InputError(f"{name} has {array.size} entries for {runs} runs; give one number, or one per run")
+        raise InputError(
+            f"{name} has {array.size} entries for {runs} runs; give one number, or one per run"
+        )
     return np.full(runs, array) if array.ndim == 0 else array
 
 
 def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int]) -> FloatArray:
     W = np.zeros(shape) if init is None else np.asarray(init, dtype=np.float64)
     if W.shape not in (shape, (runs, *shape)):
-        raise InputError(f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})")
+        raise InputError(
+            f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
+        )
     if not np.isfinite(W).all():
         raise InputError(f"{name} holds a number that is not finite; pass finite weights")
     return np.array(np.broadcast_to(W, (runs, *shape)))
@@ -278,13 +389,16 @@ def _orthonormal(gram: FloatArray) -> BoolArray:
 
 def _singles(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths == 1).any():
-        raise InputError(f"data set {run} has no sentence of one token; the output matrix is trained on those")
+        raise InputError(
+            f"data set {run} has no sentence of one token; the output matrix is trained on those"
+        )
     return data.select(data.lengths == 1)
 
 
 def _longer(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths > 1).any():
         raise NoAttentionSignalError(
-            f"every sentence of data set {run} has a single token; attention needs sentences of two distinct tokens"
+            f"every sentence of data set {run} has a single token; attention needs sentences of two"
+            " distinct tokens"
         )
     return data.select(data.lengths > 1)

@@ -1,7 +1,8 @@
-r"""Steepest descent of the query-key matrix in any norm, with momentum, and of its factors :math:`W=KQ^\top`.
+r"""Steepest descent of the query-key matrix in any norm, with momentum, and of its factors
+:math:`W=KQ^\top`.
 
-Steps are those of :class:`attsvm.optim.SteepestDescent` with ``dampening = momentum``. Momentum averages gradients whose sizes may be any
-powers of ten; see :mod:`attsvm.dynamics.descent`.
+Steps are those of :class:`attsvm.optim.SteepestDescent` with ``dampening = momentum``. Momentum
+averages gradients whose sizes may be any powers of ten; see :mod:`attsvm.dynamics.descent`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,17 @@ from attsvm.geometry import Frobenius, Norm
 
 
 def steepest_stage(
-    problem: Problem, norm: Norm, rule: Rule, steps: int, *, momentum: float = 0.0, init: ArrayLike | None = None,
+    problem: Problem,
+    norm: Norm,
+    rule: Rule,
+    steps: int,
+    *,
+    momentum: float = 0.0,
+    init: ArrayLike | None = None,
     records: Records = RECORDS,
-) -> AttentionCourse:  # fmt: skip
-    r"""NSD and NMD of Fan et al. (2025): :math:`W_{t+1}=W_t-\eta_t\arg\max_{\|\Delta\|\le1}\langle M_t,\Delta\rangle`.
+) -> AttentionCourse:
+    r"""NSD and NMD of Fan et al. (2025):
+    :math:`W_{t+1}=W_t-\eta_t\arg\max_{\|\Delta\|\le1}\langle M_t,\Delta\rangle`.
 
     :math:`M_t=\beta M_{t-1}+(1-\beta)\nabla L(W_t)`, :math:`M_{-1}=0`.
 
@@ -36,7 +44,8 @@ def steepest_stage(
         records: when to look.
 
     Raises:
-        InputError: a rule that is not normalised, a momentum out of range, or an init of another shape.
+        InputError: a rule that is not normalised, a momentum out of range, or an init of another
+            shape.
     """
     runs, _, d = problem.embeddings.shape
     W = _start("init", init, runs, (d, d))
@@ -49,16 +58,24 @@ def steepest_stage(
 
 
 def factored_stage(
-    problem: Problem, rule: Rule, steps: int, *, init: tuple[ArrayLike, ArrayLike], norm: Norm | None = None, momentum: float = 0.0,
+    problem: Problem,
+    rule: Rule,
+    steps: int,
+    *,
+    init: tuple[ArrayLike, ArrayLike],
+    norm: Norm | None = None,
+    momentum: float = 0.0,
     records: Records = RECORDS,
-) -> AttentionCourse:  # fmt: skip
-    r"""Normalised descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`, with one norm for the pair stacked as ``(2d, m)``.
+) -> AttentionCourse:
+    r"""Normalised descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`, with one norm for the pair
+    stacked as ``(2d, m)``.
 
     Args:
         problem: see :meth:`Problem.of`.
         rule: normalised, constant or decaying.
         steps: how many.
-        init: K and Q, ``(d, m)`` or ``(runs, d, m)`` each. Zero is a saddle: the gradient of either factor is a multiple of the other.
+        init: K and Q, ``(d, m)`` or ``(runs, d, m)`` each. Zero is a saddle: the gradient of either
+            factor is a multiple of the other.
         norm: of the stacked pair, Frobenius when left out.
         momentum: see :func:`steepest_stage`.
         records: when to look.
@@ -78,19 +95,37 @@ def factored_stage(
         G, log_scale = problem.gradient(K @ Q.mT)
         return np.concatenate([G @ Q, G.mT @ K], axis=-2), log_scale
 
-    marks, looks, stopped = _descend(gradient, np.concatenate([K, Q], axis=-2), norm or Frobenius(), rule, steps, momentum, records)
+    marks, looks, stopped = _descend(
+        gradient,
+        np.concatenate([K, Q], axis=-2),
+        norm or Frobenius(),
+        rule,
+        steps,
+        momentum,
+        records,
+    )
     K, Q = looks[..., :d, :], looks[..., d:, :]
     return AttentionCourse(marks, K @ Q.mT, stopped, problem=problem, factors={"K": K, "Q": Q})
 
 
 def _descend(
-    gradient: Gradient, W: FloatArray, norm: Norm, rule: Rule, steps: int, momentum: float,
+    gradient: Gradient,
+    W: FloatArray,
+    norm: Norm,
+    rule: Rule,
+    steps: int,
+    momentum: float,
     records: Records,
-) -> tuple[IntArray, FloatArray, IntArray]:  # fmt: skip
+) -> tuple[IntArray, FloatArray, IntArray]:
     if not rule.normalize or rule.polyak is not None:
-        raise InputError("steepest descent in a norm takes normalised steps here; use a Rule with normalize=True and no polyak")
+        raise InputError(
+            "steepest descent in a norm takes normalised steps here; use a Rule with normalize=True"
+            " and no polyak"
+        )
     if not 0.0 <= momentum < 1.0:
         raise InputError(f"momentum is {momentum}; give 0 <= momentum < 1")
     rates, marks = rule.rates(len(W)), records.steps(steps)
-    looks, stopped = descend(gradient, W, Steepest(norm, momentum), lambda t: rates / (t + 1.0) ** rule.decay, marks)
+    looks, stopped = descend(
+        gradient, W, Steepest(norm, momentum), lambda t: rates / (t + 1.0) ** rule.decay, marks
+    )
     return marks, looks, stopped

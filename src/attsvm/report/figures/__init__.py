@@ -1,4 +1,6 @@
-"""The figures of a report, one function each; a function returns None when the run has nothing to draw in it."""
+"""The figures of a report, one function each; a function returns None when the run has nothing to
+draw in it.
+"""
 
 from __future__ import annotations
 

@@ -15,17 +15,26 @@ ATTENTION_NAMES = ("soft", "soft_final", "hard", "margin")
 def rows(run: Run) -> list[dict[str, Any]]:
     """The entries of ``results.accuracy`` with a test accuracy, best first."""
     listed = run.at("results.accuracy")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    entries = (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )
     known = [entry for entry in entries if finite(entry.get("test")) is not None]
     return sorted(known, key=lambda entry: -float(entry["test"]))
 
 
 def accuracy(run: Run) -> Picture | None:
-    """One line per method: test accuracy filled, training accuracy open, the rest as a faint tick."""
+    """One line per method: test accuracy filled, training accuracy open, the rest as a faint
+    tick.
+    """
     entries = rows(run)
     if not entries:
         return None
-    titles = [textwrap.fill(str(entry.get("title") or entry.get("name")), 20, max_lines=2, placeholder=" …") for entry in entries]
+    titles = [
+        textwrap.fill(
+            str(entry.get("title") or entry.get("name")), 20, max_lines=2, placeholder=" …"
+        )
+        for entry in entries
+    ]
     lines = sum(1 + title.count("\n") for title in titles)
     with canvas(0.95 + 0.2 * lines + 0.13 * len(entries)) as (figure, panels):
         axes = panels[0]
@@ -37,9 +46,24 @@ def accuracy(run: Run) -> Picture | None:
             axes.axhline(place, color=RULE, linewidth=0.7, zorder=0)
             spread = finite(entry.get("std")) or 0.0
             if spread > 0:
-                axes.plot([max(0, test - spread), min(1, test + spread)], [place, place], color=colour, linewidth=3, alpha=0.45)
+                axes.plot(
+                    [max(0, test - spread), min(1, test + spread)],
+                    [place, place],
+                    color=colour,
+                    linewidth=3,
+                    alpha=0.45,
+                )
             if train is not None:
-                axes.plot(train, place, "o", markersize=6, color=colour, markerfacecolor=PAPER, markeredgewidth=1.1, zorder=2)
+                axes.plot(
+                    train,
+                    place,
+                    "o",
+                    markersize=6,
+                    color=colour,
+                    markerfacecolor=PAPER,
+                    markeredgewidth=1.1,
+                    zorder=2,
+                )
             axes.plot(test, place, "o", markersize=6.5, color=colour, zorder=3)
             lowest = min(lowest, test - spread, test if train is None else train)
             axes.text(
@@ -62,10 +86,18 @@ def accuracy(run: Run) -> Picture | None:
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("accuracy, % of sequences")
         axes.set_title("● test\u2003○ training", color=FAINT)
-        caption = "Share of sequences whose label is predicted correctly. The test part takes no part in training or in choosing weights."
+        caption = (
+            "Share of sequences whose label is predicted correctly. The test part takes no part in"
+            " training or in choosing weights."
+        )
         if any(finite(entry.get("std")) for entry in entries):
             caption += " Bars: one standard deviation over repetitions."
         alt = (
-            "Test accuracy: " + "; ".join(f"{entry.get('title') or entry.get('name')} {percent(entry['test'])}" for entry in entries) + "."
+            "Test accuracy: "
+            + "; ".join(
+                f"{entry.get('title') or entry.get('name')} {percent(entry['test'])}"
+                for entry in entries
+            )
+            + "."
         )
         return render(figure, "accuracy", "Accuracy beside the baselines", caption, alt)

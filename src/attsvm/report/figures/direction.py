@@ -9,11 +9,22 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import MINUS, count, degrees, finite, number
-from attsvm.report.style import FAINT, TRAINED, Picture, canvas, label_ends, logarithmic, markers, render
+from attsvm.report.style import (
+    FAINT,
+    TRAINED,
+    Picture,
+    canvas,
+    label_ends,
+    logarithmic,
+    markers,
+    render,
+)
 
 
 def slope(steps: np.ndarray, gaps: np.ndarray) -> float | None:
-    """Least-squares slope of log gap against log step over the last decade of steps; None with fewer than four records there."""
+    """Least-squares slope of log gap against log step over the last decade of steps; None with
+    fewer than four records there.
+    """
     late = steps >= steps[-1] / 10
     if late.sum() < 4:
         return None
@@ -49,17 +60,23 @@ _WORDS = {
     "margin": _Words(
         "Margin short of the best",
         "shortfall, 1 − margin over best margin",
-        "Zero would mean that no weights of the same norm have a larger margin; several directions may.",
+        "Zero would mean that no weights of the same norm have a larger margin; several directions"
+        " may.",
         "shortfall",
     ),
 }
 
 
 def direction(run: Run) -> Picture | None:
-    """Distance against iterations, both logarithmic; for angles with the one to which the solver knows the target."""
+    """Distance against iterations, both logarithmic; for angles with the one to which the solver
+    knows the target.
+    """
     measure = run.at("results.direction.measure") or "cosine"
     words = _WORDS[measure]
-    columns = run.series("trajectory_step", "trajectory_direction_gap" if measure == "cosine" else "trajectory_distance")
+    columns = run.series(
+        "trajectory_step",
+        "trajectory_direction_gap" if measure == "cosine" else "trajectory_distance",
+    )
     if columns is None:
         return None
     shown = np.flatnonzero((columns[0] > 0) & np.isfinite(columns[1]) & (columns[1] > 0))
@@ -74,7 +91,16 @@ def direction(run: Run) -> Picture | None:
         axes.set_title(words.title)
         axes.set_xlabel("step of the selection stage")
         angle = math.degrees(math.acos(max(-1.0, min(1.0, 1.0 - float(gaps[-1])))))
-        label_ends(axes, [(gaps[-1], number(gaps[-1], 2) + (f"\n{degrees(angle)}" if measure == "cosine" else ""), TRAINED)])
+        label_ends(
+            axes,
+            [
+                (
+                    gaps[-1],
+                    number(gaps[-1], 2) + (f"\n{degrees(angle)}" if measure == "cosine" else ""),
+                    TRAINED,
+                )
+            ],
+        )
         caption = words.zero
         resolution = finite(run.at("results.direction.certified_angle_degrees"))
         if resolution:
@@ -90,10 +116,19 @@ def direction(run: Run) -> Picture | None:
                     color=FAINT,
                 )
                 logarithmic(axes.yaxis, np.append(gaps, floor))
-            caption += f" The certificate places the max-margin direction within {degrees(resolution)} of its true place."
+            caption += (
+                f" The certificate places the max-margin direction within {degrees(resolution)} of"
+                " its true place."
+            )
         late = slope(steps, gaps)
-        alt = f"The {words.name} goes from {number(gaps[0], 2)} to {number(gaps[-1], 2)} over {count(steps[-1])} steps."
+        alt = (
+            f"The {words.name} goes from {number(gaps[0], 2)} to {number(gaps[-1], 2)} over"
+            f" {count(steps[-1])} steps."
+        )
         if late is not None and abs(late) >= 0.005:
             power = f"{MINUS if late < 0 else ''}{abs(late):.2f}"
-            caption += f" Over the last factor of ten in steps the {words.name} changes like steps to the power {power}."
+            caption += (
+                f" Over the last factor of ten in steps the {words.name} changes like steps to the"
+                f" power {power}."
+            )
         return render(figure, "direction", words.heading, caption, alt)

@@ -6,13 +6,25 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import count, number, percent
-from attsvm.report.style import BEST, FAINT, INK, RULE, TRAINED, Picture, canvas, logarithmic, render
+from attsvm.report.style import (
+    BEST,
+    FAINT,
+    INK,
+    RULE,
+    TRAINED,
+    Picture,
+    canvas,
+    logarithmic,
+    render,
+)
 
 _BINS = 36
 
 
 def margins(run: Run) -> Picture | None:
-    """Histograms of the smallest margin of each sequence: at the best direction above, at the trained direction below."""
+    """Histograms of the smallest margin of each sequence: at the best direction above, at the
+    trained direction below.
+    """
     columns = run.series("best_margins", "trained_margins")
     if columns is None:
         return None
@@ -21,7 +33,10 @@ def margins(run: Run) -> Picture | None:
     both = np.concatenate([best, trained])
     if not len(best) or not len(trained):
         return None
-    low, high = min(float(both.min()), 0.0), max(float(np.quantile(both, 0.98)), 1.0 if run.margin else 0.0)
+    low, high = (
+        min(float(both.min()), 0.0),
+        max(float(np.quantile(both, 0.98)), 1.0 if run.margin else 0.0),
+    )
     if high <= low:
         high = low + 1.0
     edges = np.linspace(low, high, _BINS + 1)
@@ -32,7 +47,9 @@ def margins(run: Run) -> Picture | None:
             (panels[1], trained, TRAINED, "trained direction"),
         ):
             heights, _ = np.histogram(np.minimum(values, high), edges)
-            axes.bar(edges[:-1], heights, width=np.diff(edges), align="edge", color=colour, linewidth=0)
+            axes.bar(
+                edges[:-1], heights, width=np.diff(edges), align="edge", color=colour, linewidth=0
+            )
             axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
             axes.yaxis.get_major_locator().set_params(integer=True, nbins=3)
             axes.set_title(name, color=colour)
@@ -50,7 +67,9 @@ def margins(run: Run) -> Picture | None:
                 va="top",
                 color=INK,
             )
-        panels[1].set_xlabel("smallest margin of a sequence" + (", best margin = 1" if run.margin else ""))
+        panels[1].set_xlabel(
+            "smallest margin of a sequence" + (", best margin = 1" if run.margin else "")
+        )
         figure.supylabel("training sequences", color=FAINT, fontsize=9.5)
         hard = run.at("results.margin.hard") is not False
         elsewhere = (
@@ -65,19 +84,32 @@ def margins(run: Run) -> Picture | None:
         )
         below = int((trained < 0).sum())
         if below:
-            caption += f" At the trained direction {count(below)} of {count(len(trained))} lie below zero, where a rival leads."
+            caption += (
+                f" At the trained direction {count(below)} of {count(len(trained))} lie below zero,"
+                " where a rival leads."
+            )
         if beyond:
             caption += f" The last bar gathers all values above {number(high, 2)}."
         alone = len(columns[0]) - len(best)
         if alone:
-            caption += f" {count(alone)} sequences with a single token have no margin and are left out."
-        smallest = f"the smallest is {number(float(best.min()))} at the best and {number(float(trained.min()))} at the trained direction"
-        alt = f"Two histograms over {count(len(best))} sequences; in units of the best margin {smallest}."
+            caption += (
+                f" {count(alone)} sequences with a single token have no margin and are left out."
+            )
+        smallest = (
+            f"the smallest is {number(float(best.min()))} at the best and"
+            f" {number(float(trained.min()))} at the trained direction"
+        )
+        alt = (
+            f"Two histograms over {count(len(best))} sequences; in units of the best margin"
+            f" {smallest}."
+        )
         return render(figure, "margins", "Margins, sequence by sequence", caption, alt)
 
 
 def concentration(run: Run) -> Picture | None:
-    """Cumulative share of the dual over the constraints, largest first: how few of them decide the solution."""
+    """Cumulative share of the dual over the constraints, largest first: how few of them decide the
+    solution.
+    """
     columns = run.series("dual")
     if columns is None:
         return None
@@ -95,13 +127,33 @@ def concentration(run: Run) -> Picture | None:
         axes.set_yticks([0, 25, 50, 75, 100])
         axes.set_title("% of the dual, largest first")
         axes.set_xlabel("constraints")
-        axes.plot([half, half, rank[0]], [0, 50, 50], color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)), zorder=0)
-        axes.plot(half, 50, "o", color=BEST)
-        axes.annotate(f"half on {count(half)}", (half, 50), xytext=(7, -9), textcoords="offset points", color=INK)
-        whole = "The max-margin weights are" if run.frobenius else f"A subgradient of the {run.norm_title} at the max-margin weights is"
-        caption = (
-            f"{whole} a weighted sum of constraints. {count(len(dual))} of {count(len(columns[0]))} have a dual above "
-            f"zero, and {count(half)} of them carry half of it."
+        axes.plot(
+            [half, half, rank[0]],
+            [0, 50, 50],
+            color=FAINT,
+            linewidth=0.9,
+            linestyle=(0, (3, 2)),
+            zorder=0,
         )
-        alt = f"{count(half)} constraints carry half of the dual, all {count(len(dual))} carry {percent(1.0)}."
+        axes.plot(half, 50, "o", color=BEST)
+        axes.annotate(
+            f"half on {count(half)}",
+            (half, 50),
+            xytext=(7, -9),
+            textcoords="offset points",
+            color=INK,
+        )
+        whole = (
+            "The max-margin weights are"
+            if run.frobenius
+            else f"A subgradient of the {run.norm_title} at the max-margin weights is"
+        )
+        caption = (
+            f"{whole} a weighted sum of constraints. {count(len(dual))} of {count(len(columns[0]))}"
+            f" have a dual above zero, and {count(half)} of them carry half of it."
+        )
+        alt = (
+            f"{count(half)} constraints carry half of the dual, all {count(len(dual))} carry"
+            f" {percent(1.0)}."
+        )
         return render(figure, "concentration", "How many constraints decide", caption, alt)

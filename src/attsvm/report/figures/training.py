@@ -1,4 +1,6 @@
-"""The course of training: the joint stage, then the selection stage with its loss, attention and norm."""
+"""The course of training: the joint stage, then the selection stage with its loss, attention and
+norm.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import count, finite, number, percent, threshold
-from attsvm.report.style import ATTENTION, FAINT, INK, RULE, TRAINED, Picture, canvas, label_ends, logarithmic, markers, render
+from attsvm.report.style import (
+    ATTENTION,
+    FAINT,
+    INK,
+    RULE,
+    TRAINED,
+    Picture,
+    canvas,
+    label_ends,
+    logarithmic,
+    markers,
+    render,
+)
 
 _HEIGHT = 2.5
 
@@ -17,7 +31,9 @@ def _from_step_one(steps: np.ndarray) -> np.ndarray:
 
 
 def joint(run: Run) -> Picture | None:
-    """Training and validation loss while head and attention are trained together, with the step that was kept."""
+    """Training and validation loss while head and attention are trained together, with the step
+    that was kept.
+    """
     columns = run.series("joint_step", "joint_loss", "joint_validation_loss")
     if columns is None:
         return None
@@ -47,14 +63,34 @@ def joint(run: Run) -> Picture | None:
                 va="top",
                 color=FAINT,
             )
-        label_ends(axes, [(training[-1], "training", TRAINED), (validation[-1], "validation", ATTENTION)])
-        kept = "" if best is None else f" The weights of step {count(best)}, where the validation loss is lowest, are the soft classifier."
-        alt = f"Training loss falls from {number(training[0])} to {number(training[-1])}, validation loss ends at {number(validation[-1])}."
-        return render(figure, "joint", "Joint training", "Head and attention are trained together on the training part." + kept, alt)
+        label_ends(
+            axes, [(training[-1], "training", TRAINED), (validation[-1], "validation", ATTENTION)]
+        )
+        kept = (
+            ""
+            if best is None
+            else (
+                f" The weights of step {count(best)}, where the validation loss is lowest, are the"
+                " soft classifier."
+            )
+        )
+        alt = (
+            f"Training loss falls from {number(training[0])} to {number(training[-1])}, validation"
+            f" loss ends at {number(validation[-1])}."
+        )
+        return render(
+            figure,
+            "joint",
+            "Joint training",
+            "Head and attention are trained together on the training part." + kept,
+            alt,
+        )
 
 
 def loss(run: Run) -> Picture | None:
-    """Training loss of the selection stage, in which the head is fixed and only the attention weights move."""
+    """Training loss of the selection stage, in which the head is fixed and only the attention
+    weights move.
+    """
     columns = run.series("trajectory_step", "trajectory_loss")
     if columns is None:
         return None
@@ -71,15 +107,23 @@ def loss(run: Run) -> Picture | None:
         last = values[shown][-1]
         label_ends(axes, [(last, number(last), TRAINED)])
         caption = (
-            "With the head fixed, the loss can only fall by moving attention between tokens; it levels off at the value of hard selection."
+            "With the head fixed, the loss can only fall by moving attention between tokens; it"
+            " levels off at the value of hard selection."
         )
-        alt = f"The training loss goes from {number(values[shown][0])} to {number(last)} over {count(steps[shown][-1])} steps."
+        alt = (
+            f"The training loss goes from {number(values[shown][0])} to {number(last)} over"
+            f" {count(steps[shown][-1])} steps."
+        )
         return render(figure, "loss", "Loss", caption, alt)
 
 
 def selection(run: Run) -> Picture | None:
-    """Mean probability of the selected token, share of saturated sequences, share that selects its best token."""
-    columns = run.series("trajectory_step", "trajectory_probability", "trajectory_saturated", "trajectory_optimal")
+    """Mean probability of the selected token, share of saturated sequences, share that selects its
+    best token.
+    """
+    columns = run.series(
+        "trajectory_step", "trajectory_probability", "trajectory_saturated", "trajectory_optimal"
+    )
     if columns is None:
         return None
     shown = _from_step_one(columns[0])
@@ -92,7 +136,9 @@ def selection(run: Run) -> Picture | None:
         axes = panels[0]
         axes.axhline(100, color=RULE, linewidth=0.7, zorder=0)
         dots = markers(len(shown))
-        axes.plot(steps, 100 * optimal, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)), marker=dots)
+        axes.plot(
+            steps, 100 * optimal, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)), marker=dots
+        )
         axes.plot(steps, 100 * saturated, color=TRAINED, marker=dots)
         axes.plot(steps, 100 * mean, color=ATTENTION, marker=dots)
         axes.set_ylim(-2, 104)
@@ -107,10 +153,14 @@ def selection(run: Run) -> Picture | None:
         ]
         label_ends(axes, ends, spacing=0.095)
         caption = (
-            f"Mean softmax probability of the selected token; share of sequences that give it at least {threshold(least)}; "
-            "share whose selected token has the highest score under the head (dashed)."
+            "Mean softmax probability of the selected token; share of sequences that give it at"
+            f" least {threshold(least)}; share whose selected token has the highest score under the"
+            " head (dashed)."
         )
-        alt = f"At the end: mean probability {percent(mean[-1])}, saturated {percent(saturated[-1])}, highest score {percent(optimal[-1])}."
+        alt = (
+            f"At the end: mean probability {percent(mean[-1])}, saturated {percent(saturated[-1])},"
+            f" highest score {percent(optimal[-1])}."
+        )
         return render(figure, "selection", "Attention on the selected token", caption, alt)
 
 
