@@ -3,7 +3,7 @@ r"""The judge of the solver benchmark: one formula for ours and for every peer.
 For any :math:`\lambda\ge0` and any :math:`W` whose smallest margin :math:`\mu` is positive,
 
 .. math:: \frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\ \le\ \min\{\|V\| : \langle
-A_c,V\rangle\ge1\}\ \le\ \frac{\|W\|}{\mu},
+    A_c,V\rangle\ge1\}\ \le\ \frac{\|W\|}{\mu},
    \qquad \text{gap} = 1-\frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\Big/\frac{\|W\|}{\mu}.
 
 The norms are computed here from entries and singular values, and not by :mod:`attsvm.geometry`, so

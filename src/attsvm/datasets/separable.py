@@ -62,7 +62,7 @@ def gauss(
     r"""Gaussian tokens, of which one per sequence, at random, lies near the centre of its class.
 
     .. math:: x_{io_i}=\mu_{Y_i}+0.3\,\xi/\sqrt d,\qquad x_{it}=\xi/\sqrt d\ (t\ne o_i),\qquad
-    \xi\sim\mathcal N(0,I),\qquad u=\mu_+-\mu_-
+        \xi\sim\mathcal N(0,I),\qquad u=\mu_+-\mu_-
 
     with orthonormal centres. The query of a sequence is its token :math:`(o_i+1)\bmod T`. One NumPy
     generator per seed, drawn in the order labels, optimal positions, centres (:math:`\mu_+` first),

@@ -4,7 +4,7 @@ Every step of gradient descent moves :math:`W` by a combination of the outer pro
 :math:`x_{jt}z_j^\top`, so the logits move by the same combination of columns of
 
 .. math:: K_{(jt),(is)} = \langle x_{jt}z_j^\top, x_{is}z_i^\top\rangle = (x_{jt}^\top
-x_{is})(z_j^\top z_i).
+    x_{is})(z_j^\top z_i).
 
 With :math:`b` the coefficients of a step, :math:`Kb` is the change of all logits and
 :math:`b^\top Kb` the squared Frobenius norm of the gradient: one small symmetric product per step.

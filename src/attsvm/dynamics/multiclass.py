@@ -2,7 +2,7 @@ r"""Multinomial logistic regression on fixed inputs, many data sets at once, wit
 keeps its direction at any margin.
 
 .. math:: L(W)=-\frac1n\sum_i\log\mathrm{softmax}(Wh_i)_{y_i}=\frac1n\sum_i\log\Big(1+\sum_{c\ne
-y_i}e^{-(e_{y_i}-e_c)^\top Wh_i}\Big)
+    y_i}e^{-(e_{y_i}-e_c)^\top Wh_i}\Big)
 
 The convex problem of Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on
 Multiclass Separable Data* (2025).

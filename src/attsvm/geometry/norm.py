@@ -90,7 +90,7 @@ class Norm(ABC):
         over the last two axes, in [0, 2].
 
         .. math:: D_\psi\Big(\frac V{\|V\|},\frac W{\|W\|}\Big)=1-\Big\langle\partial\|W\|,\frac
-        V{\|V\|}\Big\rangle
+            V{\|V\|}\Big\rangle
 
         Not symmetric: the solution comes first, the iterate second. At p = 2 it is one minus the
         cosine. About 1 for unrelated directions, NaN where a matrix is zero and has none. Rounding

@@ -117,7 +117,7 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     data with leading axes.
 
     .. math:: (x_{ki\alpha_{ki}} - x_{kit})^\top W_k z_{ki} \ge 1 \qquad\text{for all visible }
-    t\ne\alpha_{ki},\ \text{one } W_k
+        t\ne\alpha_{ki},\ \text{one } W_k
        \text{ per instance } k.
 
     Args:

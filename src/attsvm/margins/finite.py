@@ -135,7 +135,7 @@ def finite_component(
     selected set as prescribed.
 
     .. math:: \min\|W\|_F \ \text{ s.t. }\ (x_{it}-x_{i\tau})^\top W z_i=\log(s_{it}/s_{i\tau})
-    \quad (t,\tau\in\mathcal O_i).
+        \quad (t,\tau\in\mathcal O_i).
 
     Tarzanagh et al., *Transformers as Support Vector Machines* (2023). Zero when every set holds
     one token.

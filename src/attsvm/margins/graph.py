@@ -50,7 +50,7 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     r"""The margins of token-priority graphs, one graph :math:`\mathcal G^{(q)}` per query.
 
     .. math:: (e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components},
-    \qquad
+        \qquad
               (e_i-e_j)^\top W e_q = 0 \quad\text{inside a strongly connected component}.
 
     A component of s tokens gives the s - 1 equalities between its smallest token and the others,

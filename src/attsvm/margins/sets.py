@@ -50,7 +50,7 @@ def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike
     r"""The equalities that make attention split a selected set as prescribed.
 
     .. math:: (x_{ia_i}-x_{it})^\top W z_i = \log(s_{ia_i}/s_{it}) \quad (t\in\mathcal O_i\setminus
-    a_i),
+        a_i),
 
     with the anchor of :func:`multi_token_margins`. Their solution of least norm is the finite
     component; see

@@ -4,7 +4,7 @@ With :math:`\alpha=\arg\max_t a_t` and :math:`s=\mathrm{softmax}(a)`, the loss g
 to the logits is
 
 .. math:: G_t = s_t\,(\Delta_t-\textstyle\sum_\tau s_\tau\Delta_\tau)\quad(t\ne\alpha),\qquad
-G_\alpha=-\sum_{t\ne\alpha}G_t,
+    G_\alpha=-\sum_{t\ne\alpha}G_t,
 
 where :math:`\Delta_t=(x_t-x_\alpha)^\top\partial L/\partial o`. All terms of the textbook form
 :math:`s_\alpha(\gamma_\alpha-\bar\gamma)` that nearly cancel once :math:`s_\alpha\to1` have

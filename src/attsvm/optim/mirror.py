@@ -25,7 +25,7 @@ class MirrorDescent(DescentOptimizer):
     r"""Mirror descent with the potential :math:`\psi(W)=\frac1p\|W\|_p^p`, :math:`1<p<\infty`.
 
     .. math:: Y \leftarrow Y-\eta\,\nabla L,\qquad W \leftarrow
-    \mathrm{sp}\big(Y,\tfrac1{p-1}\big),\qquad
+        \mathrm{sp}\big(Y,\tfrac1{p-1}\big),\qquad
               \mathrm{sp}(y,r)=\mathrm{sign}(y)\,|y|^r .
 
     :math:`Y=\nabla\psi(W)=\mathrm{sp}(W,p-1)` is the dual iterate. It is kept, in float32 or

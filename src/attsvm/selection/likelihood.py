@@ -2,7 +2,7 @@ r"""The label's share of attention as a likelihood: multinomial logistic regress
 every embedding.
 
 .. math:: L(W)=-\sum_n\pi_n\log\varphi_{y_n}(W)=\sum_n\pi_n\log\Big(1+\sum_{v\in X_n\setminus
-y_n}\frac{m_v}{m_{y_n}}
+    y_n}\frac{m_v}{m_{y_n}}
    e^{-(e_{y_n}-e_v)^\top We_{q_n}}\Big),
 
 with :math:`\varphi_v` the attention mass of token :math:`v` of sentence :math:`X_n`, :math:`m_v`

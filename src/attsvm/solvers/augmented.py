@@ -3,7 +3,7 @@ r"""Augmented Lagrangian with semismooth Newton steps for norms of singular valu
 Around weights :math:`W` it minimises over the multipliers, which stay non-negative,
 
 .. math:: \varphi(\lambda)=-b^\top\lambda+\max_{W'}\big\{\langle
-A^\top\lambda,W'\rangle-f(W')-\tfrac1{2\sigma}\|W'-W\|_F^2\big\}
+    A^\top\lambda,W'\rangle-f(W')-\tfrac1{2\sigma}\|W'-W\|_F^2\big\}
           +\tfrac\nu2\|\lambda-\lambda_0\|^2,\qquad
           \nabla\varphi(\lambda)=A\,\operatorname{prox}_{\sigma f}(W+\sigma
           A^\top\lambda)-b+\nu(\lambda-\lambda_0),

@@ -122,7 +122,7 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     r"""How far ``dual`` is from proving that no weights exist; 0 is a proof.
 
     .. math:: \frac{b_{\max}\,\|A^\top\lambda\|_F}{b^\top\lambda\;\max_c\|A_c\|_F},
-    \qquad\text{maxima over the rows with }\lambda_c>0.
+        \qquad\text{maxima over the rows with }\lambda_c>0.
 
     A value of :math:`r` proves that weights that meet the margins have
     :math:`\|W\|_F\max_c\|A_c\|_F\ge b_{\max}/r`. It is ``inf`` when ``dual`` proves nothing: no

@@ -6,7 +6,7 @@ in the coordinates
 II*, 2005)
 
 .. math:: \tfrac12\Omega^s_{ij}(\tilde H_{ij}+\tilde H_{ji})+\tfrac12\Omega^a_{ij}(\tilde
-H_{ij}-\tilde H_{ji}),\qquad
+    H_{ij}-\tilde H_{ji}),\qquad
           \Omega^s_{ij}=\frac{g_i-g_j}{s_i-s_j},\quad \Omega^a_{ij}=\frac{g_i+g_j}{s_i+s_j},
 
 with :math:`g_i/s_i` where an index has no mirror. For rows :math:`H=\delta_cz^\top` the quadratic

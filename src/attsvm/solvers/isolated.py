@@ -4,7 +4,7 @@ A solution :math:`W=LR^\top` of rank :math:`k` whose multipliers are positive on
 is a stationary point of
 
 .. math:: \mathcal L(L,R,\lambda)=\tfrac12\|L\|_F^2+\tfrac12\|R\|_F^2-\langle
-A_P^\top\lambda,LR^\top\rangle+b_P^\top\lambda ,
+    A_P^\top\lambda,LR^\top\rangle+b_P^\top\lambda ,
 
 that is :math:`MR=L`, :math:`M^\top L=R` and :math:`A_PW=b_P` with :math:`M=A_P^\top\lambda`;
 conversely such a point with

@@ -27,7 +27,7 @@ def margin_path(
     selections of a training run.
 
     .. math:: W_k=\arg\min_W \|W\|_{(k)}\ \text{ subject to }\ \langle A^{(k)}_c,W\rangle\ge
-    b^{(k)}_c,\qquad k=1,2,\dots
+        b^{(k)}_c,\qquad k=1,2,\dots
 
     Args:
         margins: one programme for all norms, or one for each step, of the same number of sequences

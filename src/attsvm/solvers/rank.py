@@ -10,7 +10,7 @@ parts of :math:`u_i,v_i` outside the first :math:`k` singular vectors of :math:`
 :math:`\mu_{k+1}`, and by Ky Fan's inequality
 
 .. math:: \sum_{i>k}\sigma_i(W^\star)\;\le\;\tau_k\,\|W^\star\|_\star,\qquad
-\tau_k=\frac{\varepsilon}{1-\mu_{k+1}} .
+    \tau_k=\frac{\varepsilon}{1-\mu_{k+1}} .
 
 Once that is small against :math:`\sigma_1\ge(1-\tau_k)\|W^\star\|_\star/k`, no solution has
 numerical rank above :math:`k`. For

@@ -5,7 +5,7 @@ With orthonormal bases :math:`P` of :math:`\operatorname{span}\{\delta_c\}` and 
 :math:`W\mapsto PP^\top W QQ^\top` keeps every margin and raises no unitarily invariant norm, so
 
 .. math:: \min_W\{\|W\| : \langle A_c,W\rangle\ge b_c\} = \min_B\{\|B\| : \langle P^\top
-A_cQ,B\rangle\ge b_c\},\qquad W=PBQ^\top,
+    A_cQ,B\rangle\ge b_c\},\qquad W=PBQ^\top,
 
 with the same multipliers and :math:`B` of size ``min(d_x, m) x min(d_z, n)`` (specification of
 *Transformers as Support Vector Machines*, programme S3). Not valid for entrywise norms.

@@ -4,7 +4,7 @@ With :math:`\delta_c=2^a\hat\delta_c`, :math:`z_i=2^b\hat z_i` and right-hand si
 :math:`2^c\hat b` the programme is homogeneous:
 
 .. math:: W=2^{c-a-b}\,\hat W,\qquad \lambda=2^{c-2(a+b)}\,\hat\lambda,\qquad C=2^{c-2(a+b)}\,\hat C
-.
+    .
 
 Powers of two are exact, so both programmes have the same solutions, gaps and certificates bit for
 bit, and neither a square nor a product of three factors leaves float64 on the way. Violations are

@@ -1,7 +1,7 @@
 r"""Alternating directions for norms of singular values.
 
 .. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{
-for all } c.
+    for all } c.
 
 One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly
 by two warm epochs of block dual coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly

@@ -1,7 +1,7 @@
 r"""The weighted Gram matrix of rank-one rows, assembled by blocks of sequences.
 
 .. math:: (A_P\operatorname{diag}(\theta)A_P^\top)_{ij} =
-D_i\operatorname{diag}_a\Big(\sum_e\theta_{ae}z_{ie}z_{je}\Big)D_j^\top
+    D_i\operatorname{diag}_a\Big(\sum_e\theta_{ae}z_{ie}z_{je}\Big)D_j^\top
 
 Written out, :math:`k` rows would cost :math:`k^2d_xd_z` multiply-adds; by blocks it is
 :math:`k^2d_x + n^2d_xd_z`. Interior-point and Newton methods in every entrywise norm spend their

@@ -104,9 +104,9 @@ class AttentionCourse(Course):
         r"""Cosine of :math:`-\nabla L` and the target, ``(R, runs)``; NaN where the gradient is
         exactly zero.
         """
-        W: Any = (
-            np.stack([one.W for one in targets]) if not isinstance(targets, np.ndarray) else targets
-        )  # type: ignore[union-attr]
+        W: Any = targets
+        if not isinstance(W, np.ndarray):
+            W = np.stack([one.W for one in W])
         G, _ = self.problem.gradient(self.W, self.values)
         size = Frobenius().value(G) * Frobenius().value(W)
         with np.errstate(invalid="ignore", divide="ignore"):
