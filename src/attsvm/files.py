@@ -29,6 +29,7 @@ from attsvm.errors import InputError
 Array = NDArray[Any]
 
 SUFFIXES = (".npz", ".safetensors")
+CACHE_VARIABLE = "ATTSVM_CACHE"
 
 _DEFLATE_RATIO = 1032  # deflate cannot expand a byte into more than this many
 _CHUNK = 1 << 20
@@ -49,6 +50,19 @@ _SAFETENSORS_TYPES = {
     "I64": "<i8",
     "F64": "<f8",
 }
+
+
+def cache_home() -> Path:
+    """Where what is slow to compute is kept: ``$ATTSVM_CACHE``, or ``attsvm`` in
+    ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``. It may not exist yet.
+
+    Raises:
+        RuntimeError: a user without a home, and neither variable set.
+    """
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
 
 
 @contextmanager
