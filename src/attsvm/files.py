@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
+from attsvm.printable import escaped, has_halves, name_of
 
 Array = NDArray[Any]
 
@@ -63,6 +65,50 @@ def cache_home() -> Path:
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BufferedReader]:
+    """The bytes of a regular file: every reader of a user's file comes through here. What is not a
+    file is not opened, because a pipe would wait for a writer.
+
+    Raises:
+        InputError: no such file, a folder, a pipe or a device, a file that may not be read, or one
+            that cannot be read to its end.
+    """
+    path = Path(path)
+    try:
+        _require_file(path, path.stat().st_mode)
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags)
+        with os.fdopen(descriptor, "rb") as file:
+            _require_file(path, os.fstat(descriptor).st_mode)  # what was there may have changed
+            yield file
+    except FileNotFoundError:
+        what = "is a link to what does not exist" if path.is_symlink() else "does not exist"
+        raise InputError(f"{name_of(path)} {what}; check the spelling and the folder") from None
+    except OSError as error:
+        raise InputError(
+            f"{brief(name_of(path))} cannot be read ({error.strerror or error}); check the file and"
+            " its permissions"
+        ) from None
+
+
+def _require_file(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name_of(path)} is a folder; give the file inside it")
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"{name_of(path)} is a pipe or a device; write what comes out of it to a file first"
+        )
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder of this name; no for a name that cannot be one."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -160,14 +206,12 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     """
     path = Path(path)
     suffix = _suffix(path)
-    _require_file(path)
-    try:
-        with path.open("rb") as file:
-            return _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror or error}); check the file and its permissions"
-        ) from None
+    with opened(path) as file:
+        found = _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
+    for name in found:
+        if has_halves(name):
+            raise _corrupt(path, "the name of an array is not Unicode text")
+    return found
 
 
 def _suffix(path: Path) -> str:
@@ -180,20 +224,13 @@ def _suffix(path: Path) -> str:
     return suffix
 
 
-def _require_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the file inside it")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the spelling and the folder")
-
-
 def _corrupt(path: Path, why: str) -> InputError:
     return InputError(f"{path} is truncated or corrupt ({brief(why)}); copy or write it again")
 
 
 def brief(words: str) -> str:
     """What a file says of itself, fit for one sentence."""
-    line = " ".join(words.split())
+    line = escaped(" ".join(words.split()))
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from attsvm.cli.arguments import (
     positive_int,
     share,
 )
+from attsvm.cli.output import show, show_json
 from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
@@ -143,16 +143,16 @@ def run(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     if options.json:
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+        show_json(result)
     else:
         _print(result, folder)
     return 0 if result["results"]["margin"]["status"] == "optimal" else 3
 
 
 def _print(result: dict[str, Any], folder: Path) -> None:
-    print(result["verdict"]["headline"])
+    show(result["verdict"]["headline"])
     for sentence in result["verdict"]["sentences"]:
-        print(f"  {sentence}")
+        show(f"  {sentence}")
     for claim in result["claims"]:
-        print(f"  {claim['verdict']:>14}  {claim['statement']}")
-    print(f"report: {folder / 'report.html'}")
+        show(f"  {claim['verdict']:>14}  {claim['statement']}")
+    show(f"report: {folder / 'report.html'}")

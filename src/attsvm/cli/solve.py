@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -113,9 +113,9 @@ def run(options: argparse.Namespace) -> int:
         save_arrays({**arrays, "margins": margins(solution.W)}, options.out)
     summary = _summary(solution)
     if options.json:
-        print(json.dumps(summary, indent=1))
+        show_json(summary)
     else:
-        print(solution.message)
+        show(solution.message)
         shown = {
             name: value
             for name, value in summary.items()
@@ -123,12 +123,12 @@ def run(options: argparse.Namespace) -> int:
         }
         width = max(map(len, shown))
         for name, value in shown.items():
-            print(f"  {name:<{width}}  {value}")
+            show(f"  {name:<{width}}  {value}")
         if solution.second_opinion is not None:
-            print(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
+            show(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
-                print(
+                show(
                     f"  sequence {sequence}: token {margins.selected[sequence]} must beat token"
                     f" {token}"
                 )
@@ -144,8 +144,10 @@ def _verdict(opinion: Any) -> str:
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    from attsvm.files import SUFFIXES
+
     path = Path(options.data)
-    if path.suffix in (".npz", ".safetensors"):
+    if path.suffix.lower() in SUFFIXES:
         from attsvm.data import AttentionData
 
         return AttentionData.read(path)

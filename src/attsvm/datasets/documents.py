@@ -15,6 +15,7 @@ from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
 from attsvm.datasets.vectors import word_vectors
 from attsvm.datasets.words import Span, places, words
 from attsvm.errors import InputError
+from attsvm.printable import name_of
 from attsvm.queries import bag_queries
 
 Query = Literal["mean", "constant"]
@@ -99,15 +100,16 @@ def text_dataset(
 ) -> Dataset:
     """A data set of these texts."""
     provenance = {
-        "source": str(path),
+        "source": name_of(path),
         "sha256": source.sha256,
         "rows": len(source.texts),
         **vectors,
     }
     notes = ["A token is a distinct word of a text; repeated words are one token."]
+    name = name_of(path.name)
     return Dataset(
-        path.name,
-        f"Texts of {path.name}",
+        name,
+        f"Texts of {name}",
         "text",
         source.labels,
         source.class_names,
