@@ -9,6 +9,9 @@ from attsvm.data import AttentionData, BoolArray, FloatArray
 from attsvm.errors import InputError
 
 
+_FAR = 500  # binary exponents beyond which squares leave float64
+
+
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
     """``(n, d_z)`` queries: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``, ``first``
     the first visible token.
@@ -26,13 +29,26 @@ def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
         first: FloatArray = tokens[np.arange(n), np.argmax(mask, axis=1)]
         return first
     if kind == "mean":
-        mean = np.where(mask[..., None], tokens, 0.0).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        visible = _ordinary(np.where(mask[..., None], tokens, 0.0))
+        mean = visible.sum(axis=1) / mask.sum(axis=1, keepdims=True)
         length = np.linalg.norm(mean, axis=1, keepdims=True)
         queries: FloatArray = np.hstack(
             [np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]
         ) / np.sqrt(2.0)
         return queries
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
+
+
+def _ordinary(bags: FloatArray) -> FloatArray:
+    """Bags whose numbers lie near the ends of float64, scaled by a power of two so that sums and
+    squares are numbers; all others as they are.
+    """
+    _, exponent = np.frexp(np.abs(bags).max(axis=(1, 2)))
+    far = np.abs(exponent) > _FAR
+    if not far.any():
+        return bags
+    scaled: FloatArray = np.ldexp(bags, np.where(far, -exponent, 0)[:, None, None])
+    return scaled
 
 
 def self_attention(data: AttentionData, position: int = 0) -> AttentionData:

@@ -13,25 +13,27 @@ from attsvm.cli.arguments import (
     default_folder,
     positive_float,
     positive_int,
+    seed,
     share,
+    step_length,
 )
 from attsvm.cli.output import show, show_json
 from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
-    "seed": (int, "decides the split and every random draw"),
+    "seed": (seed, "decides the split and every random draw"),
     "test_size": (share, "share of the sequences held out for evaluation"),
     "validation_size": (share, "share of the rest that chooses the step of joint training"),
     "joint_steps": (positive_int, "steps of joint training of W and head"),
-    "joint_lr": (positive_float, "length of a step of W in joint training"),
-    "head_lr": (positive_float, "length of a step of the head in joint training"),
+    "joint_lr": (step_length, "length of a step of W in joint training"),
+    "head_lr": (step_length, "length of a step of the head in joint training"),
     "steps": (
         positive_int,
         "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data",
     ),
     "lr": (
-        positive_float,
+        step_length,
         (
             "length of a step of the selection stage, in the norm; by default 16, less for spec, l1"
             " and linf"

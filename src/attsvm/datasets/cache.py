@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.errors import InputError
-from attsvm.files import CACHE_VARIABLE, atomic_write, cache_home, load_arrays, opened, save_arrays
+from attsvm.files import CACHE_VARIABLE, atomic_write, cache_home, load_arrays, save_arrays
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -53,8 +53,7 @@ def cached_text(key: dict[str, Any], make: Callable[[], str]) -> str:
     """Like :func:`cached_arrays`, for one text."""
     path = cache_folder() / f"{_address(key)}.txt"
     if path.exists():
-        with opened(path) as file:
-            return file.read().decode("utf-8")
+        return path.read_text(encoding="utf-8")
     text = make()
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
