@@ -17,7 +17,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -65,6 +65,24 @@ def cache_home() -> Path:
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
+
+
+def require_memory(count: float, what: str) -> None:
+    """Refuse what needs more bytes than the machine has, before any is taken.
+
+    Raises:
+        InputError: ``what`` needs ``count`` bytes, more than there are.
+    """
+    limits = []
+    with suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # of a container
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    if limits and count > min(limits):
+        raise InputError(
+            f"{what} needs about {count / 1e9:.3g} GB of memory, more than the"
+            f" {min(limits) / 1e9:.3g} GB there are; choose smaller sizes"
+        )
 
 
 @contextmanager
@@ -123,12 +141,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file inside it")
-    if not path.parent.is_dir():
-        raise InputError(
-            f"folder {path.parent} does not exist; create it before writing {path.name}"
-        )
+    _check_place(path)
     partial = path.parent / f".{path.stem[:100]}.{secrets.token_hex(4)}.partial{path.suffix}"
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -156,6 +169,26 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_destination(path: str | Path) -> None:
+    """Refuse, before there is anything to write, a file of arrays that could not be written.
+
+    Raises:
+        InputError: another suffix, a folder of this name, or no folder to write it into.
+    """
+    path = Path(path)
+    _suffix(path)
+    _check_place(path)
+
+
+def _check_place(path: Path) -> None:
+    if is_folder(path):
+        raise InputError(f"{path} is a folder; give the name of a file inside it")
+    if not is_folder(path.parent):
+        raise InputError(
+            f"folder {path.parent} does not exist; create it before writing {path.name}"
+        )
 
 
 def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, real_array
 from attsvm.errors import InputError
-
 
 _FAR = 500  # binary exponents beyond which squares leave float64
 
@@ -82,7 +81,7 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
     Raises:
         InputError: leading axes, or labels of another shape or value.
     """
-    signs = np.asarray(labels, dtype=np.float64)
+    signs = real_array("labels", labels).astype(np.float64)
     if data.batch_shape or signs.shape != data.mask.shape:
         raise InputError(
             f"labels has shape {signs.shape} for positions {data.mask.shape}; give one instance and"

@@ -49,6 +49,16 @@ def step_length(text: str) -> float:
     return value
 
 
+def penalty(text: str) -> float:
+    """A price of shortfalls: multiplied with margins, it must stay a number."""
+    value = positive_float(text)
+    if not 1 / LONGEST_STEP <= value <= LONGEST_STEP:
+        raise argparse.ArgumentTypeError(
+            f"{text} does not lie between {1 / LONGEST_STEP:g} and {LONGEST_STEP:g}"
+        )
+    return value
+
+
 def add_data(parser: argparse.ArgumentParser) -> None:
     """DATA and everything that says how to read it."""
     parser.add_argument(

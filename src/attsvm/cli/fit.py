@@ -11,6 +11,7 @@ from attsvm.cli.arguments import (
     add_output,
     data_options,
     default_folder,
+    penalty,
     positive_float,
     positive_int,
     seed,
@@ -48,7 +49,7 @@ _NUMBERS = {
         ),
     ),
     "slack": (
-        positive_float,
+        penalty,
         "penalty C of the soft margin, used when the hard margin is infeasible",
     ),
     "solve_seconds": (

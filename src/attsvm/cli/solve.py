@@ -86,10 +86,13 @@ _ELSEWHERE = (
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
+    from attsvm.files import check_destination
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
 
     norm = parse_norm(options.norm)
+    if options.out is not None:
+        check_destination(options.out)  # before the work, not after it
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
     solution = max_margin(
@@ -186,14 +189,18 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
                 "--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name"
                 " the tokens with --tokens"
             )
-        return optimal_tokens(data, extras["v"])
+        try:
+            return optimal_tokens(data, extras["v"])
+        except InputError as error:
+            name, _, rest = str(error).partition(" ")
+            raise InputError(f"{'v' if name == 'head' else name} {rest}") from None
     if selection == "first":
         return np.argmax(data.mask, axis=-1)
     if selection in extras:
         return extras[selection]
     try:
-        return np.array([int(part) for part in selection.split(",")])
-    except ValueError:
+        return np.array([int(part) for part in selection.split(",")], dtype=np.int64)
+    except (ValueError, OverflowError):
         known = ", ".join(sorted(extras)) or "no further arrays"
         raise InputError(
             f"--tokens {selection!r} is neither positions, nor `optimal` or `first`, nor an array"
