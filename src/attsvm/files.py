@@ -267,6 +267,24 @@ def brief(words: str) -> str:
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
+def read_object(text: str | bytes) -> Any:
+    """The value of a JSON text in which no object has a key twice.
+
+    Raises:
+        ValueError: it is not JSON, or of two values of one key it is not clear which is meant.
+    """
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has {brief(twice)} twice")
+    return found
+
+
 # --- npz ---
 
 
@@ -292,6 +310,13 @@ def _read_npz(file: BinaryIO, path: Path) -> dict[str, Array]:
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int, path: Path) -> None:
+    names = [entry.filename for entry in entries]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"{path} holds {brief(twice.removesuffix('.npy'))} twice; save it again with"
+            " numpy.savez"
+        )
     if sum(entry.compress_size for entry in entries) > size:
         raise _corrupt(path, f"its entries announce more bytes than the {size} of the file")
     for entry in entries:
@@ -382,7 +407,7 @@ def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
     if length > size - 8:
         raise _corrupt(path, f"its header announces {length} bytes, the file holds {size - 8}")
     try:
-        header = json.loads(file.read(length))
+        header = read_object(file.read(length))
         entries = {
             name: _tensor_entry(value) for name, value in header.items() if name != "__metadata__"
         }

@@ -248,7 +248,7 @@ def twice_in_npz(random: Random, folder: Path) -> list[str]:
 
     with zipfile.ZipFile(folder / "data.npz", "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, value in [*good(random).items(), ("X", np.ones((12, 3, 4)))]:
+        for name, value in [*good(random).items(), *good(random).items()]:
             stream = io.BytesIO()
             np.save(stream, value)
             archive.writestr(f"{name}.npy", stream.getvalue())
@@ -358,13 +358,14 @@ def special(kind: str, path: Path) -> None:
 # --- texts
 
 
-def text_rows(random: Random, count: int = 12) -> list[dict[str, Any]]:
-    return [{"text": " ".join(random.choice(WORDS, 6)), "label": k % 2} for k in range(count)]
+def text_rows(random: Random, count: int = 24) -> list[dict[str, Any]]:
+    return [{"text": " ".join(random.choice(WORDS, 7)), "label": k % 2} for k in range(count)]
 
 
 def on_texts(random: Random, name: str) -> list[str]:
-    words = [pick(random, "fit", "solve"), name]
-    return [*words, "--dimension", "4"] if random.integers(2) else words
+    """A command that a good file of this name would pass."""
+    words = [name, "--dimension", "4"]
+    return pick(random, ["fit", *words, "--quiet"], ["solve", *words, "--tokens", "first"])
 
 
 @maker
@@ -441,8 +442,7 @@ def packed_badly(random: Random, folder: Path) -> list[str]:
     cut = int(random.integers(1, len(content) - 12))
     broken = pick(random, content[:cut], content[:20] + bytes(len(content) - 20), b"no" + content)
     (folder / f"data.jsonl{suffix}").write_bytes(broken)
-    words = on_texts(random, f"data.jsonl{suffix}")
-    return pick(random, words, ["order", words[1]])
+    return pick(random, on_texts(random, f"data.jsonl{suffix}"), ["order", f"data.jsonl{suffix}"])
 
 
 @maker
@@ -512,7 +512,7 @@ def wrong_columns(random: Random, folder: Path) -> list[str]:
     (folder / "data.jsonl").write_text("\n".join(json.dumps(row) for row in text_rows(random)))
     wrong = pick(random, "body", "", "TEXT ", "\x1b[2J", "text\nlabel", "\udcff")
     option = pick(random, "--text", "--label")
-    return [pick(random, "fit", "solve"), "data.jsonl", f"{option}={wrong}"]
+    return [*on_texts(random, "data.jsonl"), f"{option}={wrong}"]
 
 
 @maker
@@ -594,7 +594,7 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         "lp:nan",
         "lp:-1",
         "schatten:0.5",
-        "lp:1e400",
+        "lp:one",
         "fro ",
         "\x1b[1m",
     )

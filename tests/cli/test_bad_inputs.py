@@ -2,13 +2,16 @@
 
 import contextlib
 import io
+import json
 import os
 import re
 import signal
 import stat
+from pathlib import Path
 
+import numpy as np
 import pytest
-from bad_inputs import MAKERS, cases
+from bad_inputs import MAKERS, cases, good, text_rows
 
 from attsvm.cli import main
 
@@ -93,3 +96,19 @@ def test_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
 def test_two_thousand_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
     """Another seed: ``ATTSVM_SEED=7 pytest -m slow tests/cli/test_bad_inputs.py``."""
     check(2000, tmp_path, monkeypatch)
+
+
+def test_what_the_bad_inputs_are_made_of_is_good(tmp_path, monkeypatch, capsys):
+    """Else every one of them would be refused for the same reason."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    np.savez("data.npz", **good(random))
+    rows = "\n".join(json.dumps(row) for row in text_rows(random))
+    Path("data.jsonl").write_text(rows, encoding="utf-8")
+    short = ["--steps", "20", "--joint-steps", "5"]
+    assert main(["solve", "data.npz"]) == 0
+    assert main(["fit", "data.npz", "--quiet", *short]) in (0, 3)
+    assert main(["solve", "data.jsonl", "--dimension", "4", "--tokens", "first"]) == 0
+    words = ["fit", "data.jsonl", "--dimension", "4", "--quiet", "--out", "of-texts"]
+    assert main([*words, *short]) in (0, 3)
+    assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import attsvm
 from attsvm.cli import bench, fit, listing, order, output, report, reproduce, solve
@@ -24,6 +24,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import json
 import lzma
 import math
 import os
@@ -23,7 +22,7 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.datasets.arrays import file_digest
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import is_folder, opened
+from attsvm.files import is_folder, opened, read_object
 from attsvm.printable import has_halves
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -200,7 +199,7 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = read_object(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number} is not JSON ({error}); write one object per line"
