@@ -20,8 +20,14 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
-    """``value`` as a NumPy array; torch tensors are taken off their device and graph."""
+def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """``value`` as a NumPy array of real numbers or booleans, whatever their width; torch tensors
+    are taken off their device and graph.
+
+    Raises:
+        InputError: rows of different lengths, or complex numbers, dates, texts or objects, none of
+            which is ever converted.
+    """
     if hasattr(value, "detach"):
         tensor: Any = cast(Any, value).detach().cpu()
         value = (
@@ -46,7 +52,7 @@ def _index(position: NDArray[Any]) -> str:
 
 
 def _to_float(name: str, value: ArrayLike) -> FloatArray:
-    array = _as_numpy(name, value)
+    array = real_array(name, value)
     if (
         array.dtype == np.float64
         and array.flags.c_contiguous
@@ -128,7 +134,7 @@ class AttentionData:
     def _checked_mask(value: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
         if value is None:
             return np.ones(shape, dtype=np.bool_)
-        raw = _as_numpy("mask", value)
+        raw = real_array("mask", value)
         if raw.shape != shape:
             raise InputError(f"mask has shape {raw.shape}; it must be {shape}, one entry per token")
         if raw.dtype.kind != "b" and not np.isin(raw, (0, 1)).all():
@@ -193,7 +199,7 @@ class AttentionData:
         """
         if len(bags) == 0:
             raise InputError("bags is empty; give at least one sequence")
-        arrays = [_as_numpy(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
+        arrays = [real_array(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
         width = arrays[0].shape[-1] if arrays[0].ndim == 2 else 0
         for i, array in enumerate(arrays):
             if array.ndim != 2:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.printable import visible
 from attsvm.report.numbers import count, power
 
 if TYPE_CHECKING:
@@ -125,9 +126,8 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
         )  # a script that the bundled font lacks; the page uses the reader's fonts
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Picture(
-        name, title, caption, alt, svg.getvalue(), png.getvalue(), float(figure.get_figwidth())
-    )
+    drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
+    return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
 
 
 def inline(picture: Picture) -> str:

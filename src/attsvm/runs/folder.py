@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attsvm.errors import InputError
-from attsvm.files import atomic_write
+from attsvm.files import atomic_write, opened
 
 FORMAT = "attsvm-run/1"
 
@@ -163,9 +163,11 @@ def read_json(path: Path) -> Any:
     Raises:
         InputError: it cannot be read, or is not JSON.
     """
+    with opened(path) as file:
+        content = file.read()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read ({error}); fit again with --overwrite") from None
 
 
