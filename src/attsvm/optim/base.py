@@ -97,7 +97,9 @@ class DescentOptimizer(Optimizer):
             self._update(*arguments)
 
     def _moved(self, moving: list[tuple[Any, ...]]) -> None:
-        """Called at the end of a step, when nothing is written any more."""
+        """Called when a step under a ``GradScaler`` has been kept or taken back without a look at
+        which, and nothing is written any more.
+        """
 
     @property
     def _step_supports_amp_scaling(self) -> bool:  # the name under which a GradScaler asks
@@ -160,7 +162,7 @@ class DescentOptimizer(Optimizer):
             unless_overflowed(
                 overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving)
             )
-        self._moved(moving)
+            self._moved(moving)
         return loss
 
     def _born(self, moving: list[tuple[Any, ...]]) -> TensorList:

@@ -115,6 +115,25 @@ class CombinedOptimizer(Optimizer):
         for member in self.optimizers:
             member.zero_grad(set_to_none)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What every member says of itself, in torch's layout of one optimiser."""
+        before: Any = self._optimizer_state_dict_pre_hooks
+        for hook in before.values():
+            hook(self)
+        joined: dict[str, Any] = {"state": {}, "param_groups": []}
+        for member in self.optimizers:
+            first = sum(len(group["params"]) for group in joined["param_groups"])
+            saved = member.state_dict()
+            joined["state"] |= {first + index: value for index, value in saved["state"].items()}
+            joined["param_groups"] += [
+                {**group, "params": [first + index for index in group["params"]]}
+                for group in saved["param_groups"]
+            ]
+        after: Any = self._optimizer_state_dict_post_hooks
+        for hook in after.values():
+            joined = hook(self, joined) or joined
+        return joined
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Hand every member its part of what :meth:`state_dict` returned."""
         before: Any = self._optimizer_load_state_dict_pre_hooks
