@@ -243,9 +243,7 @@ def test_a_compiled_run_resumes_to_the_same_bits(backend: str, optimizer: Any) -
     torch._dynamo.reset()
 
 
-def trained(
-    values: Tensor, steps: int = 3, **settings: Any
-) -> tuple[nn.Parameter, MirrorDescent]:
+def trained(values: Tensor, steps: int = 3, **settings: Any) -> tuple[nn.Parameter, MirrorDescent]:
     weight = nn.Parameter(values.clone())
     optimizer = MirrorDescent([weight], lr=0.05, **settings)
     for step in range(steps):

@@ -82,9 +82,7 @@ class _Dual:
     weights.
     """
 
-    def __init__(
-        self, optimizer: MirrorDescent, parameter: Tensor, group: dict[str, Any]
-    ) -> None:
+    def __init__(self, optimizer: MirrorDescent, parameter: Tensor, group: dict[str, Any]) -> None:
         if group["weight_decay"] and group["decay_mode"] == "primal" and group["p"] != 2:
             raise InputError(
                 "step_scale scales steps of the dual, and decay_mode='primal' with p other than 2"

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
+from attsvm.optim.refusal import check_gradient, unchanged_on_error
 from attsvm.optim.scaling import unless_overflowed, unscale_
 
 TensorList = list[Tensor]
@@ -121,6 +122,7 @@ class DescentOptimizer(Optimizer):
 
         Raises:
             InputError: the closure returned None, or a gradient that this optimiser cannot use.
+                Nothing has been changed then.
         """
         loss = None
         if closure is not None:
@@ -139,8 +141,52 @@ class DescentOptimizer(Optimizer):
             if float(overflow):
                 return loss
             overflow = None
-        moving: list[tuple[Any, ...]] = []
+        if torch.compiler.is_compiling():
+            self._advance(self.param_groups, overflow, scale)
+            return loss
+        self.check_step()
+        risky = self.risky_groups()
+        if not risky:
+            self._advance(self.param_groups, overflow, scale)
+            return loss
+        with unchanged_on_error(self, risky):
+            self._advance(risky, overflow, scale)
+        others = [group for group in self.param_groups if not any(group is each for each in risky)]
+        self._advance(others, overflow, scale)
+        return loss
+
+    def check_step(self) -> None:
+        """Raise :class:`~attsvm.errors.InputError` for what the next step would refuse; nothing is
+        changed.
+        """
         for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._check_gradient(group, parameter, parameter.grad)
+
+    def _check_gradient(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        if gradient.layout is not torch.strided and not (
+            self.accepts_sparse and gradient.layout is torch.sparse_coo
+        ):
+            raise InputError(
+                f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
+                f" ({gradient.layout}); {type(self).__name__} needs"
+                f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
+            )
+        check_gradient(parameter, gradient, self.state.get(parameter, {}), self.state_names)
+
+    def risky_groups(self) -> list[dict[str, Any]]:
+        """The groups whose steps can fail when some of it is written, as only the data can tell.
+        They step first, on a copy that puts them back.
+        """
+        return []
+
+    def _advance(
+        self, groups: list[dict[str, Any]], overflow: Tensor | None, scale: Tensor | None
+    ) -> None:
+        """Move the parameters of these groups."""
+        moving: list[tuple[Any, ...]] = []
+        for group in groups:
             parameters: TensorList = []
             gradients: TensorList = []
             states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
@@ -163,7 +209,6 @@ class DescentOptimizer(Optimizer):
                 overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving)
             )
             self._moved(moving)
-        return loss
 
     def _born(self, moving: list[tuple[Any, ...]]) -> TensorList:
         """The state that the step has made and :meth:`_new_state` has not."""
@@ -189,14 +234,8 @@ class DescentOptimizer(Optimizer):
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if gradient.layout is not torch.strided and not (
-                self.accepts_sparse and gradient.layout is torch.sparse_coo
-            ):
-                raise InputError(
-                    f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
-                    f" ({gradient.layout}); {type(self).__name__} needs"
-                    f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
-                )
+            if torch.compiler.is_compiling():
+                self._check_gradient(group, parameter, gradient)
             known = self.state.get(parameter, {})
             added = self._new_state(group, parameter, known)
             if added:  # a parameter without state leaves no entry behind

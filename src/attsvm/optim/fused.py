@@ -83,8 +83,7 @@ def _address(tensor: Tensor | None, weight: Tensor) -> int:
         or tensor.dtype != kind
         or not tensor.is_contiguous()
         or tensor.device.type != "cpu"
-        or tensor.untyped_storage().nbytes()
-        < (tensor.storage_offset() + count) * kind.itemsize
+        or tensor.untyped_storage().nbytes() < (tensor.storage_offset() + count) * kind.itemsize
     ):
         raise InputError(
             f"the compiled step got a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on"

@@ -122,9 +122,7 @@ def step64(
 
 
 @fusing_kernel
-def written32(
-    y: FloatArray, w: FloatArray, inverse: Power
-) -> None:  # pragma: no cover - compiled
+def written32(y: FloatArray, w: FloatArray, inverse: Power) -> None:  # pragma: no cover - compiled
     """The float32 weights that a step leaves beside the dual iterate ``y``, to the bit."""
     for first in range(0, y.size, BLOCK):
         stop = min(first + BLOCK, y.size)
@@ -135,8 +133,6 @@ def written32(
 
 
 @fusing_kernel
-def written64(
-    y: FloatArray, w: FloatArray, inverse: Power
-) -> None:  # pragma: no cover - compiled
+def written64(y: FloatArray, w: FloatArray, inverse: Power) -> None:  # pragma: no cover - compiled
     """The float64 weights that a step leaves beside the dual iterate ``y``, to the bit."""
     image64(y, w, inverse[0], inverse[1], inverse[2])

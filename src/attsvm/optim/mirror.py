@@ -151,7 +151,7 @@ class MirrorDescent(DescentOptimizer):
         super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        plain: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        plain: dict[str, Any] = super().__getstate__()
         digests = self._digests()
         state = defaultdict(dict, plain["state"])
         state.update((p, {**plain["state"][p], "digest": value}) for p, value in digests.items())
@@ -278,7 +278,7 @@ class MirrorDescent(DescentOptimizer):
         not; no state is made.
         """
         added = self._new_state(group, parameter, self.state.get(parameter, {}))
-        kept = added.get("dual", self.state.get(parameter, {}).get("dual"))
+        kept: Tensor | None = added.get("dual", self.state.get(parameter, {}).get("dual"))
         if kept is None:
             wide = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
             return mirror_map(group).mirror(parameter.to(wide))
@@ -328,6 +328,49 @@ class MirrorDescent(DescentOptimizer):
             kept = kept | potential.agreement(weight, image)
         dual = torch.where(kept, mine, potential.mirror(weight.to(mine.dtype)))
         local(known["dual"]).copy_(_part(dual, parameter, group))
+
+    def check_step(self) -> None:
+        """See :meth:`DescentOptimizer.check_step`."""
+        super().check_step()
+        shared = {
+            (group["p"], group["potential"])
+            for group in self.param_groups
+            if group["normalize"] == "global"
+            and any(parameter.grad is not None for parameter in group["params"])
+        }
+        if len(shared) > 1:
+            raise InputError(
+                "groups with normalize='global' have different p or potential; one norm needs one"
+                " of each"
+            )
+
+    def _check_gradient(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        super()._check_gradient(group, parameter, gradient)
+        if gradient.is_sparse and (
+            group["momentum"]
+            or group["weight_decay"]
+            or group["normalize"] == "run"
+            or group["potential"] == "schatten"
+            or group["capturable"]
+        ):
+            raise InputError(
+                "a sparse gradient moves its own entries alone; use it without momentum,"
+                " weight_decay, normalize='run', potential='schatten' and capturable, or give a"
+                " dense gradient"
+            )
+        if (
+            group["potential"] == "schatten"
+            and not is_sharded(gradient)  # each process would see its own part
+            and not bool(torch.isfinite(gradient).all())
+        ):
+            raise InputError(
+                f"a gradient of shape {tuple(gradient.shape)} is not finite and has no singular"
+                " values; nothing was moved: skip this step, or lower lr"
+            )
+
+    def risky_groups(self) -> list[dict[str, Any]]:
+        """See :meth:`DescentOptimizer.risky_groups`."""
+        return [group for group in self.param_groups if group["potential"] == "schatten"]
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
         works = [Moving(*arguments[:-1]) for arguments in moving]
