@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
-from attsvm.optim.refusal import check_gradient, unchanged_on_error
+from attsvm.optim.refusal import check_state, unchanged_on_error
 from attsvm.optim.scaling import unless_overflowed, unscale_
 
 TensorList = list[Tensor]
@@ -54,6 +54,8 @@ class DescentOptimizer(Optimizer):
     """
 
     accepts_sparse: ClassVar[bool] = False
+
+    _state_is_foreign = False  # a checkpoint's, and not looked at since
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if not isinstance(params, Tensor):  # which torch refuses in its own words
@@ -160,20 +162,37 @@ class DescentOptimizer(Optimizer):
         changed.
         """
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._check_gradient(group, parameter, parameter.grad)
+            self._check_gradients(group)
+        if self._state_is_foreign:
+            for parameter, known in self.state.items():
+                check_state(parameter, known, self.state_names)
+            self._state_is_foreign = False
 
-    def _check_gradient(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
-        if gradient.layout is not torch.strided and not (
-            self.accepts_sparse and gradient.layout is torch.sparse_coo
-        ):
+    def _check_gradients(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if gradient.layout is not torch.strided:
+                self._check_sparse(group, parameter, gradient)
+            if (
+                gradient.shape != parameter.shape
+                or gradient.device != parameter.device
+                or not gradient.is_floating_point()
+            ):
+                raise InputError(
+                    f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a"
+                    f" {gradient.dtype} gradient of shape {tuple(gradient.shape)} on"
+                    f" {gradient.device}; give a real gradient of its own shape and device"
+                )
+
+    def _check_sparse(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        if not (self.accepts_sparse and gradient.layout is torch.sparse_coo):
             raise InputError(
                 f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
                 f" ({gradient.layout}); {type(self).__name__} needs"
                 f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
             )
-        check_gradient(parameter, gradient, self.state.get(parameter, {}), self.state_names)
 
     def risky_groups(self) -> list[dict[str, Any]]:
         """The groups whose steps can fail when some of it is written, as only the data can tell.
@@ -230,12 +249,12 @@ class DescentOptimizer(Optimizer):
         """Gather what takes part in this step. ``torch.compile`` runs the method of this name
         outside its graph.
         """
+        if torch.compiler.is_compiling():
+            self._check_gradients(group)
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if torch.compiler.is_compiling():
-                self._check_gradient(group, parameter, gradient)
             known = self.state.get(parameter, {})
             added = self._new_state(group, parameter, known)
             if added:  # a parameter without state leaves no entry behind
@@ -271,6 +290,7 @@ class DescentOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._state_is_foreign = True
         for group in self.param_groups:  # hyper-parameters that an older checkpoint does not know
             for name, value in self.defaults.items():
                 group.setdefault(name, value)

@@ -69,28 +69,23 @@ def fused_step(
 
 
 def _address(tensor: Tensor | None, weight: Tensor) -> int:
-    """Where the numbers of a tensor lie, 0 for None.
+    """Where the numbers of a contiguous tensor on the CPU lie, 0 for None.
 
     Raises:
-        InputError: they are not as many, of the kind and in the order that the kernel will walk
-            through beside those of ``weight``.
+        InputError: they are not as many, or not of the kind, that the kernel will walk through
+            beside those of ``weight``; or their memory was given away.
     """
     if tensor is None:
         return 0
-    count, kind = weight.numel(), weight.dtype
-    if (
-        tensor.numel() != count
-        or tensor.dtype != kind
-        or not tensor.is_contiguous()
-        or tensor.device.type != "cpu"
-        or tensor.untyped_storage().nbytes() < (tensor.storage_offset() + count) * kind.itemsize
-    ):
+    address = tensor.data_ptr()
+    if address == 0 or tensor.numel() != weight.numel() or tensor.dtype != weight.dtype:
         raise InputError(
-            f"the compiled step got a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on"
-            f" {tensor.device} for a parameter of {count} contiguous {kind} on the CPU; leave"
-            " fused out, or give the gradient and the state the shape of their parameter"
+            f"the compiled step got a {tensor.dtype} tensor of shape {tuple(tensor.shape)}"
+            f"{' without memory' if address == 0 else ''} for a parameter of shape"
+            f" {tuple(weight.shape)} and {weight.dtype}; give the gradient and the state the shape"
+            " of their parameter"
         )
-    return tensor.data_ptr()
+    return address
 
 
 def fused_image(potential: PowerMap, dual: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from attsvm.optim.reductions import is_sharded, like, local, part, refuse_flat, 
 from attsvm.optim.written import digest, written_images
 
 _DECAYS = ("dual", "primal", "l2")
+_NOTHING = (-1, None)  # no version, and no knowledge of who wrote it
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
 
 
@@ -192,8 +193,7 @@ class MirrorDescent(DescentOptimizer):
         """Whether nobody else has written the weights since the last step, as far as can be
         seen.
         """
-        written = self._written.get(parameter)
-        return self._traced or (written is not None and written[0] == parameter._version)
+        return self._written.get(parameter, _NOTHING)[0] == parameter._version or self._traced
 
     def _check_group(self, group: dict[str, Any]) -> None:
         p = group["p"]
@@ -304,15 +304,23 @@ class MirrorDescent(DescentOptimizer):
         if not _keeps_dual(group, parameter):
             self._drop_duals({"params": [parameter]})
             return {}
-        added = {}
-        if "dual" not in known:
-            weight = _gather(group)(parameter.detach()).to(state_dtype(group, parameter))
-            fresh = _part(mirror_map(group).mirror(weight), parameter, group)
-            added = {"dual": like(fresh, parameter)}
-        elif not self._in_step(parameter):
-            self._follow(group, parameter, known)
+        if "dual" in known:
+            if "digest" in known or not self._in_step(parameter):
+                self._follow(group, parameter, known)
+            return {}
+        weight = _gather(group)(parameter.detach()).to(state_dtype(group, parameter))
+        fresh = _part(mirror_map(group).mirror(weight), parameter, group)
+        return {"dual": like(fresh, parameter)}
+
+    def _init_group(
+        self,
+        group: dict[str, Any],
+        parameters: TensorList,
+        gradients: TensorList,
+        *states: StateList,
+    ) -> None:
+        super()._init_group(group, parameters, gradients, *states)
         self._traced = self._traced or torch.compiler.is_compiling()
-        return added
 
     def _follow(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> None:
         """Take the dual anew from every entry of the weights that somebody else has written."""
@@ -322,7 +330,7 @@ class MirrorDescent(DescentOptimizer):
             before = digest(parameter) == known.pop("digest")
             if reads_host(group, before) and before:
                 return
-        fused = self._written.get(parameter, (0, None))[1]
+        fused = self._written.get(parameter, _NOTHING)[1]
         kept = weight.new_zeros((), dtype=torch.bool) if before is None else before
         for image in written_images(group, potential, mine, weight, fused):
             kept = kept | potential.agreement(weight, image)
@@ -344,9 +352,24 @@ class MirrorDescent(DescentOptimizer):
                 " of each"
             )
 
-    def _check_gradient(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
-        super()._check_gradient(group, parameter, gradient)
-        if gradient.is_sparse and (
+    def _check_gradients(self, group: dict[str, Any]) -> None:
+        super()._check_gradients(group)
+        if group["potential"] != "schatten" or torch.compiler.is_compiling():
+            return
+        for gradient in (parameter.grad for parameter in group["params"]):
+            if (
+                gradient is not None
+                and not is_sharded(gradient)  # each process would see its own part
+                and not bool(torch.isfinite(gradient).all())
+            ):
+                raise InputError(
+                    f"a gradient of shape {tuple(gradient.shape)} is not finite and has no singular"
+                    " values; nothing was moved: skip this step, or lower lr"
+                )
+
+    def _check_sparse(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        super()._check_sparse(group, parameter, gradient)
+        if (
             group["momentum"]
             or group["weight_decay"]
             or group["normalize"] == "run"
@@ -357,15 +380,6 @@ class MirrorDescent(DescentOptimizer):
                 "a sparse gradient moves its own entries alone; use it without momentum,"
                 " weight_decay, normalize='run', potential='schatten' and capturable, or give a"
                 " dense gradient"
-            )
-        if (
-            group["potential"] == "schatten"
-            and not is_sharded(gradient)  # each process would see its own part
-            and not bool(torch.isfinite(gradient).all())
-        ):
-            raise InputError(
-                f"a gradient of shape {tuple(gradient.shape)} is not finite and has no singular"
-                " values; nothing was moved: skip this step, or lower lr"
             )
 
     def risky_groups(self) -> list[dict[str, Any]]:
@@ -384,12 +398,13 @@ class MirrorDescent(DescentOptimizer):
                 work.group, mirror_map(work.group), work.weights, work.gradients, work.duals
             )
             work.write_back()
-            if not torch.compiler.is_compiling():
+            if not torch.compiler.is_compiling() and any(d is not None for d in work.duals):
                 self._written.update((p, (p._version, fused)) for p in parameters)
 
     def _moved(self, moving: list[tuple[Any, ...]]) -> None:
-        for _, parameters, *_ in moving:
-            self._written.update((p, (p._version, self._written[p][1])) for p in parameters)
+        for parameter in (each for _, parameters, *_ in moving for each in parameters):
+            if parameter in self._written:
+                self._written[parameter] = parameter._version, self._written[parameter][1]
 
     def _directions(
         self, group: dict[str, Any], parameters: TensorList, work: Moving, buffers: StateList

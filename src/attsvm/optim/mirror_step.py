@@ -66,7 +66,7 @@ def fused_obstacle(parameter: Tensor) -> str | None:
     """Why the compiled kernel cannot move this parameter, or None."""
     if type(parameter) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(parameter).__name__}"
-    if parameter.device.type != "cpu":
+    if not parameter.is_cpu:
         return f"is on {parameter.device}, and not on the CPU"
     if parameter.dtype not in (torch.float32, torch.float64):
         return f"is {parameter.dtype}, and neither float32 nor float64"
@@ -99,7 +99,7 @@ def _choose(
             for w, g, d in tensors
         ):
             return "fused"
-    if multiple or (multiple is None and weights[0].device.type != "cpu"):
+    if multiple or (multiple is None and not weights[0].is_cpu):
         return "foreach"
     return "loop"
 

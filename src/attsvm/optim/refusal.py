@@ -61,24 +61,15 @@ def unchanged_on_error(optimizer: Optimizer, groups: Sequence[dict[str, Any]]) -
         optimizer._copied = False  # type: ignore[attr-defined]
 
 
-def check_gradient(
-    parameter: Tensor, gradient: Tensor, known: dict[str, Any], names: Sequence[str]
-) -> None:
-    """Raise :class:`~attsvm.errors.InputError` unless a gradient, and the state of these ``names``,
-    have the shape and the place of their parameter.
+def check_state(parameter: Tensor, known: dict[str, Any], names: Sequence[str]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` unless the state of these ``names`` has the shape and
+    the place of its parameter.
     """
-    shape, device = parameter.shape, parameter.device
-    if gradient.shape != shape or gradient.device != device or not gradient.is_floating_point():
-        raise InputError(
-            f"a parameter of shape {tuple(shape)} on {device} has a {gradient.dtype} gradient of"
-            f" shape {tuple(gradient.shape)} on {gradient.device}; give a real gradient of the"
-            " parameter's own shape and device"
-        )
     for name in names:
         kept = known.get(name)
-        if kept is not None and (kept.shape != shape or kept.device != device):
+        if kept is not None and (kept.shape != parameter.shape or kept.device != parameter.device):
             raise InputError(
-                f"a parameter of shape {tuple(shape)} on {device} has a {name} of shape"
-                f" {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model, or build"
-                " the optimizer anew"
+                f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a {name}"
+                f" of shape {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model,"
+                " or build the optimizer anew"
             )
