@@ -62,8 +62,8 @@ def unchanged_on_error(optimizer: Optimizer, groups: Sequence[dict[str, Any]]) -
 
 
 def check_state(parameter: Tensor, known: dict[str, Any], names: Sequence[str]) -> None:
-    """Raise :class:`~attsvm.errors.InputError` unless the state of these ``names`` has the shape and
-    the place of its parameter.
+    """Raise :class:`~attsvm.errors.InputError` unless the state of these ``names`` has the shape
+    and the place of its parameter.
     """
     for name in names:
         kept = known.get(name)
