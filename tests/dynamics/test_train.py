@@ -187,31 +187,31 @@ def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
 
 
 class SharedHead(torch.nn.Module):
-    """Two layers for all runs, as many hidden units as runs."""
+    """Two layers for all runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 4) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(3)
-        self.V = torch.nn.Parameter(torch.randn(5, 3, generator=generator, dtype=torch.float64))
-        self.v = torch.nn.Parameter(torch.randn(3, generator=generator, dtype=torch.float64))
+        self.V = torch.nn.Parameter(torch.randn(5, hidden, generator=generator).double())
+        self.v = torch.nn.Parameter(torch.randn(hidden, generator=generator).double())
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
         return torch.tanh(outputs @ self.V) @ self.v
 
 
 @pytest.mark.parametrize("head_first", [True, False])
-def test_a_head_that_runs_share_is_trained_with_them(head_first: bool) -> None:
+@pytest.mark.parametrize("hidden", [3, 4])  # as many as runs, and not
+def test_a_head_that_runs_share_is_trained_with_them(head_first: bool, hidden: int) -> None:
     """Its parameters have no axis of runs; runs at rest are noted only when it rests too."""
     data, _ = unit_sphere(4, 3, 5, seed=[0, 1, 2])
     data = AttentionData(
         np.where(np.arange(5) == 0, 0.0, data.tokens), data.labels, data.queries
     )  # the first entry of every gradient is zero
-    model = Attention.cross(data, SharedHead())
+    model = Attention.cross(data, SharedHead(hidden))
     parameters = sorted(model.parameters(), key=lambda each: (each.ndim == 3) == head_first)
     start = model.head.v.detach().clone()
     optimizer = SteepestDescent(parameters, lr=0.1, normalize=False)
     trajectory = train(model, data, optimizer, 5, AtSteps([0, 5]))
-    assert trajectory.engine == "autograd"
     assert (trajectory.stopped_at == -1).all()
     assert not torch.equal(model.head.v, start)
     assert np.isfinite(trajectory.W).all()
