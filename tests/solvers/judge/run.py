@@ -1,0 +1,234 @@
+"""Judge solvers on hard programmes: ``python tests/solvers/judge/run.py --seed 0 --count 1000``.
+
+Programme i is of kind i mod K in norm (i div K) mod 13 with seed ``seed + i``, so any consecutive
+K * 13 programmes hold every kind in every norm, and every line of the report names what makes the
+programme again: ``--kind KIND --norm NORM --seed SEED --count 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from judge.exact import Claim, judge
+from judge.kinds import KINDS, hard
+
+NORMS = (
+    "fro",
+    "nuc",
+    "spec",
+    "schatten:1.5",
+    "schatten:3",
+    "l1",
+    "lp:1.1",
+    "lp:1.5",
+    "lp:1.75",
+    "lp:2.5",
+    "lp:3",
+    "lp:10",
+    "linf",
+)
+SECONDS = 5.0
+
+
+@dataclass
+class Line:
+    """One programme, what was said of it, and what is wrong with that."""
+
+    kind: str
+    norm: str
+    seed: int
+    path: str
+    status: str
+    wrong: list[str] = field(default_factory=list)
+    feasible: bool | None = None
+    gap: float | None = None
+    short: float | None = None
+    own: float | None = None
+    residual: float | None = None
+    seconds: float = 0.0
+    judged: float = 0.0
+    message: str = ""
+    solver: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"--kind {self.kind} --norm {self.norm} --seed {self.seed}"
+
+
+def plan(
+    seed: int, count: int, kinds: Sequence[str] = tuple(KINDS), norms: Sequence[str] = NORMS
+) -> Iterator[tuple[str, str, int]]:
+    """Kind, norm and seed of each programme."""
+    for i in range(count):
+        yield kinds[i % len(kinds)], norms[i // len(kinds) % len(norms)], seed + i
+
+
+def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
+    """Solve a programme and judge what came back; ``batched`` through a list of one."""
+    from attsvm.errors import InputError
+    from attsvm.geometry import parse_norm
+    from attsvm.solvers import max_margin
+
+    programme = hard(kind, seed)
+    path = "list" if batched else "single"
+    begun = time.process_time()
+    try:
+        if batched:
+            found: Any = max_margin([programme.margins], parse_norm(norm), slack=programme.slack)[0]
+        else:
+            found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
+    except InputError as error:
+        spent = time.process_time() - begun
+        return Line(kind, norm, seed, path, "refused", seconds=spent, message=str(error))
+    except Exception as error:
+        spent = time.process_time() - begun
+        said = f"{type(error).__name__}: {error}"
+        return Line(
+            kind, norm, seed, path, "error", [said[:200]], seconds=spent, message=said[:200]
+        )
+    spent = time.process_time() - begun
+    begun = time.process_time()
+    verdict = judge(programme.margins, norm, programme.slack, Claim.of(found))
+    return Line(
+        kind,
+        norm,
+        seed,
+        path,
+        verdict.status,
+        verdict.wrong,
+        verdict.feasible,
+        verdict.gap,
+        verdict.short,
+        verdict.own,
+        verdict.residual,
+        spent,
+        time.process_time() - begun,
+        str(found.message)[:200],
+        str(found.solver),
+    )
+
+
+def judged(
+    programmes: Iterator[tuple[str, str, int]], lists: bool = True
+) -> Iterator[Line]:
+    """Each programme judged; in the Frobenius norm a hard margin also through a list, which takes
+    another way. A slow one is timed again: the first call of a kernel compiles it.
+    """
+    for kind, norm, seed in programmes:
+        ways = (False, True) if lists and norm == "fro" and "soft" not in kind else (False,)
+        for batched in ways:
+            line = one(kind, norm, seed, batched)
+            if line.seconds > SECONDS:
+                line = one(kind, norm, seed, batched)
+            yield line
+
+
+@dataclass
+class Summary:
+    """Counts over many lines."""
+
+    lines: list[Line]
+
+    @property
+    def statuses(self) -> Counter[str]:
+        return Counter(line.status for line in self.lines)
+
+    def wrong(self, status: str | None = None) -> list[Line]:
+        return [each for each in self.lines if each.wrong and status in (None, each.status)]
+
+    @property
+    def open(self) -> list[Line]:
+        """Feasible programmes that were answered ``inaccurate``."""
+        return [each for each in self.lines if each.status == "inaccurate" and each.feasible]
+
+    @property
+    def slow(self) -> list[Line]:
+        return [each for each in self.lines if each.seconds > SECONDS]
+
+    @property
+    def feasible(self) -> int:
+        """Programmes that have a solution: what is called ``optimal`` keeps its promise."""
+        return sum(
+            each.feasible is True or (each.status == "optimal" and not each.wrong)
+            for each in self.lines
+        )
+
+    def text(self) -> str:
+        out = [
+            f"{len(self.lines)} programmes: {dict(self.statuses)}",
+            f"wrong optimal {len(self.wrong('optimal'))}, wrong infeasible"
+            f" {len(self.wrong('infeasible'))}, errors {len(self.wrong('error'))}",
+            f"inaccurate though feasible {len(self.open)} of {self.feasible}"
+            f" ({100 * len(self.open) / max(1, self.feasible):.2f} %)",
+            f"above {SECONDS:g} s: {len(self.slow)}; solving"
+            f" {sum(x.seconds for x in self.lines):.0f} s, judging"
+            f" {sum(x.judged for x in self.lines):.0f} s of CPU",
+        ]
+        return "\n".join(out)
+
+    def table(self) -> str:
+        """Markdown: kinds with what failed, and names of the first failures."""
+        by_kind: dict[str, list[Line]] = defaultdict(list)
+        for each in self.lines:
+            by_kind[each.kind].append(each)
+        out = [
+            "| kind | judged | wrong optimal | wrong infeasible | inaccurate, feasible"
+            " | inaccurate, infeasible | between | refused | error | slow |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+        ]
+        known = {"optimal", "infeasible", "inaccurate", "refused", "error"}
+        for kind, lines in by_kind.items():
+            part = Summary(lines)
+            status = part.statuses
+            out.append(
+                f"| {kind} | {len(lines)} | {len(part.wrong('optimal'))}"
+                f" | {len(part.wrong('infeasible'))} | {len(part.open)}"
+                f" | {status['inaccurate'] - len(part.open)}"
+                f" | {sum(v for k, v in status.items() if k not in known)}"
+                f" | {status['refused']} | {status['error']} | {len(part.slow)} |"
+            )
+        return "\n".join(out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=len(KINDS) * len(NORMS))
+    parser.add_argument("--kind", action="append", choices=list(KINDS))
+    parser.add_argument("--norm", action="append")
+    parser.add_argument("--json", type=Path, help="write one line per programme")
+    parser.add_argument("--max-seconds", type=float, help="stop after this much wall time")
+    asked = parser.parse_args(arguments)
+    begun, lines = time.monotonic(), []
+    programmes = plan(
+        asked.seed, asked.count, tuple(asked.kind or KINDS), tuple(asked.norm or NORMS)
+    )
+    out = None if asked.json is None else asked.json.open("w")
+    for line in judged(programmes):
+        lines.append(line)
+        if out is not None:
+            out.write(json.dumps(asdict(line)) + "\n")
+            out.flush()
+        if line.wrong or asked.count == 1:
+            print(line.name, line.path, line.status, line.wrong, line.message, flush=True)
+        if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
+            break
+    summary = Summary(lines)
+    print(summary.text())
+    print(summary.table())
+    return 1 if summary.wrong() else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
