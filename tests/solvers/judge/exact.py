@@ -34,7 +34,6 @@ Tolerances, fixed before any result was seen:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -83,7 +82,8 @@ class Verdict:
 
     Attributes:
         status: what was claimed.
-        wrong: one sentence for each broken promise.
+        wrong: one sentence for each broken promise of the status.
+        misreported: one sentence for each number of the solution that is not true.
         feasible: whether weights exist; ``None`` when that was not asked or not decided.
         gap: an upper bound of the true relative gap.
         short: the largest shortness, in the documented unit.
@@ -95,6 +95,7 @@ class Verdict:
 
     status: str
     wrong: list[str] = field(default_factory=list)
+    misreported: list[str] = field(default_factory=list)
     feasible: bool | None = None
     gap: float | None = None
     short: float | None = None
@@ -207,10 +208,10 @@ def _optimal(q: Question, claim: Claim) -> Verdict:
     W, dual = dyadic(claim.W), dyadic(claim.dual)
     tol = Fraction(claim.tol) + ROUNDING
     values = q.values(W)
-    wrong = _signs(q, claim)
+    wrong, misreported = _signs(q, claim), []
     low, high = q.gauge.bounds(W)
     if not low * (1 - REPORT) <= Fraction(claim.norm) <= high * (1 + REPORT):
-        wrong.append(f"norm {claim.norm!r} is {as_float(high)!r}")
+        misreported.append(f"the norm is {as_float(high)!r}, reported {claim.norm!r}")
     if q.slack is None:
         short, own = _shortness(q, values)
         if short > tol:
@@ -224,12 +225,13 @@ def _optimal(q: Question, claim: Claim) -> Verdict:
     if gap[0] > tol:
         wrong.append(f"the gap is {as_float(gap[0]):.2e}")
     if gap[0] > Fraction(claim.gap) * (1 + REPORT_SHARE) + REPORT:
-        wrong.append(f"the gap is {as_float(gap[0]):.2e}, reported {claim.gap:.2e}")
+        misreported.append(f"the gap is {as_float(gap[0]):.2e}, reported {claim.gap:.2e}")
     if gap[0] <= tol < gap[1]:
         wrong.append("undecided: the bounds of the gap enclose the tolerance")
     return Verdict(
         "optimal",
         wrong,
+        misreported,
         gap=as_float(gap[1]),
         short=as_float(short),
         own=None if own is None else as_float(own),
@@ -307,7 +309,10 @@ def _infeasible(q: Question, claim: Claim) -> Verdict:
     elif residual > CERTIFICATE:
         wrong.append(f"the certificate has residual {as_float(residual):.2e}")
     return Verdict(
-        "infeasible", wrong, truth, residual=None if residual is None else as_float(residual)
+        "infeasible",
+        wrong,
+        feasible=truth,
+        residual=None if residual is None else as_float(residual),
     )
 
 
@@ -332,8 +337,3 @@ def certificate_residual(q: Question, claim: Claim) -> Fraction | None:
 
 def _finite(array: Any) -> bool:
     return bool(np.isfinite(np.asarray(array, dtype=np.float64)).all())
-
-
-def float_share() -> float:
-    """Half the distance of float64 numbers from one on, relative."""
-    return math.ldexp(1.0, -53)

@@ -91,8 +91,10 @@ def _conjugate(p: float) -> Fraction | None:
 def _bounds(spectral: bool, p: Fraction | None, matrix: Dyadic) -> Bounds:
     if not matrix.integers.any():
         return Fraction(0), Fraction(0)
-    if spectral and p != 2 and min(matrix.integers.shape) > 1:
-        return _of_singular_values(matrix, p)
+    if spectral and p != 2:
+        if min(matrix.integers.shape) > 1:
+            return _of_singular_values(matrix, p)
+        p = Fraction(2)  # one singular value, the length of the vector
     return _of_entries(matrix, p)
 
 

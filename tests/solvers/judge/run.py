@@ -1,8 +1,9 @@
 """Judge solvers on hard programmes: ``python tests/solvers/judge/run.py --seed 0 --count 1000``.
 
-Programme i is of kind i mod K in norm (i div K) mod 13 with seed ``seed + i``, so any consecutive
-K * 13 programmes hold every kind in every norm, and every line of the report names what makes the
-programme again: ``--kind KIND --norm NORM --seed SEED --count 1``.
+Programme i is of kind i mod K, in the norm that is (i div K)-th of those that take the kind, with
+seed ``seed + i``; so any consecutive K * 13 programmes hold every kind in every norm, and every
+line of the report names what makes the programme again:
+``--kind KIND --norm NORM --seed SEED --count 1``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from judge.exact import Claim, judge
+from judge.exact import Claim, Question, judge
 from judge.kinds import KINDS, hard
 
 NORMS = (
@@ -38,6 +39,7 @@ NORMS = (
     "lp:10",
     "linf",
 )
+SPECTRAL = ("nuc", "spec", "schatten:1.5", "schatten:3")  # no soft margin is offered in these
 SECONDS = 5.0
 
 
@@ -51,6 +53,7 @@ class Line:
     path: str
     status: str
     wrong: list[str] = field(default_factory=list)
+    misreported: list[str] = field(default_factory=list)
     feasible: bool | None = None
     gap: float | None = None
     short: float | None = None
@@ -70,8 +73,11 @@ def plan(
     seed: int, count: int, kinds: Sequence[str] = tuple(KINDS), norms: Sequence[str] = NORMS
 ) -> Iterator[tuple[str, str, int]]:
     """Kind, norm and seed of each programme."""
+    entrywise = [norm for norm in norms if norm not in SPECTRAL]
     for i in range(count):
-        yield kinds[i % len(kinds)], norms[i // len(kinds) % len(norms)], seed + i
+        kind = kinds[i % len(kinds)]
+        taken = entrywise if kind.startswith("soft") and entrywise else norms
+        yield kind, taken[i // len(kinds) % len(taken)], seed + i
 
 
 def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
@@ -90,7 +96,17 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
             found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
     except InputError as error:
         spent = time.process_time() - begun
-        return Line(kind, norm, seed, path, "refused", seconds=spent, message=str(error))
+        truth = Question(programme.margins, norm, programme.slack).feasibility().feasible
+        return Line(
+            kind,
+            norm,
+            seed,
+            path,
+            "refused",
+            feasible=truth,
+            seconds=spent,
+            message=str(error)[:200],
+        )
     except Exception as error:
         spent = time.process_time() - begun
         said = f"{type(error).__name__}: {error}"
@@ -107,6 +123,7 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
         path,
         verdict.status,
         verdict.wrong,
+        verdict.misreported,
         verdict.feasible,
         verdict.gap,
         verdict.short,
@@ -150,7 +167,15 @@ class Summary:
     @property
     def open(self) -> list[Line]:
         """Feasible programmes that were answered ``inaccurate``."""
-        return [each for each in self.lines if each.status == "inaccurate" and each.feasible]
+        return self._feasible_but("inaccurate")
+
+    @property
+    def refused(self) -> list[Line]:
+        """Feasible programmes that were refused."""
+        return self._feasible_but("refused")
+
+    def _feasible_but(self, status: str) -> list[Line]:
+        return [each for each in self.lines if each.status == status and each.feasible]
 
     @property
     def slow(self) -> list[Line]:
@@ -170,7 +195,9 @@ class Summary:
             f"wrong optimal {len(self.wrong('optimal'))}, wrong infeasible"
             f" {len(self.wrong('infeasible'))}, errors {len(self.wrong('error'))}",
             f"inaccurate though feasible {len(self.open)} of {self.feasible}"
-            f" ({100 * len(self.open) / max(1, self.feasible):.2f} %)",
+            f" ({100 * len(self.open) / max(1, self.feasible):.2f} %),"
+            f" refused though feasible {len(self.refused)}",
+            f"numbers that are not true: {sum(bool(x.misreported) for x in self.lines)}",
             f"above {SECONDS:g} s: {len(self.slow)}; solving"
             f" {sum(x.seconds for x in self.lines):.0f} s, judging"
             f" {sum(x.judged for x in self.lines):.0f} s of CPU",
@@ -183,9 +210,9 @@ class Summary:
         for each in self.lines:
             by_kind[each.kind].append(each)
         out = [
-            "| kind | judged | wrong optimal | wrong infeasible | inaccurate, feasible"
+            "| kind | judged | wrong optimal | wrong infeasible | misreported | inaccurate, feasible"
             " | inaccurate, infeasible | between | refused | error | slow |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         known = {"optimal", "infeasible", "inaccurate", "refused", "error"}
         for kind, lines in by_kind.items():
@@ -193,7 +220,8 @@ class Summary:
             status = part.statuses
             out.append(
                 f"| {kind} | {len(lines)} | {len(part.wrong('optimal'))}"
-                f" | {len(part.wrong('infeasible'))} | {len(part.open)}"
+                f" | {len(part.wrong('infeasible'))}"
+                f" | {sum(bool(x.misreported) for x in lines)} | {len(part.open)}"
                 f" | {status['inaccurate'] - len(part.open)}"
                 f" | {sum(v for k, v in status.items() if k not in known)}"
                 f" | {status['refused']} | {status['error']} | {len(part.slow)} |"
@@ -220,8 +248,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if out is not None:
             out.write(json.dumps(asdict(line)) + "\n")
             out.flush()
-        if line.wrong or asked.count == 1:
-            print(line.name, line.path, line.status, line.wrong, line.message, flush=True)
+        if line.wrong or line.misreported or asked.count == 1:
+            print(
+                line.name,
+                line.path,
+                line.status,
+                line.wrong + line.misreported,
+                line.message,
+                flush=True,
+            )
         if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
             break
     summary = Summary(lines)
