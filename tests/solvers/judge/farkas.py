@@ -249,5 +249,5 @@ def _common(numbers: Sequence[Fraction]) -> tuple[list[int], int]:
 def written_out(differences: Any, queries: Any, sequence: Any) -> Any:
     """``(m, d_x d_z)`` integers: each row as a vector."""
     Z = queries[sequence]
-    m = len(differences)
-    return np.asarray(differences[:, :, None] * Z[:, None, :], dtype=object).reshape(m, -1)
+    products = np.asarray(differences[:, :, None] * Z[:, None, :], dtype=object)
+    return products.reshape(len(differences), differences.shape[1] * queries.shape[1])
