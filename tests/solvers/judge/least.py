@@ -42,9 +42,7 @@ def least(q: Question) -> Least | None:
     columns = []
     for row, side in zip(rows, sides, strict=True):
         columns.append([a * side.denominator for a in row] + [side.numerator])
-    lengths = [
-        max((abs(a) for a in column), default=0).bit_length() for column in columns
-    ]
+    lengths = [max((abs(a) for a in column), default=0).bit_length() for column in columns]
     columns = [
         [Fraction(a, 1 << bits) for a in column] if bits else [Fraction(0)] * len(column)
         for column, bits in zip(columns, lengths, strict=True)

@@ -158,9 +158,7 @@ def _answerable(
     return answerable(question, found.W, tol)
 
 
-def judged(
-    programmes: Iterator[tuple[str, str, int]], lists: bool = True
-) -> Iterator[Line]:
+def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> Iterator[Line]:
     """Each programme judged; in the Frobenius norm a hard margin also through a list, which takes
     another way. A slow one is timed again: the first call of a kernel compiles it.
     """
@@ -230,8 +228,8 @@ class Summary:
         for each in self.lines:
             by_kind[each.kind].append(each)
         out = [
-            "| kind | judged | wrong optimal | wrong infeasible | misreported | inaccurate, feasible"
-            " | inaccurate, infeasible | between | refused | error | slow |",
+            "| kind | judged | wrong optimal | wrong infeasible | misreported"
+            " | inaccurate, feasible | inaccurate, infeasible | between | refused | error | slow |",
             "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         known = {"optimal", "infeasible", "inaccurate", "refused", "error"}
