@@ -436,15 +436,19 @@ def test_the_summary_counts_what_the_bar_asks_for() -> None:
         Line("a", "fro", 4, "single", "inaccurate", feasible=True, seconds=6.0),
         Line("a", "fro", 5, "single", "inaccurate", feasible=False),
         Line("a", "fro", 6, "single", "refused", feasible=True),
+        Line("a", "fro", 7, "single", "almost so", feasible=True, answerable=True),
+        Line("a", "fro", 8, "single", "almost so", feasible=True, answerable=False),
+        Line("a", "fro", 9, "single", "almost so", feasible=False),
     ]
     summary = Summary(lines)
     assert len(summary.wrong("optimal")) == 1
     assert len(summary.wrong("infeasible")) == 1
     assert len(summary.open) == 1
-    assert len(summary.refused) == 1
-    assert summary.feasible == 5
+    assert [each.seed for each in summary.dodged] == [6, 7]
+    assert len(summary.between) == 3
+    assert summary.feasible == 7
     assert len(summary.slow) == 1
-    assert "| a | 7 | 1 | 1 | 0 | 1 | 1 | 0 | 1 | 0 | 1 |" in summary.table()
+    assert "| a | 10 | 1 | 1 | 0 | 1 | 1 | 3 | 1 | 2 | 0 | 1 |" in summary.table()
 
 
 def test_units_of_dyadic_numbers() -> None:

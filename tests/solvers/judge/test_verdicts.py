@@ -15,7 +15,8 @@ from attsvm.solvers import max_margin
 from judge.kinds import KINDS, hard
 from judge.run import NORMS, Summary, judged, one, plan
 
-SHARE = 0.02  # of the feasible programmes may end inaccurate
+SHARE = 0.02  # of the feasible programmes may end inaccurate, or otherwise without the answer that
+# float64 can hold
 
 
 def checked(seed: int, count: int) -> Summary:
@@ -37,7 +38,8 @@ def test_ten_thousand_programmes() -> None:
     seed = int(os.environ.get("ATTSVM_JUDGE_SEED", "0"))
     count = int(os.environ.get("ATTSVM_JUDGE_COUNT", "10000"))
     summary = checked(seed, count)
-    assert len(summary.open) <= SHARE * summary.feasible, summary.text()
+    unanswered = len(summary.open) + len(summary.dodged)
+    assert unanswered <= SHARE * summary.feasible, summary.text()
     assert not summary.slow, [each.name for each in summary.slow]
 
 
