@@ -83,6 +83,7 @@ LIES = {
     "infeasible": lambda c: replace(c, status="infeasible"),
     "weights of zero": lambda c: replace(c, W=0.0 * c.W, norm=0.0),
     "not a number": lambda c: replace(c, W=c.W * np.nan),
+    "no norm": lambda c: replace(c, norm=math.inf),
     "another shape": lambda c: replace(c, W=c.W[:1]),
 }
 
@@ -117,6 +118,18 @@ def test_a_number_that_is_not_true_is_named_though_the_status_holds(norm: str) -
     other = judge(margins, norm, None, replace(claim, norm=claim.norm * (1 + 1e-9)))
     assert other.wrong == []
     assert len(other.misreported) == 1
+
+
+def test_a_gap_below_one_is_a_proof_whatever_the_status() -> None:
+    margins, claim = diagonal("fro")
+    longer = replace(claim, status="inaccurate", W=claim.W * 1.5, norm=claim.norm * 1.5)
+    verdict = judge(margins, "fro", None, longer)
+    assert verdict.wrong == []
+    assert verdict.misreported == ["the gap is 3.33e-01, reported 0.00e+00"]
+    assert judge(margins, "fro", None, replace(longer, gap=0.34)).misreported == []
+    unknown = judge(margins, "fro", None, replace(longer, W=claim.W * np.nan, gap=1.0))
+    assert unknown.misreported == []
+    assert unknown.feasible is True
 
 
 def test_the_tolerance_is_that_of_the_claim() -> None:
