@@ -14,7 +14,7 @@ What is asked of each status is what the documentation promises (``MarginSolutio
     * for inequalities with positive sides also in each row's own scale:
       :math:`\min_c\langle A_c,W\rangle/b_c\ge1-\text{tol}`, because the tour bounds the optimum by
       :math:`\|W\|/\min_c\langle A_c,W\rangle/b_c`;
-    * multipliers X    * the norm that was reported.
+    * multipliers of the right signs, for the soft margin within C, whose gap is at most ``tol``.
 ``infeasible``
     no weights meet the margins, decided by :mod:`farkas`, and the multipliers that came back are a
     certificate up to rounding, entry by entry, see :func:`certificate_residual`.

@@ -334,6 +334,25 @@ def _prompt(rng: Rng) -> Margins:
     return prompt_margins(data, np.where(tokens == 0, (tokens + 1) % (T + 1), tokens))
 
 
+def _unimodular(rng: Rng) -> Margins:
+    """Integer rows of determinant one and entries up to 2**49, and a row that they cancel exactly
+    or up to one unit: whether weights exist hangs on digits beyond twice those of float64.
+    """
+    d = int(rng.integers(2, 5))
+    U = np.eye(d, dtype=object)
+    while True:
+        i, j = rng.choice(d, 2, replace=False)
+        grown = U.copy()
+        grown[i] = U[i] + int(rng.choice([-3, -2, -1, 1, 2, 3])) * U[j]
+        if max(abs(a) for a in grown.reshape(-1)) >= 2**49:
+            break
+        U = grown
+    last = -sum(int(rng.integers(1, 4)) * row for row in U)
+    last[int(rng.integers(d))] += int(rng.choice([-1, 0, 1]))
+    rows = np.vstack([U, last]).astype(float)
+    return _rows(rng, rows * 2.0 ** rng.integers(-50, 1, (d + 1, 1)).astype(float))
+
+
 def _crowded(rng: Rng) -> Margins:
     """More constraints than entries of the weights, most of them close to the selected token."""
     n, d, e = int(rng.integers(4, 7)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
@@ -417,4 +436,5 @@ KINDS: dict[str, Callable[[Rng], Margins | Hard]] = {
     "crowded": _crowded,
     "joined": _joined,
     "soft-separable": _soft_separable,
+    "unimodular": _unimodular,
 }

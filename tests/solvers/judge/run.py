@@ -15,6 +15,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,23 +277,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     programmes = plan(
         asked.seed, asked.count, tuple(asked.kind or KINDS), tuple(asked.norm or NORMS)
     )
-    out = None if asked.json is None else asked.json.open("w")
-    for line in judged(programmes):
-        lines.append(line)
-        if out is not None:
-            out.write(json.dumps(asdict(line)) + "\n")
-            out.flush()
-        if line.wrong or line.misreported or asked.count == 1:
-            print(
-                line.name,
-                line.path,
-                line.status,
-                line.wrong + line.misreported,
-                line.message,
-                flush=True,
-            )
-        if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
-            break
+    with ExitStack() as stack:
+        out = None if asked.json is None else stack.enter_context(asked.json.open("w"))
+        for line in judged(programmes):
+            lines.append(line)
+            if out is not None:
+                out.write(json.dumps(asdict(line)) + "\n")
+                out.flush()
+            if line.wrong or line.misreported or asked.count == 1:
+                said = line.wrong + line.misreported
+                print(line.name, line.path, line.status, said, line.message, flush=True)
+            if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
+                break
     summary = Summary(lines)
     print(summary.text())
     print(summary.table())
