@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,9 @@ NORMS = (
     "linf",
 )
 SPECTRAL = ("nuc", "spec", "schatten:1.5", "schatten:3")  # no soft margin is offered in these
-NAMED = ("optimal", "infeasible", "inaccurate", "refused", "error")
+NAMED = ("optimal", "infeasible", "inaccurate", "refused", "error", "stopped")
 SECONDS = 5.0
+LIMIT = 20.0  # of processor time, after which a programme is given up
 
 
 @dataclass
@@ -85,6 +88,32 @@ def plan(
         yield kind, taken[i // len(kinds) % len(taken)], seed + i
 
 
+class TooLong(BaseException):
+    """The limit was met; no ``except Exception`` on the way may take it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Stop Python code inside after this much processor time, where the system has a timer."""
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     """Solve a programme and judge what came back; ``batched`` through a list of one."""
     from attsvm.errors import InputError
@@ -95,10 +124,16 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     path = "list" if batched else "single"
     begun = time.process_time()
     try:
-        if batched:
-            found: Any = max_margin([programme.margins], parse_norm(norm), slack=programme.slack)[0]
-        else:
-            found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
+        with limited(LIMIT):
+            if batched:
+                found: Any = max_margin(
+                    [programme.margins], parse_norm(norm), slack=programme.slack
+                )[0]
+            else:
+                found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
+    except TooLong:
+        spent = time.process_time() - begun
+        return Line(kind, norm, seed, path, "stopped", seconds=spent)
     except InputError as error:
         spent = time.process_time() - begun
         question = Question(programme.margins, norm, programme.slack)
@@ -169,7 +204,7 @@ def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> It
         ways = (False, True) if lists and norm == "fro" and "soft" not in kind else (False,)
         for batched in ways:
             line = one(kind, norm, seed, batched)
-            if line.seconds > SECONDS:
+            if SECONDS < line.seconds < LIMIT:
                 line = one(kind, norm, seed, batched)
             yield line
 
