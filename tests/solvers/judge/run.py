@@ -136,6 +136,9 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
         return Line(kind, norm, seed, path, "stopped", seconds=spent)
     except InputError as error:
         spent = time.process_time() - begun
+        if "float64" not in str(error):  # the one reason for which these programmes may be refused
+            said = f"refused: {error}"[:200]
+            return Line(kind, norm, seed, path, "error", [said], seconds=spent, message=said)
         question = Question(programme.margins, norm, programme.slack)
         truth = programme.slack is not None or question.feasibility().feasible
         return Line(
