@@ -33,7 +33,7 @@ class Least:
 
 
 def least(q: Question) -> Least | None:
-    """The exact solution; ``None`` when equalities depend on each other or it took too long."""
+    """The exact solution; ``None`` when it took too long."""
     exponent = q.D.exponent + q.Z.exponent
     m = q.m
     rows = [[int(a) for a in row] for row in q.written]
@@ -49,14 +49,15 @@ def least(q: Question) -> Least | None:
     ]
     gram = _gram(columns)
     target = [column[-1] for column in columns]
-    inside = [c for c in range(m) if q.equal[c]]
+    inside: list[int] = []
     u = [Fraction(0)] * m
-    if inside:
-        solved = _solve(gram, target, inside)
-        if solved is None:
-            return None
-        for c, x in zip(inside, solved, strict=True):
-            u[c] = x
+    for c in range(m):
+        if q.equal[c]:  # one that follows from others asks for nothing more
+            solved = _solve(gram, target, [*inside, c])
+            if solved is not None:
+                inside.append(c)
+                for k, x in zip(inside, solved, strict=True):
+                    u[k] = x
     for _ in range(_ENTRIES):
         slope = [
             target[c] - sum((gram[c][k] * u[k] for k in inside), Fraction(0)) for c in range(m)

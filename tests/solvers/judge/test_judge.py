@@ -18,7 +18,7 @@ from judge.dyadic import Dyadic, dyadic
 from judge.exact import Claim, Question, judge
 from judge.farkas import decide, meets, refutes, solve_integers
 from judge.kinds import KINDS, hard
-from judge.least import answerable, least
+from judge.least import Least, answerable, least
 from judge.lengths import gauge, root_bounds
 from judge.run import NORMS, Line, Summary, plan
 
@@ -216,8 +216,10 @@ def test_equalities_are_met_from_both_sides_with_multipliers_of_any_sign() -> No
     assert judge(margins, "fro", None, equality(-2.0, 1.0)).wrong
     twice = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0], equality=[True, True])
     assert Question(twice, "fro").feasibility().feasible is True
+    assert least(Question(twice, "fro")) == Least([Fraction(1), Fraction(0)])
     apart = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0 + 2.0**-51], equality=[True, True])
     assert Question(apart, "fro").feasibility().feasible is False
+    assert least(Question(apart, "fro")) == Least(None)
 
 
 def soft(C: float) -> tuple[Margins, Claim]:
@@ -372,10 +374,10 @@ def test_two_exact_methods_agree_about_feasibility(kind: str) -> None:
             assert decision.dual is not None
             assert refutes(system, sides, list(question.equal), decision.dual)
         found = least(question)
-        if found is not None:
-            assert decision.feasible is (found.W is not None)
-            if found.W is not None:
-                assert meets(system, sides, list(question.equal), found.W)
+        assert found is not None
+        assert decision.feasible is (found.W is not None)
+        if found.W is not None:
+            assert meets(system, sides, list(question.equal), found.W)
 
 
 def test_the_exact_solution_of_two_rows() -> None:
