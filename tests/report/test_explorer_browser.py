@@ -1,10 +1,10 @@
-"""The explorer in a real browser: mouse, touch and keyboard, on a phone and on a desktop, offline and
+"""The explorer in a real browser: mouse, touch and keyboard, on a phone and a desktop, offline and
 under a Content-Security-Policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,18 @@ def token(page: Any, sequence: int, place: int) -> Any:
     return page.locator(f'.axp-token[data-i="{sequence}"][data-t="{place}"]')
 
 
+def settle(page: Any) -> None:
+    """Wait until what was asked for is drawn."""
+    page.evaluate("() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+
+
+def chosen(page: Any, sequence: int, place: int) -> bool:
+    settle(page)
+    return bool(token(page, sequence, place).get_attribute("aria-pressed") == "true")
+
+
 def centre(locator: Any) -> tuple[float, float]:
+    settle(locator.page)
     locator.scroll_into_view_if_needed()
     x, y = locator.evaluate(
         "e => { const b = e.querySelector('.axp-dot, path').getBoundingClientRect();"
@@ -72,6 +83,7 @@ def centre(locator: Any) -> tuple[float, float]:
 
 
 def verdict(page: Any) -> str:
+    settle(page)
     return str(page.locator(".axp-verdict").inner_text())
 
 
@@ -86,10 +98,10 @@ def test_mouse_moves_and_chooses(browser: Any, file: Path, width: int) -> None:
         page.mouse.up()
         assert centre(token(page, 2, 1)) == pytest.approx((x - 30, y - 10), abs=1.5)
         assert verdict(page) != before
-        assert token(page, 0, 1).get_attribute("aria-pressed") == "false"
+        assert not chosen(page, 0, 1)
         page.mouse.click(*centre(token(page, 0, 1)))
-        assert token(page, 0, 1).get_attribute("aria-pressed") == "true"
-        assert token(page, 0, 0).get_attribute("aria-pressed") == "false"
+        assert chosen(page, 0, 1)
+        assert not chosen(page, 0, 0)
         page.get_by_role("button", name="Start again").click()
         assert verdict(page) == before
 
@@ -111,11 +123,11 @@ def test_fingers_move_tokens_and_scroll_the_page(browser: Any, file: Path, width
             send("touchMove", (x - 5 * k, y - 3 * k))
             page.wait_for_timeout(30)
         send("touchEnd")
-        page.wait_for_timeout(100)
+        settle(page)
         assert centre(token(page, 2, 1)) == pytest.approx((x - 25, y - 15), abs=1.5)
         page.touchscreen.tap(*centre(token(page, 0, 1)))
-        page.wait_for_timeout(50)
-        assert token(page, 0, 1).get_attribute("aria-pressed") == "true"
+        settle(page)
+        assert chosen(page, 0, 1)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -129,21 +141,21 @@ def test_keys_move_and_choose(browser: Any, file: Path, width: int) -> None:
         assert moved[0] < x
         assert moved[1] < y
         page.keyboard.press("Enter")
-        assert token(page, 1, 1).get_attribute("aria-pressed") == "true"
+        assert chosen(page, 1, 1)
         start = page.locator(".axp-start")
         before = centre(start)
         start.focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(50)
+        settle(page)
         assert centre(start)[0] > before[0]
         slider = page.get_by_label("Norm p")
         slider.focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(50)
+        settle(page)
         assert slider.get_attribute("aria-valuetext") == "2.25"
         for _ in range(12):
             page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(50)
+        settle(page)
         assert slider.get_attribute("aria-valuetext") == "infinity"
         reached = page.evaluate(
             "() => [...document.querySelectorAll('.axp-token, .axp-start, select, button, input')]"
@@ -179,7 +191,7 @@ def test_state_lives_in_the_address(browser: Any, file: Path) -> None:
         anchor = page.url[page.url.index("#") :]
         said = verdict(page)
     with opened(browser, file, 1400, anchor) as page:
-        assert token(page, 0, 1).get_attribute("aria-pressed") == "true"
+        assert chosen(page, 0, 1)
         assert verdict(page) == said
     with opened(browser, file, 1400, "#explore=nonsense") as page:
         assert verdict(page).startswith("Best margin")
@@ -201,7 +213,9 @@ def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -
     tokens[:, 0] += (1.0, 0.6)
     data = attsvm.AttentionData(tokens, np.ones(5), np.ones((5, 1)))
     file = tmp_path / "five.html"
-    file.write_text(explorer.page(explorer.state_of(data), own="five"), encoding="utf-8")
+    file.write_text(
+        explorer.page(explorer.Own(explorer.state_of(data), "five", "Drag.")), encoding="utf-8"
+    )
     with opened(browser, file, 1400) as page:
         x, y = centre(token(page, 0, 0))
         page.mouse.move(x, y)
@@ -214,3 +228,26 @@ def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -
         assert len(frames) > 50
         assert np.median(frames) < 16.0
         print(f"frame: median {np.median(frames):.1f} ms, 95% {np.quantile(frames, 0.95):.1f} ms")
+
+
+def test_report_shows_it_under_its_policy(
+    browser: Any, make_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    def in_the_plane(run: dict[str, Any], arrays: dict[str, Any], shown: list[Any]) -> None:
+        given = np.random.default_rng(3).normal(size=(3, 4, 2)) + 2.0 * np.eye(4)[0][:, None]
+        arrays |= {
+            "plane_sequence": np.arange(3),
+            "plane_tokens": given,
+            "plane_labels": np.ones(3),
+            "plane_queries": np.ones((3, 1)),
+            "plane_mask": np.ones((3, 4), dtype=bool),
+            "plane_selected": np.zeros(3, dtype=int),
+            "plane_scores": np.eye(4)[[0, 0, 0]],
+        }
+
+    page_file = attsvm.report.write(make_folder("array", change=in_the_plane))
+    for width in WIDTHS:
+        with opened(browser, page_file, width) as page:
+            assert page.locator(".axp-token").count() == 12
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert verdict(page)

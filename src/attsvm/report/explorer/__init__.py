@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attsvm.report.explorer.states import SENTENCE, State, presets, state_of
+from attsvm.report.explorer.states import Own, Preset, presets, state_of
 
 _HERE = Path(__file__).parent
+
 
 @cache
 def script() -> str:
@@ -39,25 +40,27 @@ def script_hash() -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
 
 
-def content(state: State | None = None, own: str = "", sentence: str = SENTENCE) -> dict[str, Any]:
-    """What the module is handed: the state that is shown first, and the presets.
-
-    Args:
-        state: see :mod:`attsvm.report.explorer.states`; the first preset when left out.
-        own: what the list of examples calls ``state``.
-        sentence: what the page says above it.
+def content(shown: Own | Preset | None = None) -> dict[str, Any]:
+    """What the module is handed: what it shows first (the first preset when left out), and all
+    presets.
     """
-    examples = [preset.to_json() for preset in presets()]
-    shown = examples[0]["state"] if state is None else state
-    return {"state": shown, "own": own, "sentence": sentence, "presets": examples}
+    examples = presets()
+    first = examples[0] if shown is None else shown
+    return {
+        "state": first.state,
+        "own": first.name if isinstance(first, Own) else "",
+        "key": first.key if isinstance(first, Preset) else "",
+        "sentence": first.say,
+        "presets": [example.to_json() for example in examples],
+    }
 
 
-def fragment(state: State | None = None, own: str = "", sentence: str = SENTENCE) -> str:
+def fragment(shown: Own | Preset | None = None) -> str:
     """The HTML of an explorer inside a page: an element with its data, and the module. The page
     holds :func:`style` in its head.
     """
     # "<" could end the script element that the data stand in.
-    data = json.dumps(content(state, own, sentence), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(content(shown), separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<div data-attsvm-explorer><script type="application/json">{data}</script></div>\n'
         f'<script type="module">{script()}</script>'
@@ -65,10 +68,7 @@ def fragment(state: State | None = None, own: str = "", sentence: str = SENTENCE
 
 
 def page(
-    state: State | None = None,
-    own: str = "",
-    sentence: str = SENTENCE,
-    title: str = "Which token does attention choose?",
+    shown: Own | Preset | None = None, title: str = "Which token does attention choose?"
 ) -> str:
     """A page of its own, complete in one file."""
     policy = (
@@ -83,7 +83,7 @@ def page(
         f"<title>{html.escape(title)} · attsvm</title>\n"
         '<link rel="icon" href="data:,">\n'
         f"<style>\n{_PAGE}{style()}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{html.escape(title)}</h1>\n{fragment(state, own, sentence)}\n</main>\n</body>\n"
+        f"<h1>{html.escape(title)}</h1>\n{fragment(shown)}\n</main>\n</body>\n"
         "</html>\n"
     )
 
@@ -96,6 +96,8 @@ h1 { font-size: clamp(1.3rem, 1rem + 1.6vw, 1.8rem); line-height: 1.2; margin: .
 """
 
 __all__ = [
+    "Own",
+    "Preset",
     "content",
     "fragment",
     "page",

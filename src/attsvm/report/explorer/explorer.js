@@ -397,8 +397,9 @@ function clipped(polygon, { a, b }) {
 const round = (radius) => Array.from({ length: 96 }, (_, k) =>
   times(radius, [Math.cos((k * Math.PI) / 48), Math.sin((k * Math.PI) / 48)]));
 
-/** Put an explorer into an element. `given` is { state, presets: [{ name, say, state }], sentence },
-    `options.changed(state)` is called after each change by the reader. Returns { set(state) }. */
+/** Put an explorer into an element. `given` is { state, sentence, presets: [{ key, name, say, state }] }
+    with `own`, what the list of examples calls the state, or `key`, which of them it is. After each
+    change by the reader `options.changed(state)` is called. Returns { set(state) }. */
 export function mount(element, given, options = {}) {
   let state = complete(given.state);
   let solved, local, path, frame = 0, drag = null, playing = 0, scale = 1, view;
@@ -896,8 +897,8 @@ export function mount(element, given, options = {}) {
 
   const saved = options.address && location.hash.startsWith("#explore=")
     ? decode(decodeURIComponent(location.hash.slice(9))) : null;
-  const first = presets[0];
-  take(given.state, given.own ? given.sentence : first?.say ?? given.sentence);
+  menu.value = given.own ? "own" : String(presets.findIndex((preset) => preset.key === given.key));
+  take(given.state, given.sentence);
   if (saved) { state = saved; build(); draw(); }
   if (!still && !saved && "IntersectionObserver" in globalThis) {
     const watcher = new IntersectionObserver(([entry]) => {

@@ -38,16 +38,33 @@ class Preset:
         name: its name in the list.
         say: the sentence above the picture.
         state: what it shows.
+        experiment: the experiment whose data it is, if any.
     """
 
     key: str
     name: str
     say: str
     state: State
+    experiment: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As the module takes it."""
         return {"key": self.key, "name": self.name, "say": self.say, "state": self.state}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A state made of data.
+
+    Attributes:
+        state: what it shows.
+        name: what the list of examples calls it.
+        say: the sentence above the picture.
+    """
+
+    state: State
+    name: str
+    say: str
 
 
 def presets() -> list[Preset]:
@@ -65,6 +82,7 @@ def presets() -> list[Preset]:
             "One sequence of three tokens. Training starts at the blue diamond and ends on the"
             " green ray from wherever you put it.",
             _toy("single_global", start=3),
+            "mmts-1",
         ),
         Preset(
             "trap",
@@ -72,6 +90,7 @@ def presets() -> list[Preset]:
             "A1 has the best score, yet training from this start chooses A2 for ever: the only"
             " rival close to A2 is worthless, so nothing pulls it away. Drag the blue diamond up.",
             _toy("single_local", start=5),
+            "mmts-2",
         ),
         Preset(
             "seven",
@@ -79,6 +98,7 @@ def presets() -> list[Preset]:
             "Three sequences of seven tokens each. Only the tokens with a green ring decide the"
             " prompt; all others could move a little without changing anything.",
             _toy("multiple_global", start=5),
+            "mmts-3",
         ),
         Preset(
             "joint",
@@ -86,6 +106,7 @@ def presets() -> list[Preset]:
             "The head that reads the chosen token is trained too, to tell sequence B from A and C."
             " Head and prompt both turn towards solutions of largest margin.",
             _toy("joint"),
+            "mmts-4",
         ),
         Preset(
             "relaxed",
@@ -93,6 +114,7 @@ def presets() -> list[Preset]:
             "C lies far from the head's boundary. It does not have to be chosen with a margin, and"
             " the best prompt has to beat its rival only just.",
             _toy("joint_nonsupport"),
+            "mmts-5",
         ),
         Preset(
             "several",
@@ -227,7 +249,7 @@ def state_of(
             f"the explorer shows tokens with two features, and these have shape"
             f" {data.tokens.shape}; give data of shape (n, T, 2)"
         )
-    if not 1.1 <= p:
+    if not p >= 1.1:
         raise InputError(f"p is {p:g}; the explorer takes p from 1.1 to infinity")
     visible = [np.flatnonzero(row) for row in data.mask]
     longest = max(len(row) for row in visible)
