@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from attsvm.data import AttentionData
 from attsvm.geometry import Lp, parse_norm
 from attsvm.report.explorer import fragment, script_hash, style
@@ -22,7 +24,10 @@ def explorer(run: Run) -> dict[str, str] | None:
     data = AttentionData(tokens, labels, queries, mask)  # type: ignore[arg-type]
     norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
     p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
-    names = ", ".join(str(int(k)) for k in sequence)  # type: ignore[union-attr]
+    places = np.asarray(sequence)
+    if (train := run.arrays.get("train")) is not None:
+        places = train[places]  # the table of constraints counts in the original data as well
+    names = ", ".join(f"{name} is {place}" for name, place in zip("ABCDE", places, strict=False))
     prompt = (
         "the best prompt for them alone"
         if data.queries.shape[-1] == 1
@@ -30,8 +35,8 @@ def explorer(run: Run) -> dict[str, str] | None:
         " of each sequence's own"
     )
     sentence = (
-        f"Training sequences {names} of this run, with the tokens that it selected filled. The"
-        f" green arrow is {prompt}, and training (blue) turns towards it. Drag any token."
+        f"Some training sequences of this run ({names}), with the tokens that it selected filled."
+        f" The green arrow is {prompt}, and training (blue) turns towards it. Drag any token."
     )
     return {
         "html": fragment(Own(state_of(data, selected, scores, p), "this run", sentence)),
