@@ -7,13 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
 from attsvm.files import brief, load_arrays, save_arrays
+from attsvm.presentation import plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -310,6 +314,31 @@ class AttentionData:
         return AttentionData(
             self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens()
         )
+
+    def __repr__(self) -> str:
+        lengths = self.lengths
+        least, most = int(lengths.min()), int(lengths.max())
+        tokens = f"{most}" if least == most else f"{least} to {most}"
+        lead = "" if self.tokens.ndim == 3 else f"{self.tokens.shape[:-3]} instances, "
+        positive = f"{int((self.labels > 0).sum())} of {self.labels.size}"
+        return (
+            f"AttentionData({lead}{self.tokens.shape[-3]} sequences of {tokens} tokens,"
+            f" d_x={self.d_x}, d_z={self.queries.shape[-1]}, {positive} labels +1)"
+        )
+
+    def plot(self, tokens: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+        """A picture of tokens with two features: one colour per sequence, the selected tokens
+        filled and joined to their rivals.
+
+        Args:
+            tokens: ``(n,)``, the selected token of each sequence; none when left out.
+            ax: where to draw; new axes of pyplot when left out.
+
+        Raises:
+            InputError: tokens that do not lie in the plane, several instances, or positions that
+                are not tokens.
+        """
+        return plot("data", self, ax, tokens=tokens)
 
     def save(self, path: str | Path) -> None:
         """Write arrays ``X``, ``y``, ``Z`` and ``mask`` to ``.npz`` or ``.safetensors``; see

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.files import atomic_write
-from attsvm.report.page import document, tally
+from attsvm.report.explorer import fragment, presets, script_hash, style
+from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
 
 _ORDER = ("fails", "not applicable", "holds")
@@ -27,8 +28,12 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
     """
     from markupsafe import Markup
 
+    toy = next((each for each in presets() if each.experiment == run["id"]), None)
     page = document(
         "experiment.html.j2",
+        explorer=toy and Markup(fragment(toy)),
+        explorer_css=Markup(style()),
+        policy="; ".join([POLICY, f"script-src '{script_hash()}'"]) if toy else POLICY,
         run=run,
         claims=run["claims"],
         tally=tally(list(run["claims"])),

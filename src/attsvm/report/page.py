@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm.printable import visible
-from attsvm.report import examples, numbers, summary, support
+from attsvm.report import examples, numbers, plane, summary, support
 from attsvm.report.figures.accuracy import rows as accuracy_rows
 from attsvm.report.folder import Run
 from attsvm.report.style import Picture, inline
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_POLICY = (
+POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
     " form-action 'none'"
 )
@@ -86,7 +86,7 @@ def _templates() -> jinja2.Environment:
     environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(
         str(verdict), "–"
     )
-    environment.globals["policy"] = _POLICY
+    environment.globals["policy"] = POLICY
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return environment
 
@@ -107,6 +107,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     from markupsafe import Markup
 
     peak = examples.peak(run)
+    explored = plane.explorer(run)
     filters: dict[str, Callable[..., str]] = {
         "share": lambda value: f"{min(1.0, max(0.0, float(value))):.3f}",
         "shade": lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}",
@@ -135,6 +136,8 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         constraints=support.constraints(run),
         class_names=run.class_names,
         commands=commands(run),
+        explorer=explored and {key: Markup(text) for key, text in explored.items()},
+        policy="; ".join([POLICY, explored["source"]]) if explored else POLICY,
         title=str(run.at("dataset.title") or run.at("dataset.name") or "attsvm"),
         fields=_fields(run),
     )
