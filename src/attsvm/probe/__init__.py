@@ -1,0 +1,8 @@
+"""What the heads of a trained transformer select, by what margin, and which tokens decide it."""
+
+from __future__ import annotations
+
+from attsvm.probe.audit import Audit, Comparison, Head, Support, audit
+from attsvm.probe.capture import Recording, capture
+
+__all__ = ["Audit", "Comparison", "Head", "Recording", "Support", "audit", "capture"]
