@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,7 +67,7 @@ class PairMargins(Margins):
             object.__setattr__(self, name, value)
 
     @property
-    def differences(self) -> FloatArray:  # type: ignore[override]
+    def differences(self) -> FloatArray:
         """``(m, d_x)``: all rows written out anew, ``m d_x`` numbers."""
         return self._formed(0, self.m)
 
@@ -175,7 +176,7 @@ class PairMargins(Margins):
         return D
 
     def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Runs of whole queries with about ``_BLOCK`` rows: first and last query, and their rows."""
+        """Runs of whole queries with about ``_BLOCK`` rows: first query, last query, rows."""
         first = 0
         while first < self.n:
             room = self.offsets[first] + _BLOCK
@@ -233,8 +234,10 @@ def pair_margins(
     groups = _per_text("classes", classes, len(K))
     views = _per_text("visible", visible, len(K), 2)
     parts = [
-        _one_text(f"of text {i}" if len(K) > 1 else "", *each, causal)
-        for i, each in enumerate(zip(K, Q, chosen, places, groups, views, strict=True))
+        _one_text(f"of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
+        for i, (k, q, alpha, place, group, view) in enumerate(
+            zip(K, Q, chosen, places, groups, views, strict=True)
+        )
     ]
     bases = np.concatenate([[0], np.cumsum([len(each) for each in K])]).astype(np.int64)
     return PairMargins(
@@ -306,9 +309,9 @@ def _equal_rows(keys: FloatArray) -> IntArray:
     return np.asarray(group, dtype=np.int64).ravel()
 
 
-def _texts(name: str, value: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray]:
-    whole = not isinstance(value, list | tuple)
-    arrays = [value] if whole and np.ndim(np.asarray(value)) == 2 else list(value)  # type: ignore[arg-type]
+def _texts(name: str, value: Any) -> list[FloatArray]:
+    whole = not isinstance(value, list | tuple) and np.ndim(value) == 2
+    arrays = [value] if whole else list(value)
     if not arrays:
         raise InputError(f"{name} is empty; give one array (tokens, features) per text")
     texts = [
@@ -321,14 +324,12 @@ def _texts(name: str, value: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray
     return texts
 
 
-def _per_text(
-    name: str, value: ArrayLike | Sequence[ArrayLike] | None, texts: int, axes: int = 1
-) -> list[ArrayLike | None]:
+def _per_text(name: str, value: Any, texts: int, axes: int = 1) -> list[Any]:
     if value is None:
         return [None] * texts
     if texts == 1 and (not isinstance(value, list | tuple) or np.ndim(value[0]) < axes):
-        return [value]  # type: ignore[list-item]
-    parts = list(value)  # type: ignore[arg-type]
+        return [value]
+    parts = list(value)
     if len(parts) != texts:
         raise InputError(f"{name} has {len(parts)} entries for {texts} texts; give one per text")
     return parts

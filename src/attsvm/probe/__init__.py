@@ -4,5 +4,17 @@ from __future__ import annotations
 
 from attsvm.probe.audit import Audit, Comparison, Head, Support, audit
 from attsvm.probe.capture import Recording, capture
+from attsvm.probe.guard import HeadMetrics, LogitGuard, LogitWarning
 
-__all__ = ["Audit", "Comparison", "Head", "Recording", "Support", "audit", "capture"]
+__all__ = [
+    "Audit",
+    "Comparison",
+    "Head",
+    "HeadMetrics",
+    "LogitGuard",
+    "LogitWarning",
+    "Recording",
+    "Support",
+    "audit",
+    "capture",
+]

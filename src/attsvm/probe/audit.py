@@ -224,7 +224,7 @@ class Audit:
 
     def to_pandas(self) -> Any:
         """:meth:`table` as a data frame; needs pandas."""
-        import pandas
+        import pandas  # type: ignore[import-untyped]
 
         return pandas.DataFrame(self.table())
 
@@ -304,7 +304,7 @@ def audit(
 
 
 class _Inputs:
-    """What the weights of a layer's heads act on: inputs of its linear maps, or keys and queries."""
+    """What a layer's weights act on: the inputs of its linear maps, or keys and queries."""
 
     def __init__(self, layer: Layer, center: bool) -> None:
         self.layer, self._center = layer, center
@@ -463,12 +463,15 @@ def _variant(W: FloatArray, null: Null, rng: np.random.Generator) -> FloatArray:
     U, s, Vt = np.linalg.svd(W, full_matrices=False)
     kept = s > 1e-10 * s[0]
     U, s, Vt = U[:, kept], s[kept], Vt[kept]
+    k = len(s)
     if null == "permuted":
-        return (U * s) @ Vt[_derangement(len(s), rng)]
-    if null == "rotated":
-        return (U @ (_orthogonal(len(s), len(s), rng) * s)) @ _orthogonal(len(s), len(s), rng) @ Vt
-    left = _orthogonal(W.shape[0], len(s), rng)
-    return (left * s) @ _orthogonal(W.shape[1], len(s), rng).T
+        left, right = U, Vt[_derangement(k, rng)]
+    elif null == "rotated":
+        left, right = U @ _orthogonal(k, k, rng), _orthogonal(k, k, rng) @ Vt
+    else:
+        left, right = _orthogonal(W.shape[0], k, rng), _orthogonal(W.shape[1], k, rng).T
+    variant: FloatArray = (left * s) @ right
+    return variant
 
 
 def _derangement(n: int, rng: np.random.Generator) -> IntArray:
@@ -481,7 +484,8 @@ def _derangement(n: int, rng: np.random.Generator) -> IntArray:
 
 def _orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
     Q, R = np.linalg.qr(rng.normal(size=(n, k)))
-    return Q * np.sign(np.diag(R))
+    turned: FloatArray = Q * np.sign(np.diag(R))
+    return turned
 
 
 def _null_cosine(
@@ -615,12 +619,13 @@ def _head(
 def _shares(top: FloatArray, able: BoolArray) -> tuple[float, float, float]:
     """Among queries that have a choice."""
     if not able.any():
-        return (float("nan"),) * 3  # type: ignore[return-value]
-    return tuple(float((top[able] > level).mean()) for level in (0.5, 0.9, 0.99))  # type: ignore[return-value]
+        return float("nan"), float("nan"), float("nan")
+    low, middle, high = (float((top[able] > level).mean()) for level in (0.5, 0.9, 0.99))
+    return low, middle, high
 
 
 def _quantiles(values: FloatArray) -> tuple[float, float, float]:
     if len(values) == 0:
-        return (float("nan"),) * 3  # type: ignore[return-value]
+        return float("nan"), float("nan"), float("nan")
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
     return float(low), float(middle), float(high)

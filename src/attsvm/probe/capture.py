@@ -1,4 +1,4 @@
-r"""What attention saw: keys and queries of every head while a model ran, without its T x T matrices.
+r"""What attention saw: keys and queries of every head while a model ran, without T x T matrices.
 
 Every fused attention of torch is one call, ``scaled_dot_product_attention(q, k, v, mask)``, and so
 is that of Hugging Face's models, of ``torch.nn.MultiheadAttention`` and of most layers that people
@@ -10,7 +10,7 @@ in the model's precision; statistics are computed from them later, see :mod:`att
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.probe.watching import Call, Map, Watch
 
 MOST_QUERIES = 512
 """Queries of one text and layer that are kept when :func:`capture` is not told otherwise."""
@@ -159,25 +159,16 @@ def capture(
     recorder.finish()
 
 
-_FUSED = nn.functional.scaled_dot_product_attention
-
-# weight, bias and input of a linear map
-_Map = tuple[Tensor, Tensor | None, Tensor]
-
-
-class _Recorder(TorchFunctionMode):
+class _Recorder:
     def __init__(
         self, model: nn.Module, layers: set[int] | None, most: int | None, projections: bool
     ) -> None:
-        super().__init__()
         if most is not None and most < 1:
             raise InputError(f"most_queries is {most}; keep at least one query")
         self.recording = Recording()
         self._model, self._layers, self._most, self._projections = model, layers, most, projections
-        self._calls = 0
-        self._path: list[str] = []
-        self._linear: list[tuple[str, nn.Module, Tensor, Tensor]] = []
-        self._given: tuple[_Map, _Map] | None = None
+        self._watch = Watch(model, self._see)
+        self._linear: list[tuple[nn.Module, Tensor, Tensor]] = []
         self._hooks: list[Any] = []
         self._padding: dict[str, Tensor] = {}
         self._first_text = 0
@@ -185,21 +176,19 @@ class _Recorder(TorchFunctionMode):
         self._seen: set[int] = set()
 
     def __enter__(self) -> _Recorder:
-        for name, module in self._model.named_modules():
-            self._hooks.append(module.register_forward_pre_hook(self._enters(name)))
-            self._hooks.append(module.register_forward_hook(self._leaves(), always_call=True))
+        for module in self._model.modules():
             if self._projections and _linear_map(module):
-                self._hooks.append(module.register_forward_hook(self._maps(name)))
+                self._hooks.append(module.register_forward_hook(self._maps))
         self._hooks.append(
             self._model.register_forward_pre_hook(self._starts, with_kwargs=True, prepend=True)
         )
-        super().__enter__()
+        self._watch.start()
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        self._watch.stop()
         for hook in self._hooks:
             hook.remove()
-        super().__exit__(*exception)
 
     def finish(self) -> None:
         """Refuse an empty recording in a sentence that says why it is empty."""
@@ -214,27 +203,10 @@ class _Recorder(TorchFunctionMode):
                 f"layer {missing[0]} does not exist; the model has layers 0 to {max(self._seen)}"
             )
 
-    def _enters(self, name: str) -> Any:
-        def hook(module: nn.Module, args: Any) -> None:
-            self._path.append(name)
-
-        return hook
-
-    def _leaves(self) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            self._path.pop()
-
-        return hook
-
-    def _maps(self, name: str) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and args and isinstance(args[0], Tensor):
-                self._linear.append((name, module, args[0].detach(), output.detach()))
-                del self._linear[
-                    :-6
-                ]  # queries, keys and values of this layer, and of its cross part
-
-        return hook
+    def _maps(self, module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and args and isinstance(args[0], Tensor):
+            self._linear.append((module, args[0].detach(), output.detach()))
+            del self._linear[:-6]  # queries, keys and values of this layer, and of its cross part
 
     def _starts(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A new forward pass of the whole model: layers are counted anew, texts go on."""
@@ -244,7 +216,7 @@ class _Recorder(TorchFunctionMode):
             given = dict(kwargs)
         given = {**given, **given.get("kwargs", {})}
         self._first_text += self._batch
-        self._batch, self._calls, self._linear = 0, 0, []
+        self._batch, self._linear = 0, []
         self._padding = {
             name: mask.detach().bool().cpu()
             for name in ("attention_mask", "decoder_attention_mask")
@@ -258,68 +230,17 @@ class _Recorder(TorchFunctionMode):
                 row[mask].numpy().astype(np.int64) for row, mask in zip(numbers, kept, strict=True)
             ]
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = {} if kwargs is None else kwargs
-        if func is _FUSED:
-            self._watch(*args, **kwargs)
-        elif func is nn.functional.multi_head_attention_forward:
-            return self._multi_head(*args, **kwargs)
-        return func(*args, **kwargs)
+    def _see(self, call: Call) -> None:
+        self._seen.add(call.number)
+        if self._layers is None or call.number in self._layers:
+            self._keep(call)
 
-    def _watch(self, *args: Any, **kwargs: Any) -> None:
-        number, self._calls = self._calls, self._calls + 1
-        self._seen.add(number)
-        if self._layers is None or number in self._layers:
-            with torch.no_grad():
-                self._keep(number, *_arguments(*args, **kwargs))
-        self._given = None
-
-    def _multi_head(self, *args: Any, **kwargs: Any) -> Any:
-        """``torch.nn.MultiheadAttention``: a function of Python, in which this mode is off, and
-        which multiplies by hand when it is asked for attention weights.
-        """
-        forward = nn.functional.multi_head_attention_forward
-        given = inspect.signature(forward).bind(*args, **kwargs)
-        given.apply_defaults()
-        self._given = _multi_head_maps(given.arguments)
-
-        def watched(*inner: Any, **options: Any) -> Tensor:
-            self._watch(*inner, **options)
-            return _FUSED(*inner, **options)
-
-        asked = given.arguments["need_weights"]
-        given.arguments["need_weights"] = False
-        functions: Any = nn.functional
-        functions.scaled_dot_product_attention = watched
-        try:
-            found = forward(*given.args, **given.kwargs)
-        finally:
-            functions.scaled_dot_product_attention = _FUSED
-        return forward(*args, **kwargs) if asked else found
-
-    def _keep(
-        self,
-        number: int,
-        q: Tensor,
-        k: Tensor,
-        mask: Tensor | None,
-        causal: bool,
-        scale: float | None,
-    ) -> None:
-        if q.dim() == 3:  # (batch * heads, T, d) of older torch.nn.MultiheadAttention calls
-            q, k = q[None], k[None]
+    def _keep(self, call: Call) -> None:
+        q, k, number, name = call.q, call.k, call.number, call.name
         B, H, Tq, d = q.shape
         T = k.shape[2]
-        name = self._path[-1] if self._path else ""
-        q, k = q.detach(), k.detach()
         layer = next((each for each in self.recording.layers if each.number == number), None)
-        queries_of, keys_of = self._given or (self._maps_of(q), self._maps_of(k))
+        queries_of, keys_of = call.maps or (self._maps_of(q), self._maps_of(k))
         if layer is None:
             other = Tq != T or (
                 queries_of is not None
@@ -329,12 +250,11 @@ class _Recorder(TorchFunctionMode):
             layer = Layer(number, name, H, other, True)
             self.recording.layers.append(layer)
         self._batch = max(self._batch, B)
-        visible, bias = _visibility(mask, causal, (B, H, Tq, T))
         own, sees = self._present(Tq, name), self._present(T, "")
         linear = (
             None
             if queries_of is None or keys_of is None
-            else _projection(queries_of, keys_of, H, k.shape[1], d, scale)
+            else _projection(queries_of, keys_of, H, k.shape[1], d)
         )
         if linear is not None and layer.projection is None and not layer.texts:
             layer.projection = linear
@@ -343,31 +263,28 @@ class _Recorder(TorchFunctionMode):
         for b in range(B):
             places = np.flatnonzero(own[b % len(own)].numpy()) if own is not None else np.arange(Tq)
             keep = np.flatnonzero(sees[b % len(sees)].numpy()) if sees is not None else np.arange(T)
-            seen = visible[b if len(visible) > 1 else 0]
-            whole = seen[places][:, keep].numpy()
             order = {int(t): i for i, t in enumerate(keep)}
             stands = np.array([order.get(int(t), int(t)) for t in places], dtype=np.int64)
             some = _spread(len(places), self._most)
             rows = torch.from_numpy(places[some])
             columns = torch.from_numpy(keep)
-            shift = None
-            if bias is not None:
-                shift = bias[b if len(bias) > 1 else 0][:, rows][:, :, columns].cpu().clone()
+            seen, shift = _visibility(call, b, H, rows, columns)
             layer.texts.append(
                 Attended(
                     q[b][:, rows].cpu().clone(),
                     k[b][:, columns].cpu().clone(),
                     stands[some],
-                    whole[some],
+                    seen,
                     shift,
-                    float(d**-0.5 if scale is None else scale),
+                    call.scale,
                     self._first_text + b,
                 )
             )
             later = np.arange(len(keep)) > stands[some][:, None]
-            layer.causal = layer.causal and not layer.cross and not (whole[some] & later).any()
+            layer.causal = layer.causal and not layer.cross and not (seen & later).any()
             if layer.projection is not None and linear is not None:
-                assert queries_of is not None and keys_of is not None
+                assert queries_of is not None
+                assert keys_of is not None
                 layer.projection.key_inputs.append(_rows(keys_of[2], b, columns))
                 layer.projection.query_inputs.append(_rows(queries_of[2], b, rows))
 
@@ -379,11 +296,11 @@ class _Recorder(TorchFunctionMode):
             return decoder
         return masks[0] if masks else None
 
-    def _maps_of(self, heads: Tensor) -> _Map | None:
+    def _maps_of(self, heads: Tensor) -> Map | None:
         """The weight, bias and input of the linear map whose output these heads are."""
         B, H, T, d = heads.shape
         flat = heads.transpose(1, 2).reshape(B, T, H * d)
-        for _, module, inputs, output in reversed(self._linear):
+        for module, inputs, output in reversed(self._linear):
             if output.shape[:-1] not in ((B, T), (T, B), (B * T,)):
                 continue
             if output.shape[-1] % (H * d):
@@ -400,60 +317,26 @@ class _Recorder(TorchFunctionMode):
         return None
 
 
-def _arguments(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, bool, float | None]:
-    return query, key, attn_mask, is_causal, scale
-
-
-def _multi_head_maps(given: Mapping[str, Any]) -> tuple[_Map, _Map]:
-    """The maps to queries and keys of a call of ``multi_head_attention_forward``."""
-    E = given["embed_dim_to_check"]
-    weight, shift = given["in_proj_weight"], given["in_proj_bias"]
-    weights = (
-        (given["q_proj_weight"], given["k_proj_weight"])
-        if given["use_separate_proj_weight"]
-        else (weight[:E], weight[E : 2 * E])
-    )
-    inputs = [
-        each.detach().unsqueeze(1) if each.dim() == 2 else each.detach()
-        for each in (given["query"], given["key"])
-    ]
-    shifts = (None, None) if shift is None else (shift[:E].detach(), shift[E : 2 * E].detach())
-    query, key = (
-        (one.detach(), moved, rows.transpose(0, 1))
-        for one, moved, rows in zip(weights, shifts, inputs, strict=True)
-    )
-    return query, key
-
-
 def _visibility(
-    mask: Tensor | None, causal: bool, shape: tuple[int, int, int, int]
-) -> tuple[Tensor, Tensor | None]:
-    """``(1 or B, q, T)`` booleans and what is added to logits, ``(1 or B, H, q, T)``."""
-    B, H, Tq, T = shape
-    seen = torch.ones(1, Tq, T, dtype=torch.bool)
-    if causal:
-        seen = seen.tril()
-    if mask is None:
-        return seen, None
-    mask = mask.detach().cpu()
-    mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
-    mask = mask.expand(mask.shape[0], mask.shape[1], Tq, T)
-    if mask.dtype == torch.bool:
-        return seen & mask.any(dim=1), None
-    lowest = torch.finfo(mask.dtype).min
-    hidden = mask <= 0.5 * lowest
-    shift = mask.masked_fill(hidden, 0.0)
-    seen = seen & ~hidden.all(dim=1)
-    return seen, shift.expand(-1, H, -1, -1) if bool(shift.any()) else None
+    call: Call, text: int, H: int, rows: Tensor, columns: Tensor
+) -> tuple[BoolArray, Tensor | None]:
+    """Which of these keys these queries see, ``(q, T)``, and what is added to their logits,
+    ``(H, q, T)``.
+    """
+    seen = torch.ones(len(rows), len(columns), dtype=torch.bool)
+    if call.causal:
+        seen &= columns <= rows[:, None]
+    if call.mask is None:
+        return seen.numpy(), None
+    mask = call.mask.reshape((1,) * (4 - call.mask.dim()) + tuple(call.mask.shape))
+    own = mask[text if len(mask) > 1 else 0]
+    own = own[:, rows if own.shape[1] > 1 else torch.zeros_like(rows)][:, :, columns].cpu()
+    if own.dtype == torch.bool:
+        return (seen & own.any(dim=0)).numpy(), None
+    hidden = own <= 0.5 * torch.finfo(own.dtype).min
+    shift = own.masked_fill(hidden, 0.0)
+    seen &= ~hidden.all(dim=0)
+    return seen.numpy(), shift.expand(H, -1, -1).clone() if bool(shift.any()) else None
 
 
 def _spread(n: int, most: int | None) -> IntArray:
@@ -476,17 +359,16 @@ def _weight(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _projection(
-    queries: _Map,
-    keys: _Map,
+    queries: Map,
+    keys: Map,
     H: int,
     Hk: int,
     d: int,
-    scale: float | None,
 ) -> Projection:
     W_Q = queries[0].double().cpu().numpy()
     b_Q = np.zeros(len(W_Q)) if queries[1] is None else queries[1].double().cpu().numpy()
-    W_K = keys[0].double().cpu().numpy().reshape(Hk, d, -1)
-    W_K = np.repeat(W_K, H // Hk, axis=0).reshape(H * d, -1)
+    shared = keys[0].double().cpu().numpy().reshape(Hk, d, -1)
+    W_K = np.repeat(shared, H // Hk, axis=0).reshape(H * d, -1)
     return Projection(W_K, W_Q, b_Q, [], [])
 
 

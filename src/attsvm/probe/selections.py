@@ -154,7 +154,7 @@ def _classes(
 
 
 def _sizes(layer: Layer) -> FloatArray:
-    """The typical size of a logit per head: scale times the root mean squares of keys and queries."""
+    """The typical size of a logit per head, from root mean squares of keys and queries."""
     keys = torch.cat([text.keys.float() for text in layer.texts], dim=1)
     queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
     sizes = [each.square().sum(dim=-1).mean(dim=1).sqrt() for each in (keys, queries)]

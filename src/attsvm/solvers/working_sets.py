@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import certify_hard, certify_soft
@@ -92,7 +92,7 @@ def _first(margins: Margins, estimate: Callable[[FloatArray], FloatArray]) -> In
     return _worst(margins, margins.rhs - estimate(W), np.ones(margins.m, dtype=np.bool_))
 
 
-def _worst(margins: Margins, short: FloatArray, among: FloatArray) -> IntArray:
+def _worst(margins: Margins, short: FloatArray, among: BoolArray) -> IntArray:
     """Of every sequence that has one, the row among these that falls short most."""
     filled = np.flatnonzero(np.diff(margins.offsets))
     masked = np.where(among, short, -np.inf)
@@ -105,7 +105,7 @@ def _worst(margins: Margins, short: FloatArray, among: FloatArray) -> IntArray:
 
 
 def _joined(
-    margins: Margins, rows: IntArray, part: MarginSolution, short: FloatArray, wrong: FloatArray
+    margins: Margins, rows: IntArray, part: MarginSolution, short: FloatArray, wrong: BoolArray
 ) -> IntArray:
     """The next working set: the worst row of every sequence, the worst rows of all, and those of
     the present set that matter.
