@@ -122,11 +122,13 @@ def _text_rows(text: Attended, classes: IntArray | None) -> Row:
 
 def _rows(logits: Tensor, classes: IntArray | None) -> Row:
     peak, selected = logits.max(dim=-1)
-    normal = torch.logsumexp(logits, dim=-1)
-    weights = (logits - normal[..., None]).exp()
-    entropy = normal - (weights * logits.masked_fill(logits == -torch.inf, 0.0)).sum(dim=-1)
+    # relative to the peak, so that nothing cancels in saturated heads
+    below = logits - peak[..., None]
+    normal = torch.logsumexp(below, dim=-1)
+    weights = (below - normal[..., None]).exp()
+    entropy = normal - (weights * below.masked_fill(below == -torch.inf, 0.0)).sum(dim=-1)
     if classes is None:
-        top = (peak - normal).exp()
+        top = (-normal).exp()
         rivals = logits.scatter(-1, selected[..., None], -torch.inf)
     else:
         group = torch.from_numpy(classes)
