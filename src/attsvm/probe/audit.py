@@ -40,6 +40,7 @@ from attsvm.solvers import MarginSolution, max_margin
 
 Null = Literal["heads", "random", "rotated", "permuted"]
 NULLS: tuple[Null, ...] = ("heads", "random", "rotated", "permuted")
+_HALVINGS = 25  # of the logarithm of a scale between a millionth and a million: to 1e-6
 FEWEST = 10
 """Sure queries that a head needs to be compared with its max-margin solution."""
 
@@ -533,14 +534,11 @@ def _surest(logits: list[FloatArray], wanted: int, threshold: float) -> IntArray
         return np.where(rivals, np.concatenate(shares), 0.0)
 
     rivals = np.concatenate([np.isfinite(each).sum(axis=1) > 1 for each in logits])
-    low, high = 0.0, 1.0
-    while np.count_nonzero(top(high) > threshold) < min(wanted, rivals.sum()) and high < 1e6:
-        low, high = high, 2.0 * high
-    while high - low > 1e-3 * high:
-        middle = 0.5 * (low + high)
-        low, high = (
-            (low, middle) if np.count_nonzero(top(middle) > threshold) >= wanted else (middle, high)
-        )
+    low, high = 1e-6, 1e6  # in units of the weights as they are
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        enough = np.count_nonzero(top(middle) > threshold) >= wanted
+        low, high = (low, middle) if enough else (middle, high)
     return np.flatnonzero(top(high) > threshold)
 
 

@@ -1,0 +1,111 @@
+"""``attsvm probe``: what the heads of a trained transformer select."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from attsvm.cli.arguments import add_output, positive_int, seed, share
+from attsvm.cli.output import show, show_json
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "probe",
+        help="which token each head of a trained transformer selects, by what margin",
+        description=(
+            "Run a trained transformer on texts and look at every head: what it selects, how"
+            " firmly, which tokens decide it, and how near its weights are to the max-margin"
+            " solution of its own selections, beside nulls."
+        ),
+    )
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help=(
+            "a folder or hub name of a Hugging Face model; 'demo' for a small language model that"
+            " comes with attsvm and a story of its own"
+        ),
+    )
+    parser.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 file, a text per line")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/probe-NAME")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_argument(
+        "--norm",
+        action="append",
+        metavar="NORM",
+        help="compare in this norm; may be repeated (default fro and nuc)",
+    )
+    parser.add_argument(
+        "--null",
+        action="append",
+        choices=("heads", "random", "rotated", "permuted"),
+        metavar="NULL",
+        help="heads, random, rotated or permuted; may be repeated (default heads and permuted)",
+    )
+    parser.add_argument(
+        "--statistics", action="store_true", help="no max-margin solutions, statistics alone"
+    )
+    parser.add_argument(
+        "--texts", type=positive_int, default=16, metavar="N", help="most texts (default 16)"
+    )
+    parser.add_argument(
+        "--tokens", type=positive_int, default=256, metavar="N", help="most tokens (default 256)"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=share,
+        default=0.5,
+        metavar="P",
+        help="top mass from which a query is sure of its selection (default 0.5)",
+    )
+    parser.add_argument(
+        "--queries",
+        type=positive_int,
+        default=80,
+        metavar="N",
+        help="sure queries per head that join its programme (default 80)",
+    )
+    parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load, run, audit, write, print."""
+    from attsvm.cli.progress import Progress
+    from attsvm.probe.run import Request, probe
+
+    request = Request(
+        model=options.model,
+        text=options.text,
+        norms=() if options.statistics else tuple(options.norm or ("fro", "nuc")),
+        nulls=tuple(options.null or ("heads", "permuted")),
+        texts=options.texts,
+        tokens=options.tokens,
+        threshold=options.threshold,
+        queries=options.queries,
+        seed=options.seed,
+    )
+    name = "".join(c if c.isalnum() else "-" for c in Path(options.model).name) or "model"
+    folder = options.out or Path("runs") / f"probe-{name}"
+    progress = Progress(quiet=options.quiet)
+    try:
+        record = probe(
+            request,
+            folder,
+            overwrite=options.overwrite,
+            command=options.command_line,
+            progress=lambda done, total: progress("heads", done, total),
+        )
+    finally:
+        progress.close()
+    if options.json:
+        show_json(record)
+        return 0
+    show(record["headline"])
+    show(record["detail"])
+    show(f"written: {folder / 'report.html'}")
+    return 0
