@@ -16,9 +16,9 @@ from attsvm.errors import InputError
 from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import Arrays, Cells, Step, work
-from attsvm.pipeline.workers import Workers
 from attsvm.report import gallery
 from attsvm.runs import environment, read_json, write_json
+from attsvm.workers import Workers
 
 FORMAT = "attsvm-experiment/1"
 Progress = Callable[[str, int, int], None]
@@ -139,7 +139,7 @@ def reproduce(
 def _computed(
     asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
     folder: Path,
-    workers: Workers,
+    workers: Workers[None],
     progress: Progress | None,
 ) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
     """Each experiment with its parameters, the arrays of its cells and their seconds, in order.

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from attsvm.errors import AttsvmError, InputError
+from attsvm.errors import InputError
 from attsvm.training.classifier import Progress, train_classifier
 from attsvm.training.examples import Examples
 from attsvm.training.history import History
 from attsvm.training.plan import TrainingPlan
+from attsvm.workers import Workers
 
 
 def train_many(
@@ -86,33 +84,27 @@ def train_many(
         torch.save((train, dict(held)), exchange / "examples.pt")
         for k, model in enumerate(models):
             torch.save(model, exchange / f"model-{k}.pt")
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-        try:
-            threads = min(
-                torch.get_num_threads(), max(1, cores // workers)
-            )  # of each: no more than this process may take
-            jobs = {
-                pool.submit(_work, exchange, k, plan, folders[k], options, threads): k
-                for k, plan in enumerate(plans)
-            }
-            found: dict[int, History] = {}
-            for job in as_completed(jobs):
-                k = jobs[job]
-                found[k] = job.result()
+        threads = min(
+            torch.get_num_threads(), max(1, cores // workers)
+        )  # of each: no more than this process may take
+        found: dict[int, History] = {}
+        with Workers(_work, workers, threads) as pool:
+            (finished,) = pool.start(
+                [
+                    [
+                        (exchange, k, plan, folders[k], options, threads)
+                        for k, plan in enumerate(plans)
+                    ]
+                ]
+            )
+            for k, history in finished:
+                found[k] = history
                 models[k].load_state_dict(
                     torch.load(exchange / f"trained-{k}.pt", weights_only=True)
                 )
                 models[k].to(place)
                 if progress is not None:
                     progress("runs", len(found), len(models))
-        except BrokenProcessPool:
-            raise AttsvmError(
-                "a process of train_many ended before its run did (killed, out of memory, or a"
-                ' script without the line if __name__ == "__main__":); call again with the same'
-                " folder to go on, or with fewer workers"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
         return [found[k] for k in range(len(models))]
 
 
@@ -123,7 +115,7 @@ def _work(
     folder: Path | None,
     options: dict[str, Any],
     threads: int,
-) -> History:
+) -> tuple[int, History]:
     torch.set_num_threads(threads)
     train, held = torch.load(
         exchange / "examples.pt", weights_only=False, mmap=True
@@ -131,4 +123,4 @@ def _work(
     model = torch.load(exchange / f"model-{k}.pt", weights_only=False)
     history = train_classifier(model, train, held, plan, folder=folder, **options)
     torch.save(model.state_dict(), exchange / f"trained-{k}.pt")
-    return history
+    return k, history
