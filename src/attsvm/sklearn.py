@@ -27,8 +27,8 @@ from attsvm.fitting.stage import Progress, Weights, run_stage
 from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import bag_queries
-from attsvm.runs import Stages, fingerprint
 from attsvm.solvers import MarginSolution, max_margin
+from attsvm.store import Stages, fingerprint
 
 Bags = AttentionData | Sequence[ArrayLike] | np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from attsvm.bench.machine import load, machine, now, versions
 from attsvm.files import atomic_write
-from attsvm.runs import RunFolder, fingerprint, read_json, write_json
+from attsvm.store import RunFolder, fingerprint, read_json, write_json
 
 FORMAT = "attsvm-bench/1"
 

@@ -27,9 +27,9 @@ from attsvm.pipeline.results import direction_results, margin_results, run_array
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
 from attsvm.report import write as write_report
-from attsvm.runs import RunFolder, environment, finished_run, write_json
-from attsvm.runs.folder import FORMAT
 from attsvm.sklearn import AttentionSVC
+from attsvm.store import RunFolder, environment, finished_run, write_json
+from attsvm.store.folder import FORMAT
 
 
 def fit_dataset(
@@ -75,7 +75,7 @@ def fit_dataset(
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
-    with RunFolder(folder, request, overwrite=overwrite) as run_folder:
+    with RunFolder(folder, request, files=_FILES, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
         model = AttentionSVC(
@@ -112,10 +112,10 @@ def fit_dataset(
             "timing": timing,
         }
         write_report(run_folder.path, run)
-        run_folder.finish(run)
-    return run
+        return run_folder.finish(run)
 
 
+_FILES = ("arrays.safetensors", "examples.json", "report.html")
 _OURS = (
     "seed",
     "test_size",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import InputError
-from attsvm.runs import Stages, fingerprint
+from attsvm.store import Stages, fingerprint
 from attsvm.training.evaluation import (
     Forward,
     correct,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from attsvm.errors import InputError
-from attsvm.runs import Stages
+from attsvm.store import Stages
 
 
 def test_a_stage_goes_from_absent_to_partial_to_done(tmp_path):

@@ -1,0 +1,40 @@
+"""JSON on disk, and the fingerprint of a JSON value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from attsvm.errors import InputError
+from attsvm.files import atomic_write
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of ``value`` written as canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(
+            json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file of a run folder.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); delete it and run the same command again to write it"
+            " anew"
+        ) from None

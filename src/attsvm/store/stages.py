@@ -1,0 +1,90 @@
+"""Stages of a long computation, kept on disk so that a killed process goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import InputError
+from attsvm.files import load_arrays, save_arrays
+from attsvm.store.ledger import Ledger, remove_partials
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+FORMAT = "attsvm-checkpoint/1"
+
+_OWNER = "owner.json"
+
+
+class Stages:
+    """Named sets of arrays in a folder, bound to the fingerprint of the computation that writes
+    them.
+
+    A stage is ``partial`` while the computation is inside it and ``done`` afterwards. Every write
+    is atomic.
+
+    Args:
+        folder: where to keep them; ``None`` keeps nothing.
+        key: fingerprint of data and parameters.
+
+    Raises:
+        InputError: the folder holds stages of another computation, or another's file under a name
+            that is needed.
+    """
+
+    def __init__(self, folder: Path | None, key: str) -> None:
+        self.folder = folder
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        found = Ledger.read(folder / _OWNER, FORMAT)
+        if found is None:
+            found = Ledger(folder / _OWNER, FORMAT, key, None)
+            found.check_free([_OWNER])
+            found.write()
+        elif found.key != key:
+            raise InputError(
+                f"{folder} holds the checkpoint of another computation; delete it or choose another"
+                " folder"
+            )
+        self._ledger = found
+        found.remove_unfinished()
+
+    def save(self, stage: str, arrays: Arrays, *, done: bool) -> None:
+        """Keep ``arrays`` as the state of ``stage``."""
+        if self.folder is None:
+            return
+        name = _name(stage, done)
+        self._ledger = self._ledger.adding([name])
+        save_arrays(arrays, self.folder / name)
+        if done:
+            self._ledger.remove([_name(stage, False)])
+
+    def load(self, stage: str) -> tuple[Arrays | None, bool]:
+        """``(arrays, done)`` of ``stage``; ``(None, False)`` when it has not begun."""
+        if self.folder is not None:
+            for done in (True, False):
+                path = self.folder / _name(stage, done)
+                if path.exists():
+                    return load_arrays(path), done
+        return None, False
+
+
+def remove_stages(folder: Path) -> None:
+    """Delete the stages in a folder, and the folder when nothing else is in it."""
+    if folder.is_symlink():
+        return
+    remove_partials(folder, {_OWNER})
+    if ledger := Ledger.read(folder / _OWNER, FORMAT):
+        ledger.remove_unfinished()
+        ledger.remove(ledger.files)
+        ledger.path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _name(stage: str, done: bool) -> str:
+    return f"{stage}.{'done' if done else 'partial'}.safetensors"
