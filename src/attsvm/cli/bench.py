@@ -212,11 +212,18 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
     """Measure inside the run folder, write both files, print one of them."""
     from attsvm.bench import machine, record, tables
     from attsvm.cli.progress import Progress
+    from attsvm.store.code import code_fingerprint
 
     progress = Progress(quiet=options.quiet)
     before = machine.load()
     try:
-        with record.recording(options.out, kind, settings, overwrite=options.overwrite) as cells:
+        with record.recording(
+            options.out,
+            kind,
+            settings,
+            code=code_fingerprint(measure),
+            overwrite=options.overwrite,
+        ) as cells:
             content, text = measure(cells, progress)
             progress.close()
             document = record.document(

@@ -13,7 +13,7 @@ import numpy as np
 
 import attsvm
 from attsvm.data import AttentionData, IntArray
-from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
 from attsvm.fitting.descent import descent_kind
 from attsvm.fitting.preparation import check_selectable
@@ -28,7 +28,8 @@ from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
 from attsvm.report import write as write_report
 from attsvm.sklearn import AttentionSVC
-from attsvm.store import RunFolder, environment, finished_run, write_json
+from attsvm.store import RunFolder, environment, finished_run, versions, write_json
+from attsvm.store.code import code_fingerprint
 from attsvm.store.folder import FORMAT
 
 
@@ -65,6 +66,8 @@ def fit_dataset(
         "attsvm": attsvm.__version__,
         "data": dataset.provenance,
         "parameters": asdict(settings),
+        "versions": versions(),
+        "code": code_fingerprint(fit_dataset, load, without=("attsvm.report",)),
     }
     finished = finished_run(folder, request)
     if finished is not None:

@@ -2,7 +2,7 @@
 them.
 """
 
-from attsvm.store.environment import environment
+from attsvm.store.environment import environment, versions
 from attsvm.store.folder import RunFolder, announce, finished_run, read_run
 from attsvm.store.json_files import fingerprint, read_json, write_json
 from attsvm.store.stages import Stages, remove_stages
@@ -17,5 +17,6 @@ __all__ = [
     "read_json",
     "read_run",
     "remove_stages",
+    "versions",
     "write_json",
 ]

@@ -10,11 +10,13 @@ functions) never count. Modules that are imported by name, from a table, count w
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import inspect
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +91,7 @@ class _Search:
         """Follow a function or a class from its definition."""
         name = function.__module__
         path = getattr(sys.modules.get(name), "__file__", None)
-        if path is None:
+        if path is None or _is_foreign(name, Path(path)):
             return
         depth = name.count(".") + (Path(path).name == "__init__.py")
         self._roots.setdefault(name.partition(".")[0], Path(path).resolve().parents[depth])
@@ -170,12 +172,12 @@ def _read(root: Path, name: str) -> _Module | None:
         if name and path.is_file():
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             tree = ast.parse(path.read_bytes())
-            imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+            nodes = ast.walk(tree) if package == name else ()
+            imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
             reexported = {  # lazily in some packages, which say it to type checkers
                 alias.asname or alias.name: (_origin(package, node), alias.name)
                 for node in imports
                 for alias in node.names
-                if package == name
             }
             body = [each for node in _Plain().visit(tree).body for each in _single(node)]
             bound: dict[str, list[ast.stmt]] = {}
@@ -258,6 +260,12 @@ def _text(statement: ast.stmt) -> str:
     return ast.dump(statement)
 
 
+def _is_foreign(name: str, path: Path) -> bool:
+    """Whether a module is of Python or of an installed package of others, which have versions."""
+    installed = {Path(folder) for folder in sysconfig.get_paths().values()}
+    return not name.startswith(_LIBRARY) and not installed.isdisjoint(path.parents)
+
+
 def _wrapped(function: Any, seen: set[int]) -> Iterator[Any]:
     """The function, and all that it wraps, is bound to or closes over."""
     if id(function) in seen:
@@ -269,8 +277,10 @@ def _wrapped(function: Any, seen: set[int]) -> Iterator[Any]:
         inner = [function.__func__, type(function.__self__)]
     elif inspect.isfunction(function) or inspect.isclass(function):
         yield function
-        cells = getattr(function, "__closure__", None) or ()
-        inner = [getattr(function, "__wrapped__", None), *(cell.cell_contents for cell in cells)]
+        inner = [getattr(function, "__wrapped__", None)]
+        for cell in getattr(function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # it is empty
+                inner.append(cell.cell_contents)
     else:
         inner = [getattr(function, "py_func", None), type(function)]
     for each in inner:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import InputError
-from attsvm.store import Stages, fingerprint
+from attsvm.store import Stages, fingerprint, versions
+from attsvm.store.code import code_fingerprint
 from attsvm.training.evaluation import (
     Forward,
     correct,
@@ -259,4 +260,13 @@ def _key(
         start.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         start.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     sets = {name: examples.digest() for name, examples in {"train": train, **held}.items()}
-    return fingerprint({"plan": plan.to_json(), "model": start.hexdigest(), "sets": sets})
+    classes = {type(part) for part in model.modules()}
+    return fingerprint(
+        {
+            "plan": plan.to_json(),
+            "model": start.hexdigest(),
+            "sets": sets,
+            "versions": versions(),
+            "code": code_fingerprint(train_classifier, *classes),
+        }
+    )
