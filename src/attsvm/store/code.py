@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import inspect
 import re
@@ -45,14 +46,29 @@ def code_fingerprint(*functions: Function, without: tuple[str, ...] = ()) -> str
 def closure(*functions: Function, without: tuple[str, ...] = ()) -> dict[str, str]:
     """The code behind :func:`code_fingerprint`: by module, the statements that count."""
     search = _Search(without)
-    for function in functions:
-        for each in _wrapped(function, set()):
-            search.begin(each)
-    return {
-        name: "\n".join(_text(statement) for statement in module.body if id(statement) in kept)
-        for name, kept in search.kept.items()
-        if (module := search.module(name)) is not None
-    }
+    with _no_collection():
+        for function in functions:
+            for each in _wrapped(function, set()):
+                search.begin(each)
+        return {
+            name: "\n".join(_text(statement) for statement in module.body if id(statement) in kept)
+            for name, kept in search.kept.items()
+            if (module := search.module(name)) is not None
+        }
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Syntax trees are many objects and none of them garbage: to look for it takes half the
+    time.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,19 +166,12 @@ class _Search:
         if id(statement) in kept:
             return
         kept.add(id(statement))
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                for other in module.bound.get(node.id, ()):
-                    self._keep(module, other)
-            elif isinstance(node, ast.ImportFrom):
-                origin = _origin(module.package, node)
-                for alias in node.names:
-                    self.take(origin, None if alias.name == "*" else alias.name)
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    self.take(alias.name, None)
-            elif _MODULE_NAME.fullmatch(str(getattr(node, "value", ""))):
-                self.take(node.value, None)  # type: ignore[attr-defined]
+        names, imports = _mentions(statement, module.package)
+        for name in names:
+            for other in module.bound.get(name, ()):
+                self._keep(module, other)
+        for origin, what in imports:
+            self.take(origin, what)
 
 
 @functools.cache
@@ -196,6 +205,27 @@ _DEFINITIONS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign),
     *(ast.Import, ast.ImportFrom),
 )
+
+
+@functools.cache
+def _mentions(
+    statement: ast.stmt, package: str
+) -> tuple[frozenset[str], list[tuple[str, str | None]]]:
+    """The names in a statement, and what it imports: module and name, None for the module."""
+    names = set()
+    imports: list[tuple[str, str | None]] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(package, node)
+            for alias in node.names:
+                imports.append((origin, None if alias.name == "*" else alias.name))
+        elif isinstance(node, ast.Import):
+            imports += [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.Constant) and _MODULE_NAME.fullmatch(str(node.value)):
+            imports.append((str(node.value), None))
+    return frozenset(names), imports
 
 
 def _single(statement: ast.stmt) -> list[ast.stmt]:
