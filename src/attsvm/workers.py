@@ -115,10 +115,15 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
+    signal_at_end_of_parent()
+    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def signal_at_end_of_parent() -> None:
+    """Have Linux kill this process when the one that started it ends; nothing elsewhere."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
 
 
 def _end_after(sentinel: int) -> None:

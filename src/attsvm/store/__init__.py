@@ -5,6 +5,7 @@ them.
 from attsvm.store.environment import environment, versions
 from attsvm.store.folder import RunFolder, announce, finished_run, read_run
 from attsvm.store.json_files import fingerprint, read_json, write_json
+from attsvm.store.ledger import in_the_way
 from attsvm.store.stages import Stages, remove_stages
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "environment",
     "fingerprint",
     "finished_run",
+    "in_the_way",
     "read_json",
     "read_run",
     "remove_stages",

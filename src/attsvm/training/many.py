@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import nn
 
 from attsvm.errors import InputError
@@ -79,8 +81,7 @@ def train_many(
             if progress is not None:
                 progress("runs", k + 1, len(models))
         return histories
-    with tempfile.TemporaryDirectory(prefix="attsvm-") as temporary:
-        exchange = Path(temporary)
+    with _exchange(None if folder is None else Path(folder), len(models)) as exchange:
         torch.save((train, dict(held)), exchange / "examples.pt")
         for k, model in enumerate(models):
             torch.save(model, exchange / f"model-{k}.pt")
@@ -106,6 +107,36 @@ def train_many(
                 if progress is not None:
                     progress("runs", len(found), len(models))
         return [found[k] for k in range(len(models))]
+
+
+@contextmanager
+def _exchange(folder: Path | None, count: int) -> Iterator[Path]:
+    """A folder for what processes hand one another: inside ``folder``, so that a call that goes on
+    there also removes what a killed one has left.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="attsvm-") as temporary:
+            yield Path(temporary)
+        return
+    exchange = folder / ".exchange"
+    exchange.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(exchange / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"another process is training in {folder}; wait for it or choose another folder"
+        ) from None
+    try:
+        yield exchange
+    finally:
+        names = [f"{kind}-{k}.pt" for kind in ("model", "trained") for k in range(count)]
+        for name in ("examples.pt", *names):
+            (exchange / name).unlink(missing_ok=True)
+        lock.release()
+        with suppress(OSError):  # another process is there already
+            (exchange / "lock").unlink()
+            exchange.rmdir()
 
 
 def _work(
