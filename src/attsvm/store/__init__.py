@@ -6,7 +6,7 @@ from attsvm.store.environment import environment, versions
 from attsvm.store.folder import RunFolder, announce, finished_run, read_run
 from attsvm.store.json_files import fingerprint, read_json, write_json
 from attsvm.store.ledger import in_the_way
-from attsvm.store.stages import Stages, remove_stages
+from attsvm.store.stages import Stages, flatten, gather, remove_stages
 
 __all__ = [
     "RunFolder",
@@ -15,6 +15,8 @@ __all__ = [
     "environment",
     "fingerprint",
     "finished_run",
+    "flatten",
+    "gather",
     "in_the_way",
     "read_json",
     "read_run",

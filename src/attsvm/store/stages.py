@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays, save_arrays
@@ -84,6 +86,21 @@ def remove_stages(folder: Path) -> None:
         ledger.path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def flatten(prefix: str, values: Mapping[str, ArrayLike]) -> Arrays:
+    """``{name: value}`` as ``{prefix.name: array}``: a state's parts in one flat dict."""
+    return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
+
+
+def gather(prefix: str, arrays: Mapping[str, Any]) -> Arrays:
+    """The inverse of :func:`flatten`: what ``arrays`` holds under this prefix."""
+    start = f"{prefix}."
+    return {
+        key.removeprefix(start): np.asarray(value)
+        for key, value in arrays.items()
+        if key.startswith(start)
+    }
 
 
 def _name(stage: str, done: bool) -> str:
