@@ -60,8 +60,14 @@ class Server:
         self.start(words)
         assert self.ended() == 0
 
-    def orphans(self) -> list[int]:
-        """Processes that commands have started and that are still there."""
+    def wait_until_alone(self) -> None:
+        """Until all that commands have started has ended, which a signal and a pipe tell them to."""
+        deadline = time.monotonic() + 60.0
+        while orphans := self._started():
+            assert time.monotonic() < deadline, f"processes {orphans} are still there"
+            time.sleep(0.05)
+
+    def _started(self) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self._process.pid:
@@ -145,10 +151,7 @@ class Job:
             os.kill(process, signal.SIGKILL)
         code = self.server.ended()
         assert code in (0, -signal.SIGKILL), code
-        deadline = time.monotonic() + 60.0
-        while orphans := self.server.orphans():
-            assert time.monotonic() < deadline, f"processes {orphans} are still there"
-            time.sleep(0.05)
+        self.server.wait_until_alone()
         check_final_names(self.folder)
         self.check_state()
         return code != 0
@@ -177,7 +180,7 @@ class Job:
     def finish(self) -> None:
         """Let it through, compare, and let the next one have its turn."""
         self.server.run(self.words)
-        assert not self.server.orphans()
+        self.server.wait_until_alone()
         assert kept(self.folder) == self.whole[self.turn]
         assert names(self.folder) == self.names[self.turn]
         self.turn = (self.turn + 1) % len(self.turns)
@@ -207,7 +210,7 @@ def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
         done = met = 0
         while done < count:
             job = jobs[chance.random() < 0.25]
-            for _ in range(min(chance.choice((1, 1, 2, 3)), count - done)):
+            for _ in range(min(chance.choice((1, 2, 3, 5)), count - done)):
                 met += job.kill(chance)
                 done += 1
             job.finish()
