@@ -61,7 +61,7 @@ class Server:
         assert self.ended() == 0
 
     def wait_until_alone(self) -> None:
-        """Until all that commands have started has ended, which a signal and a pipe tell them to."""
+        """Until all that commands have started has ended: a signal or a pipe tells it to."""
         deadline = time.monotonic() + 60.0
         while orphans := self._started():
             assert time.monotonic() < deadline, f"processes {orphans} are still there"

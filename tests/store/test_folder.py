@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -227,13 +228,14 @@ def killed_after(monkeypatch, operations):
         yield
 
 
-@pytest.mark.parametrize("second", [0, 1, 3, 7, 12])
+@pytest.mark.parametrize("second", [0, 3, 9])
 def test_two_kills_around_an_overwrite_never_leave_the_other_runs_result(
     tmp_path, monkeypatch, second
 ):
     """Killed before every single change of the disk: the folder is the old run, finished, or the
     new one, unfinished; and what is finished in the end is the new one.
     """
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power cut here
     for first in range(100):
         folder = tmp_path / f"{first}"
         finish(folder, REQUEST)

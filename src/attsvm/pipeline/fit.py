@@ -31,6 +31,7 @@ from attsvm.sklearn import AttentionSVC
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
 from attsvm.store.code import code_fingerprint
 from attsvm.store.folder import FORMAT
+from attsvm.store.stages import stage_environments
 
 
 def fit_dataset(
@@ -101,6 +102,7 @@ def fit_dataset(
         results = _evaluate(run_folder.path, encoded, model, settings, parts)
         timing["evaluation"] = time.perf_counter() - started
         stated = claims(results, len(test))
+        environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
             "attsvm": attsvm.__version__,
@@ -109,6 +111,7 @@ def fit_dataset(
             "dataset": _describe(dataset, encoded, parts),
             "parameters": request["parameters"],
             "environment": environment(),
+            **({"environments": environments} if len(environments) > 1 else {}),
             "results": results,
             "claims": stated,
             "verdict": verdict(results, stated),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays, save_arrays
+from attsvm.store.environment import environment
 from attsvm.store.ledger import Ledger, remove_partials
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -42,17 +44,17 @@ class Stages:
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        found = Ledger.read(folder / _OWNER, FORMAT)
+        found, here = Ledger.read(folder / _OWNER, FORMAT), environment()
         if found is None:
-            found = Ledger(folder / _OWNER, FORMAT, key, None)
+            found = Ledger(folder / _OWNER, FORMAT, key, [])
             found.check_free([_OWNER])
-            found.write()
         elif found.key != key:
             raise InputError(
                 f"{folder} holds the checkpoint of another computation; delete it or choose another"
                 " folder"
             )
-        self._ledger = found
+        others = [each for each in found.request or [] if each != here]
+        self._ledger = replace(found, request=[*others, here]).write()
         found.remove_unfinished()
 
     def save(self, stage: str, arrays: Arrays, *, done: bool) -> None:
@@ -73,6 +75,12 @@ class Stages:
                 if path.exists():
                     return load_arrays(path), done
         return None, False
+
+
+def stage_environments(folder: Path) -> list[dict[str, Any]]:
+    """In which environments the stages in a folder were computed, today's last."""
+    ledger = Ledger.read(folder / _OWNER, FORMAT)
+    return list(ledger.request or []) if ledger else []
 
 
 def remove_stages(folder: Path) -> None:
