@@ -10,7 +10,15 @@ import pytest
 
 from attsvm.errors import InputError
 from attsvm.files import atomic_write
-from attsvm.store import RunFolder, Stages, fingerprint, finished_run, read_run, write_json
+from attsvm.store import (
+    RunFolder,
+    Stages,
+    fingerprint,
+    finished_run,
+    read_json,
+    read_run,
+    write_json,
+)
 
 REQUEST = {"command": "fit", "parameters": {"lr": 0.1, "steps": 10}}
 
@@ -172,8 +180,9 @@ def test_a_run_that_does_not_list_its_files_is_left_alone(tmp_path):
     (tmp_path / "run.json").write_text('{"format": "attsvm-run/1"}')
     (tmp_path / "thesis.txt").write_text("years of work")
     before = tree(tmp_path)
-    with pytest.raises(InputError, match="of an older version, which did not list its files"):
-        RunFolder(tmp_path, REQUEST, overwrite=True).__enter__()
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="of an older version, which did not list its files"):
+            RunFolder(tmp_path, REQUEST, overwrite=overwrite).__enter__()
     assert tree(tmp_path) == before
 
 
@@ -306,6 +315,12 @@ def test_reading_a_run_says_what_is_wrong(tmp_path):
         InputError, match=r"format 'attsvm-run/99', this version reads 'attsvm-run/1'"
     ):
         read_run(tmp_path)
+
+
+def test_any_text_is_written_and_read_back(tmp_path):
+    value = {"label": "half \ud83d of a pair, \U0001f600 whole, \x00 and \u2028"}
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
 
 
 def test_json_refuses_what_json_does_not_have(tmp_path):

@@ -143,7 +143,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="write bench.md and bench.json there; finished cells are not measured again",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="throw away another benchmark that lies in DIR"
+        "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)

@@ -109,16 +109,16 @@ class RunFolder:
                 )
             return None
         if found.key != self.key:
+            if not found.files:
+                raise InputError(
+                    f"{self.path} holds a run of an older version, which did not list its files;"
+                    " delete it yourself or choose another folder"
+                )
             if not self._overwrite:
                 raise InputError(
                     f"{self.path} holds another run"
                     f" ({_difference(found.request, self._ledger.request)}); choose another --out"
                     + ("" if self._overwrite is None else " or pass --overwrite")
-                )
-            if not found.files:
-                raise InputError(
-                    f"{self.path} holds a run of an older version, which did not list its files;"
-                    " delete it yourself or choose another folder"
                 )
         found.check_free(self._files)
         return found

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from attsvm.errors import InputError
 from attsvm.files import atomic_write
+
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 def fingerprint(value: Any) -> str:
@@ -17,12 +21,13 @@ def fingerprint(value: Any) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have."""
+    """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have.
+    Half of a surrogate pair, which UTF-8 does not have, is written as its escape.
+    """
+    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+    content = _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", f"{text}\n").encode()
     with atomic_write(path) as temporary:
-        temporary.write_text(
-            json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
-            encoding="utf-8",
-        )
+        temporary.write_bytes(content)
 
 
 def read_json(path: Path) -> Any:

@@ -116,7 +116,7 @@ class Ledger:
             if _misplaced(self.folder, PurePosixPath(name).parent):
                 continue
             if path.is_file() and not path.is_symlink():
-                path.unlink()
+                path.unlink(missing_ok=True)
             for parent in list(path.relative_to(self.folder).parents)[:-1]:
                 with contextlib.suppress(OSError):  # something else is in it
                     (self.folder / parent).rmdir()

@@ -91,7 +91,7 @@ def remove_stages(folder: Path) -> None:
     if ledger := Ledger.read(folder / _OWNER, FORMAT):
         ledger.remove_unfinished()
         ledger.remove(ledger.files)
-        ledger.path.unlink()
+        ledger.path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
 
