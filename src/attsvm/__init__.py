@@ -117,7 +117,6 @@ __all__ = [
     "regularization_path",
     "relaxed_margins",
     "report",
-    "runs",
     "selection",
     "selection_batch",
     "selection_margins",
@@ -126,6 +125,7 @@ __all__ = [
     "sequence_pairs",
     "sklearn",
     "solvers",
+    "store",
     "strong_components",
     "token_scores",
     "train",
@@ -143,10 +143,10 @@ if TYPE_CHECKING:
         models,
         optim,
         report,
-        runs,
         selection,
         sklearn,
         solvers,
+        store,
         training,
     )
     from attsvm.data import AttentionData

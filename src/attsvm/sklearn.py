@@ -41,8 +41,9 @@ from attsvm.fitting.stage import Progress, Weights, run_stage
 from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import bag_queries
-from attsvm.runs import Stages, fingerprint
 from attsvm.solvers import MarginSolution, max_margin
+from attsvm.store import Stages, fingerprint, versions
+from attsvm.store.code import code_fingerprint
 
 Bags = AttentionData | Sequence[ArrayLike] | np.ndarray[Any, Any]
 
@@ -414,7 +415,14 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameters = {
             key: value for key, value in self.get_params().items() if key not in _NOT_IN_KEY
         } | {"norm": self.norm_.name}
-        return fingerprint({"data": digest.hexdigest(), "parameters": parameters})
+        return fingerprint(
+            {
+                "data": digest.hexdigest(),
+                "parameters": parameters,
+                "versions": versions(),
+                "code": code_fingerprint(type(self)),
+            }
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -166,6 +166,18 @@ def test_solve_writes_arrays_on_request(toy_file, tmp_path, capsys):
     arrays = load_arrays(out)
     assert arrays["margins"].min() == pytest.approx(1.0, abs=1e-12)
     assert "optimal" in capsys.readouterr().out
+    assert main(["solve", str(toy_file), "--tokens", "first", "--out", str(out)]) == 0
+
+
+def test_solve_writes_over_nothing_but_its_own(toy_file, tmp_path, capsys):
+    mine, text = tmp_path / "mine.npz", tmp_path / "thesis.npz"
+    np.savez(mine, W=np.ones(2))
+    text.write_text("years of work")
+    for out in (toy_file, mine, text):
+        before = out.read_bytes()
+        assert main(["solve", str(toy_file), "--tokens", "first", "--out", str(out)]) == 2
+        assert "exists and was not written by attsvm solve" in capsys.readouterr().err
+        assert out.read_bytes() == before
 
 
 def test_an_infeasible_selection_is_an_answer(tmp_path, capsys):

@@ -13,7 +13,7 @@ from attsvm.geometry import Frobenius, parse_norm
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.pipeline.geometry import distances
-from attsvm.runs import Stages
+from attsvm.store import Stages
 
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", "schatten:3")
 

@@ -3,12 +3,15 @@ beside it.
 """
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from attsvm.cli import main
+from attsvm.cli.arguments import default_folder
 from attsvm.datasets import load
 from attsvm.files import load_arrays
 
@@ -160,6 +163,34 @@ def test_another_seed_needs_another_folder(finished_run, capsys):
     _, _, command = finished_run
     assert main([*command, "--seed", "5"]) == 2
     assert "seed was 0, now 5" in capsys.readouterr().err
+
+
+def test_a_refused_overwrite_changes_nothing(finished_run, tmp_path, capsys):
+    folder, _, command = finished_run
+    kept = tmp_path / "run"
+    shutil.copytree(folder, kept)
+    (kept / "thesis.txt").write_text("years of work")
+    listed = json.loads((kept / "request.json").read_text())
+    listed["files"].remove("report.html")  # as if somebody else had written it
+    (kept / "request.json").write_text(json.dumps(listed))
+    before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    assert main([*command[:-1], str(kept), "--seed", "5", "--overwrite"]) == 2
+    assert "report.html is in the way" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+def test_the_default_folder_is_inside_runs():
+    for data in (".b.npz", "..", "/", "...", "a/.hidden", "."):
+        assert default_folder(data).parent == Path("runs")
+        assert default_folder(data).name not in ("", ".", "..")
+    assert default_folder("x/.b.npz") == Path("runs/b")
+    assert default_folder("toy:a,3") == Path("runs/toy-a-3")
+
+
+def test_every_file_of_a_run_is_listed(run):
+    folder, record, _, _ = run
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == {*record["files"], ".lock"}
 
 
 def test_every_claim_has_a_verdict_and_the_numbers_behind_it(run):

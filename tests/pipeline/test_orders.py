@@ -113,14 +113,32 @@ def test_files(read: Corpus, tmp_path: Path) -> None:
     result = corpus_orders(read, examples=1)
     write_orders(result, read.data, tmp_path / "new" / "folder")
     names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert names == ["acyclic-1.svg", "cyclic-1.svg", "order.json"]
+    assert names == [".lock", "acyclic-1.svg", "cyclic-1.svg", "order.json", "request.json"]
     assert (
         json.loads((tmp_path / "new" / "folder" / "order.json").read_text(encoding="utf-8"))
         == result
     )
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match="cannot be written to"):
+    with pytest.raises(InputError, match="is a file; --out needs a folder"):
         write_orders(result, read.data, tmp_path / "file")
+    with pytest.raises(InputError, match="holds files that are not a run of attsvm"):
+        write_orders(result, read.data, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "new"]
+
+
+def test_pictures_of_an_earlier_call_go_and_files_of_others_stay(
+    read: Corpus, tmp_path: Path
+) -> None:
+    write_orders(corpus_orders(read, examples=2), read.data, tmp_path)
+    assert (tmp_path / "acyclic-2.svg").exists()
+    (tmp_path / "mine.svg").write_text("", encoding="utf-8")
+    write_orders(corpus_orders(read, examples=1), read.data, tmp_path)
+    assert not (tmp_path / "acyclic-2.svg").exists()
+    assert (tmp_path / "mine.svg").exists()
+    (tmp_path / "acyclic-2.svg").write_text("mine too", encoding="utf-8")
+    with pytest.raises(InputError, match=r"acyclic-2\.svg is in the way"):
+        write_orders(corpus_orders(read, examples=2), read.data, tmp_path)
+    assert (tmp_path / "acyclic-2.svg").read_text(encoding="utf-8") == "mine too"
 
 
 @given(st.text(alphabet="abcd", min_size=2, max_size=60))

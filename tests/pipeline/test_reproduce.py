@@ -17,6 +17,7 @@ from attsvm.pipeline import cells as cells_module
 from attsvm.pipeline import reproduce as module
 from attsvm.pipeline.reproduce import reproduce, summary
 from attsvm.report.style import canvas, render
+from attsvm.store.environment import environment, versions
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ def test_a_cell_finds_its_checkpoints_again_and_leaves_none(tmp_path, monkeypatc
 
 def test_other_files_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("months of work")
-    with pytest.raises(InputError, match="holds files that are not of attsvm reproduce"):
+    with pytest.raises(InputError, match="holds files that are not a run of attsvm"):
         reproduce(["mmts-99"], tmp_path, jobs=1)
 
 
@@ -323,16 +324,65 @@ def test_an_experiment_without_seeds_refuses_them():
         fixed.at(seeds=3)
 
 
-def test_claims_and_plots_do_not_decide_what_is_computed(tmp_path):
-    source = (
-        "RUNS = 3\n\ndef run(n):\n    return n + {}\n\ndef plot(e):\n    return {}\n\nCLAIMS = {}\n"
+def elsewhere(monkeypatch, **changes):
+    """From now on cells are computed in another environment."""
+    monkeypatch.setattr(
+        "attsvm.store.entries.environment", lambda: {**environment(), "platform": "moon", **changes}
     )
 
-    def key(*fill):
-        tree = cells_module.ast.parse(source.format(*fill))
-        return cells_module.ast.dump(
-            cells_module.ast.Module([n for n in tree.body if not cells_module._presents(n)], [])
-        )
 
-    assert key(1, 1, 1) == key(1, 2, 2)
-    assert key(1, 1, 1) != key(2, 1, 1)
+def test_cells_tell_where_they_were_computed(tmp_path, monkeypatch):
+    """Not where they were put together."""
+    (here,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert here["environment"] == environment()
+    assert "environments" not in here
+    elsewhere(monkeypatch)
+    (same,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert same["environment"] == environment()
+    (mixed,) = reproduce(["mmts-99"], tmp_path / "out", seeds=6, jobs=1)
+    assert mixed["environment"] == environment()
+    assert [(each["platform"], each["cells"]) for each in mixed["environments"]] == [
+        (environment()["platform"], 2),
+        ("moon", 1),
+    ]
+    page = (tmp_path / "out" / "mmts-99" / "report.html").read_text()
+    assert "Cells were computed in 2 environments" in page
+    assert "moon" in page
+
+
+def test_cells_of_other_versions_are_not_served(tmp_path, monkeypatch):
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    state.calls.clear()
+    monkeypatch.setattr("attsvm.store.entries.versions", lambda: {**versions(), "numpy": "99.0"})
+    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert state.calls == [0, 2]
+
+
+def test_what_others_put_into_the_folder_stays(tmp_path):
+    out = tmp_path / "out"
+    reproduce(["mmts-99"], out, jobs=1)
+    cells = next((out / "cells").iterdir())
+    theirs = [
+        *(out / "thesis.txt", out / "mmts-99" / "figures" / "mine.svg", cells / "mine.safetensors"),
+        *(cells / "mine" / "a.py", cells / ".mine.00000000.partial.safetensors"),
+    ]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("years of work")
+    half = cells / f".{'0' * 32}.00000000.partial.safetensors"
+    half.write_text("half of a cell")
+    reproduce(["mmts-99"], out, seeds=6, jobs=1)
+    assert all(path.read_text() == "years of work" for path in theirs)
+    assert not half.exists()
+
+
+def test_a_file_in_the_way_is_named_before_anything_is_computed(tmp_path):
+    out = tmp_path / "out"
+    reproduce(["mmts-99"], out, jobs=1)
+    (out / "request.json").write_text(
+        (out / "request.json").read_text().replace('"index.html",', "")
+    )
+    state.calls.clear()
+    with pytest.raises(InputError, match=r"index\.html is in the way"):
+        reproduce(["mmts-99"], out, seeds=6, jobs=1)
+    assert state.calls == []

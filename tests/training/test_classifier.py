@@ -181,6 +181,15 @@ def test_a_folder_belongs_to_one_run(tmp_path):
             train_classifier(model, data, {}, plan, folder=tmp_path)
 
 
+def test_learning_curves_of_somebody_else_are_left_alone(tmp_path):
+    (tmp_path / "history.jsonl").write_text("years of work")
+    with pytest.raises(InputError, match=r"history\.jsonl is in the way"):
+        train_classifier(
+            problem.classifier(), problem.examples(), {}, problem.plan(epochs=1), folder=tmp_path
+        )
+    assert (tmp_path / "history.jsonl").read_text() == "years of work"
+
+
 def test_the_callers_random_numbers_and_precision_are_left_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)

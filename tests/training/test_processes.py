@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import training_problem as problem
+from filelock import FileLock
 
 from attsvm.errors import AttsvmError, InputError
 from attsvm.training import train_classifier, train_many
@@ -134,6 +137,52 @@ def test_side_by_side_is_one_after_another(tmp_path):
     assert told == losses
     assert all(torch.equal(a, b) for a, b in zip(beside, ends, strict=True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-0", "run-1", "run-2"]
+
+
+def test_what_a_killed_call_left_is_removed_and_two_calls_do_not_share_a_folder(tmp_path):
+    def train():
+        models = [problem.classifier(seed) for seed in range(2)]
+        plans = [problem.plan(epochs=1)] * 2
+        train_many(models, problem.examples(), {}, plans, workers=2, folder=tmp_path)
+
+    exchange = tmp_path / ".exchange"
+    exchange.mkdir()
+    (exchange / "examples.pt").write_bytes(b"half of the examples")
+    with (
+        FileLock(exchange / "lock"),
+        pytest.raises(InputError, match="another process is"),
+    ):
+        train()
+    train()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-0", "run-1"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells processes of their parent's end")
+def test_processes_of_torchrun_end_with_it(tmp_path):
+    words = [*("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"), SCRIPT]
+    runner = subprocess.Popen(
+        [sys.executable, *words, str(tmp_path), "100000"], env=environment(ATTSVM_TEST="torchrun")
+    )
+    partial = tmp_path / "checkpoint" / "training.partial.safetensors"
+
+    def started():
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if b"ATTSVM_TEST=torchrun" in (entry / "environ").read_bytes():
+                    found.append(entry.name)
+        return found
+
+    while runner.poll() is None and not partial.exists():
+        time.sleep(0.05)
+    assert len(started()) >= 3
+    runner.kill()
+    runner.wait()
+    deadline = time.monotonic() + 20.0
+    while started():
+        assert time.monotonic() < deadline, started()
+        time.sleep(0.05)
 
 
 def test_as_many_plans_as_models():

@@ -10,47 +10,53 @@ from typing import Any
 
 from attsvm.bench.machine import load, machine, now, versions
 from attsvm.files import atomic_write
-from attsvm.runs import RunFolder, fingerprint, read_json, write_json
+from attsvm.store import RunFolder, fingerprint, read_json, write_json
 
 FORMAT = "attsvm-bench/1"
 
 
 class Cells:
-    """Measured cells by what was measured, kept in a folder when there is one, each written whole
-    as soon as it is known.
+    """Measured cells by what was measured, kept in a run's folder when there is one, each written
+    whole as soon as it is known.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = None if folder is None else folder / "cells"
-        if self._folder is not None:
-            self._folder.mkdir(exist_ok=True)
+    def __init__(self, run: RunFolder | None) -> None:
+        self._run = run
 
     def get(self, identity: dict[str, Any]) -> dict[str, Any] | None:
         """The cell with this identity, or ``None`` when it has not been measured."""
-        if self._folder is None or not self._path(identity).exists():
+        if self._run is None or not (path := self._run.path / _name(identity)).exists():
             return None
-        cell: dict[str, Any] = read_json(self._path(identity))
+        cell: dict[str, Any] = read_json(path)
         return cell
 
     def put(self, identity: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """Identity and result as one cell, kept."""
         cell = {**identity, **result}
-        if self._folder is not None:
-            write_json(self._path(identity), cell)
+        if self._run is not None:
+            name = _name(identity)
+            self._run.announce([name])
+            (self._run.path / name).parent.mkdir(exist_ok=True)
+            write_json(self._run.path / name, cell)
         return cell
 
-    def _path(self, identity: dict[str, Any]) -> Path:
-        assert self._folder is not None
-        readable = re.sub(r"[^\w.]+", "-", "-".join(str(value) for value in identity.values()))
-        return self._folder / f"{readable[:80]}-{fingerprint(identity)[:8]}.json"
+
+def _name(identity: dict[str, Any]) -> str:
+    readable = re.sub(r"[^\w.]+", "-", "-".join(str(value) for value in identity.values()))
+    return f"cells/{readable[:80]}-{fingerprint(identity)[:8]}.json"
 
 
 @contextmanager
 def recording(
-    out: Path | None, kind: str, settings: dict[str, Any], *, overwrite: bool = False
+    out: Path | None,
+    kind: str,
+    settings: dict[str, Any],
+    *,
+    code: str = "",
+    overwrite: bool = False,
 ) -> Iterator[Cells]:
-    """The cells of one benchmark; in ``out`` those that an earlier process finished are there
-    already.
+    """The cells of one benchmark, measured by code of this fingerprint; in ``out`` those that an
+    earlier process finished are there already.
 
     Raises:
         InputError: ``out`` holds another run, other files, or is being written by another process.
@@ -58,10 +64,9 @@ def recording(
     if out is None:
         yield Cells(None)
         return
-    with RunFolder(
-        out, {"command": f"bench {kind}", **settings, "versions": versions()}, overwrite=overwrite
-    ):
-        yield Cells(out)
+    request = {"command": f"bench {kind}", **settings, "versions": versions(), "code": code}
+    with RunFolder(out, request, files=["bench.md", "bench.json"], overwrite=overwrite) as run:
+        yield Cells(run)
 
 
 def document(

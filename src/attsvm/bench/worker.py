@@ -18,19 +18,14 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+from attsvm.workers import end_with_parent, threads_of_started
+
 Work = Callable[[Any], dict[str, Any]]
 
 OVER = "over the limit"
 FAILED = "failed"
 
 _WALL_PER_CPU = 3.0
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-)
 
 
 class Worker:
@@ -94,7 +89,7 @@ class Worker:
             "spawn"
         )  # a forked process would inherit threads that no longer run
         self._connection, theirs = context.Pipe()
-        with _environment(dict.fromkeys(_THREADS, str(self._threads))):
+        with threads_of_started(self._threads):
             self._process = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
             self._process.start()
         theirs.close()
@@ -152,9 +147,7 @@ def _until_cpu_time_is_fine() -> None:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the process that started this one, which ends it
+    end_with_parent()
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device, not a path; peers print
         os.dup2(nowhere.fileno(), 1)
     warnings.simplefilter("ignore")  # what a peer warns about, its certified gap says
@@ -171,14 +164,3 @@ def _serve(connection: Connection, work: Work) -> None:
         except Exception as error:  # a peer that fails is a result
             answer = {"outcome": FAILED, "reason": f"{type(error).__name__}: {error}"[:200]}
         connection.send(answer)
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

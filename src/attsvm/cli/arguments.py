@@ -110,4 +110,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def default_folder(data: str) -> Path:
     """``runs/NAME`` for a file, folder or named data set."""
-    return Path("runs") / Path(data).name.split(".")[0].replace(":", "-").replace(",", "-")
+    name = Path(data).name.lstrip(".") or Path(data).resolve().name.lstrip(".")
+    plain = name.split(".")[0].replace(":", "-").replace(",", "-")
+    return Path("runs") / (plain or "data")

@@ -143,7 +143,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="write bench.md and bench.json there; finished cells are not measured again",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="throw away another benchmark that lies in DIR"
+        "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
@@ -212,11 +212,18 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
     """Measure inside the run folder, write both files, print one of them."""
     from attsvm.bench import machine, record, tables
     from attsvm.cli.progress import Progress
+    from attsvm.store.code import code_fingerprint
 
     progress = Progress(quiet=options.quiet)
     before = machine.load()
     try:
-        with record.recording(options.out, kind, settings, overwrite=options.overwrite) as cells:
+        with record.recording(
+            options.out,
+            kind,
+            settings,
+            code=code_fingerprint(measure),
+            overwrite=options.overwrite,
+        ) as cells:
             content, text = measure(cells, progress)
             progress.close()
             document = record.document(

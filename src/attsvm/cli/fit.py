@@ -99,7 +99,7 @@ def add_parser(commands: Any) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
     output.add_argument(
-        "--overwrite", action="store_true", help="throw away another run that lies in DIR"
+        "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
     output.add_argument(
         "--checkpoint-seconds",

@@ -74,6 +74,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+_WRITTEN = ("W", "dual", "sequence", "token", "selected", "margins")
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
 _ELSEWHERE = (
@@ -82,6 +83,23 @@ _ELSEWHERE = (
     "support",
     "second_opinion",
 )  # summary entries that have lines of their own
+
+
+def _refuse_files_of_others(path: Path) -> None:
+    """What solve has written may be written again; nothing else, the data least of all."""
+    from attsvm.errors import InputError
+    from attsvm.files import load_arrays
+
+    if not path.is_file():
+        return
+    try:
+        names = set(load_arrays(path))
+    except InputError:
+        names = set()
+    if names != set(_WRITTEN):
+        raise InputError(
+            f"{path} exists and was not written by attsvm solve; choose another name for --out"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
     norm = parse_norm(options.norm)
     if options.out is not None:
         check_destination(options.out)  # before the work, not after it
+        _refuse_files_of_others(options.out)
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
     solution = max_margin(
@@ -106,14 +125,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         from attsvm.files import save_arrays
 
-        arrays = {
-            "W": solution.W,
-            "dual": solution.dual,
-            "sequence": margins.sequence,
-            "token": margins.token,
-            "selected": margins.selected,
-        }
-        save_arrays({**arrays, "margins": margins(solution.W)}, options.out)
+        arrays = (solution.W, solution.dual, margins.sequence, margins.token, margins.selected)
+        written = zip(_WRITTEN, (*arrays, margins(solution.W)), strict=True)
+        save_arrays(dict(written), options.out)
     summary = _summary(solution)
     if options.json:
         show_json(summary)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.errors import InputError
-from attsvm.files import CACHE_VARIABLE, atomic_write, cache_home, load_arrays, save_arrays
+from attsvm.files import CACHE_VARIABLE, cache_home
+from attsvm.store.code import code_fingerprint
+from attsvm.store.entries import entry_path, load_entry, save_entry
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -35,29 +38,26 @@ def cache_folder() -> Path:
 
 
 def cached_arrays(key: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
-    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept,
-    anew where that file is damaged.
+    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept by
+    the same code, anew where that file is damaged.
     """
-    path = cache_folder() / f"{_address(key)}.safetensors"
+    path = entry_path(cache_folder(), key, code_fingerprint(make))
     if path.exists():
-        try:
-            return load_arrays(path)
-        except InputError:
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(InputError, KeyError, ValueError):
+            return load_entry(path)[0]
     arrays = {name: np.asarray(array) for name, array in make().items()}
-    save_arrays(arrays, path)
+    save_entry(path, arrays)
     return arrays
 
 
 def cached_text(key: dict[str, Any], make: Callable[[], str]) -> str:
     """Like :func:`cached_arrays`, for one text."""
-    path = cache_folder() / f"{_address(key)}.txt"
-    if path.exists():
-        return path.read_text(encoding="utf-8")
-    text = make()
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-    return text
+
+    @functools.wraps(make)
+    def arrays() -> Arrays:
+        return {"text": np.frombuffer(make().encode(), dtype=np.uint8)}
+
+    return cached_arrays(key, arrays)["text"].tobytes().decode()
 
 
 def texts_digest(texts: Iterable[str]) -> str:
@@ -68,7 +68,3 @@ def texts_digest(texts: Iterable[str]) -> str:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
     return digest.hexdigest()
-
-
-def _address(key: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

@@ -202,6 +202,7 @@ class WordPiece:
 
         key = {
             "kind": "token-ids/1",
+            "library": _library().__version__,
             "tokenizer": self.sha256,
             "texts": texts_digest(texts),
             "length": length,

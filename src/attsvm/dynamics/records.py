@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.store import flatten, gather
 
 
 @dataclass(frozen=True)
@@ -87,20 +88,6 @@ class Record:
         return cls(
             **{**fields, "step": int(fields["step"]), "seconds": float(fields["seconds"])}, **named
         )
-
-
-def flatten(prefix: str, values: Mapping[str, FloatArray]) -> dict[str, Any]:
-    """``{name: value}`` as ``{prefix.name: array}``."""
-    return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
-
-
-def gather(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of :func:`flatten`: what ``arrays`` holds under this prefix."""
-    return {
-        key.removeprefix(f"{prefix}."): np.asarray(value)
-        for key, value in arrays.items()
-        if key.startswith(f"{prefix}.")
-    }
 
 
 RECORD_FIELDS = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm.dynamics.records import Record
 from attsvm.errors import InputError
+from attsvm.store import flatten, gather
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +39,12 @@ class TrainState:
             "seconds": np.array(self.seconds),
             "fingerprint": np.frombuffer(bytes.fromhex(self.fingerprint), dtype=np.uint8).copy(),
         }
-        flat |= {f"state.{name}": np.asarray(value) for name, value in self.arrays.items()}
+        flat |= flatten("state", self.arrays)
         if self.records:
             columns = [record.to_arrays() for record in self.records]
-            flat |= {
-                f"record.{name}": np.stack([column[name] for column in columns])
-                for name in columns[0]
-            }
+            flat |= flatten(
+                "record", {name: np.stack([each[name] for each in columns]) for name in columns[0]}
+            )
         return flat
 
     @classmethod
@@ -60,21 +60,13 @@ class TrainState:
                 f"the checkpoint has no {', '.join(sorted(missing))}; it was not written by"
                 " TrainState.to_arrays"
             )
-        columns = {
-            key.removeprefix("record."): np.asarray(value)
-            for key, value in arrays.items()
-            if key.startswith("record.")
-        }
+        columns = gather("record", arrays)
         count = len(columns["step"]) if columns else 0
         return cls(
             step=int(arrays["step"]),
             seconds=float(arrays["seconds"]),
             fingerprint=np.asarray(arrays["fingerprint"], dtype=np.uint8).tobytes().hex(),
-            arrays={
-                key.removeprefix("state."): np.asarray(value)
-                for key, value in arrays.items()
-                if key.startswith("state.")
-            },
+            arrays=gather("state", arrays),
             records=tuple(
                 Record.from_arrays({name: column[k] for name, column in columns.items()})
                 for k in range(count)

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics.records import RECORD_FIELDS, Record, flatten, gather
+from attsvm.dynamics.records import RECORD_FIELDS, Record
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, PowerPotential
 from attsvm.presentation import plot
+from attsvm.store import flatten, gather
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train
 from attsvm.models import Attention
-from attsvm.runs import Stages
+from attsvm.store import Stages
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -1,31 +1,50 @@
-"""Cells of experiments, computed once and kept under a name made of their content."""
+"""Cells of experiments, computed once and kept under a name made of what decides them."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attsvm.experiments import Cell, Experiment, experiment
-from attsvm.files import load_arrays, save_arrays
-from attsvm.runs import fingerprint
+from attsvm.store import code
+from attsvm.store.entries import (
+    Arrays,
+    entry_path,
+    is_entry,
+    load_entry,
+    remove_unfinished,
+    save_entry,
+)
 
-Arrays = dict[str, np.ndarray[Any, Any]]
 Step = Callable[[int, int], None]
 
-_IDLE_ROOMS = ("bench", "cli", "claims", "experiments", "pipeline", "report", "sklearn.py")
-"""Rooms that do not take part in computing a cell."""
-_SECONDS = "cell.seconds"
+
+@dataclass
+class Computed:
+    """The cells of an experiment.
+
+    Attributes:
+        arrays: of each cell, in order.
+        seconds: what computing them took, now or when they were first computed.
+        environments: in which each was computed.
+    """
+
+    arrays: list[Arrays] = field(default_factory=list)
+    seconds: float = 0.0
+    environments: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: Computed) -> None:
+        """Append further cells."""
+        self.arrays += other.arrays
+        self.seconds += other.seconds
+        self.environments += other.environments
 
 
 class Cells:
@@ -51,21 +70,11 @@ class Cells:
         folder: Path,
         begun: set[Path] | None = None,
     ) -> None:
-        module = inspect.getmodule(chosen.run)
-        assert module is not None
-        folder = folder / module.__name__.rpartition(".")[2].replace("_", "-")
+        folder = folder / chosen.run.__module__.rpartition(".")[2].replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
         begun = set() if begun is None else begun
-        for checkpoints in folder.iterdir():
-            if (
-                checkpoints.is_dir() and checkpoints.with_suffix(".safetensors").exists()
-            ):  # killed before it could remove them
-                shutil.rmtree(checkpoints, ignore_errors=True)
-        code = code_fingerprint(chosen)
-        self._paths = [
-            folder / f"{fingerprint({'cell': dict(cell), 'code': code})[:32]}.safetensors"
-            for cell in cells
-        ]
+        fingerprint = code_fingerprint(chosen)
+        self._paths = [entry_path(folder, cell, fingerprint) for cell in cells]
         self.missing = [
             (chosen.id, dict(cell), path)
             for cell, path in zip(cells, self._paths, strict=True)
@@ -74,9 +83,8 @@ class Cells:
         """Arguments of :func:`work` for every cell that is not there."""
         begun.update(path for _, _, path in self.missing)
 
-    def results(self, finished: Iterator[None], step: Step) -> tuple[list[Arrays], float]:
-        """The arrays of all cells, in order, and the seconds that computing them took (now or when
-        they were first computed).
+    def results(self, finished: Iterator[None], step: Step) -> Computed:
+        """The results of all cells, in order.
 
         Args:
             finished: yields as each missing cell is done.
@@ -87,77 +95,29 @@ class Cells:
         for _ in finished:
             done += 1
             step(done, len(self._paths))
-        found = [load_arrays(path) for path in self._paths]
-        return found, float(sum(result.pop(_SECONDS) for result in found))
+        found = [load_entry(path) for path in self._paths]
+        return Computed(
+            [arrays for arrays, _ in found],
+            sum(about["seconds"] for _, about in found),
+            [about["environment"] for _, about in found],
+        )
 
 
 def code_fingerprint(chosen: Experiment) -> str:
-    """SHA-256 of the code that decides an experiment's numbers.
+    """SHA-256 of the code that decides an experiment's numbers: what its ``run`` needs."""
+    return code.code_fingerprint(chosen.run)
 
-    That is every module of the rooms below the experiments, and the experiment's own module and
-    those it imports from its own room, without their claims and plots: drawing a figure anew does
-    not compute it anew.
+
+def tidy(folder: Path) -> None:
+    """Remove what killed processes left among the cells, before others work there: unfinished
+    writes, and checkpoints of finished cells.
     """
-    module = inspect.getmodule(chosen.run)
-    return hashlib.sha256(
-        (_library() + (_computes(module.__name__, set()) if module else "")).encode()
-    ).hexdigest()
-
-
-def _computes(name: str, seen: set[str]) -> str:
-    """The statements of an experiments' module that can decide numbers, and those of the modules of
-    that room that it imports.
-    """
-    seen.add(name)
-    tree = ast.parse(inspect.getsource(importlib.import_module(name)))
-    tree.body = [node for node in tree.body if not _presents(node)]
-    room = "attsvm.experiments"
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    named = {
-        f"{room}.{alias.name}" if node.module == room else str(node.module)
-        for node in imports
-        for alias in node.names
-    }
-    inner = sorted(
-        each
-        for each in named - seen
-        if each.startswith(f"{room}.") and importlib.util.find_spec(each)
-    )
-    return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
-
-
-def _presents(node: ast.stmt) -> bool:
-    """Whether a top-level statement says what to claim or draw, or is words."""
-    if isinstance(node, ast.FunctionDef):
-        return node.name.startswith(("plot", "_plot", "draw", "_claim", "_measure"))
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    targets = (
-        node.targets
-        if isinstance(node, ast.Assign)
-        else [node.target]
-        if isinstance(node, ast.AnnAssign)
-        else []
-    )
-    return any(
-        isinstance(target, ast.Name) and target.id in ("CLAIMS", "EXPERIMENT", "NOTES")
-        for target in targets
-    )
-
-
-@functools.cache
-def _library() -> str:
-    spec = importlib.util.find_spec("attsvm")
-    assert spec is not None
-    assert spec.origin is not None
-    root = Path(spec.origin).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        inner = path.relative_to(root)
-        if inner.parts[0] not in _IDLE_ROOMS and inner.parts != ("__init__.py",):
-            digest.update(f"{inner.as_posix()}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    for each in [*folder.iterdir()] if folder.is_dir() else []:
+        remove_unfinished(each)
+        for checkpoints in list(each.iterdir()) if each.is_dir() else []:
+            finished = checkpoints.with_suffix(".safetensors")
+            if is_entry(checkpoints) and checkpoints.is_dir() and finished.exists():
+                shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def work(identifier: str, cell: dict[str, Any], path: Path) -> None:
@@ -175,5 +135,5 @@ def work(identifier: str, cell: dict[str, Any], path: Path) -> None:
     except Exception as error:
         error.add_note(f"while computing {identifier}, cell {cell}")
         raise
-    save_arrays({**arrays, _SECONDS: np.array(time.perf_counter() - started)}, path)
+    save_entry(path, arrays, seconds=time.perf_counter() - started)
     shutil.rmtree(checkpoints, ignore_errors=True)

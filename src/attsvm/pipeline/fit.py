@@ -13,7 +13,7 @@ import numpy as np
 
 import attsvm
 from attsvm.data import AttentionData, IntArray
-from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
 from attsvm.fitting.descent import descent_kind
 from attsvm.fitting.preparation import check_selectable
@@ -27,9 +27,11 @@ from attsvm.pipeline.results import direction_results, margin_results, run_array
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
 from attsvm.report import write as write_report
-from attsvm.runs import RunFolder, environment, finished_run, write_json
-from attsvm.runs.folder import FORMAT
 from attsvm.sklearn import AttentionSVC
+from attsvm.store import RunFolder, environment, finished_run, versions, write_json
+from attsvm.store.code import code_fingerprint
+from attsvm.store.folder import FORMAT
+from attsvm.store.stages import stage_environments
 
 
 def fit_dataset(
@@ -65,6 +67,8 @@ def fit_dataset(
         "attsvm": attsvm.__version__,
         "data": dataset.provenance,
         "parameters": asdict(settings),
+        "versions": versions(),
+        "code": code_fingerprint(fit_dataset, load, without=("attsvm.report",)),
     }
     finished = finished_run(folder, request)
     if finished is not None:
@@ -80,7 +84,7 @@ def fit_dataset(
         **shared, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
     )
     model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
-    with RunFolder(folder, request, overwrite=overwrite) as run_folder:
+    with RunFolder(folder, request, files=_FILES, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
         model.set_params(checkpoint=run_folder.checkpoint, progress=progress).fit(learned)
@@ -96,6 +100,7 @@ def fit_dataset(
         results = _evaluate(run_folder.path, encoded, model, settings, parts)
         timing["evaluation"] = time.perf_counter() - started
         stated = claims(results, len(test))
+        environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
             "attsvm": attsvm.__version__,
@@ -104,16 +109,17 @@ def fit_dataset(
             "dataset": _describe(dataset, encoded, parts),
             "parameters": request["parameters"],
             "environment": environment(),
+            **({"environments": environments} if len(environments) > 1 else {}),
             "results": results,
             "claims": stated,
             "verdict": verdict(results, stated),
             "timing": timing,
         }
         write_report(run_folder.path, run)
-        run_folder.finish(run)
-    return run
+        return run_folder.finish(run)
 
 
+_FILES = ("arrays.safetensors", "examples.json", "report.html")
 _OURS = (
     "seed",
     "test_size",

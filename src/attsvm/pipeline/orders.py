@@ -19,11 +19,11 @@ from attsvm.datasets.next_token import (
     partial_order,
     winners,
 )
-from attsvm.errors import InputError
 from attsvm.files import atomic_write
 from attsvm.margins import graph_margins
 from attsvm.report.orders import order_picture
 from attsvm.solvers import max_margin
+from attsvm.store import RunFolder
 
 _SHOWN = 12  # names of one example
 _DRAWN = 9  # tokens of one picture
@@ -177,7 +177,7 @@ def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> N
     with the busiest tokens around.
 
     Raises:
-        InputError: a folder that cannot be made or written to.
+        InputError: a folder that cannot be made or written to, or that holds other files.
     """
     orders = partial_order(data)
     names = data.names(np.arange(data.K))
@@ -194,16 +194,11 @@ def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> N
             ]
             picture = order_picture(f"{kind}-{k}", example["query"], arcs, names, notes)
             contents[f"{picture.name}.svg"] = picture.svg
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with RunFolder(folder, {"command": "order"}, files=contents, overwrite=None) as run:
+        run.remove_others(contents)
         for name, content in contents.items():
             with atomic_write(folder / name) as partial:
                 partial.write_bytes(content)
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to ({error.strerror or error}); choose another folder with"
-            " --out"
-        ) from None
 
 
 def _around(arcs: IntArray, path: list[int]) -> IntArray:

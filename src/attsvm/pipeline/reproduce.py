@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
-from attsvm.pipeline.cells import Arrays, Cells, Step, work
-from attsvm.pipeline.workers import Workers
+from attsvm.pipeline.cells import Cells, Computed, Step, tidy, work
 from attsvm.report import gallery
-from attsvm.runs import environment, read_json, write_json
+from attsvm.store import RunFolder, read_json, write_json
+from attsvm.workers import Workers
 
 FORMAT = "attsvm-experiment/1"
 Progress = Callable[[str, int, int], None]
@@ -82,27 +82,16 @@ def reproduce(
             skipped(each.id, str(error))
     if not asked_for:
         return []
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; --out needs a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / ".lock").exists():
-        raise InputError(
-            f"{folder} holds files that are not of attsvm reproduce; choose another folder"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise InputError(
-            f"another attsvm process is writing to {folder}; wait for it or choose another folder"
-        ) from None
-    try:
+    files = [f"{each.id}/{name}" for each, _, _ in asked_for for name in _FILES]
+    request = {"command": "reproduce"}  # any experiments: they lie side by side
+    with RunFolder(folder, request, files=["index.html", *files], overwrite=None) as run_folder:
+        tidy(folder / "cells")
         runs = []
         with Workers(work, jobs or os.cpu_count() or 1) as workers:
-            for each, setting, results, seconds in _computed(
+            for each, setting, computed in _computed(
                 asked_for, folder / "cells", workers, progress
             ):
-                evidence = Evidence.concatenate(results)
+                evidence = Evidence.concatenate(computed.arrays)
                 run = {
                     "format": FORMAT,
                     "id": each.id,
@@ -113,7 +102,7 @@ def reproduce(
                     "protocol": each.protocol,
                     "notes": each.notes,
                     "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
-                    "seconds": round(seconds, 3),
+                    "seconds": round(computed.seconds, 3),
                     "trials": evidence.rows,
                     "parameters": asdict(setting),
                     "claims": [
@@ -121,28 +110,48 @@ def reproduce(
                         for claim in each.claims
                     ],
                     "attsvm": attsvm.__version__,
-                    "environment": environment(),
+                    **_environments(computed.environments),
                     "command_line": command_line,
                 }
                 home = folder / each.id
                 home.mkdir(exist_ok=True)
                 save_arrays(evidence.arrays(), home / "arrays.safetensors")
-                gallery.write_experiment(home, run, list(each.plot(evidence)))
+                pictures = list(each.plot(evidence))
+                run_folder.announce(
+                    f"{each.id}/figures/{picture.name}{suffix}"
+                    for picture in pictures
+                    for suffix in (".svg", ".png")
+                )
+                gallery.write_experiment(home, run, pictures)
                 write_json(home / "run.json", run)
                 runs.append(run)
         gallery.write_index(folder, _finished(folder))
-    finally:
-        lock.release()
     return runs
+
+
+_FILES = ("run.json", "arrays.safetensors", "report.html")
+
+
+def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the cells were computed with: the environment of most of them, and all of them with the
+    number of their cells where they differ.
+    """
+    counts: dict[str, int] = Counter(json.dumps(each) for each in of_cells)
+    found = [
+        {**json.loads(text), "cells": count}
+        for text, count in sorted(counts.items(), key=lambda item: -item[1])
+    ]
+    first = {name: value for name, value in found[0].items() if name != "cells"}
+    return {"environment": first, **({"environments": found} if len(found) > 1 else {})}
 
 
 def _computed(
     asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
     folder: Path,
-    workers: Workers,
+    workers: Workers[None],
     progress: Progress | None,
-) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
-    """Each experiment with its parameters, the arrays of its cells and their seconds, in order.
+) -> Iterator[tuple[Experiment, Any, Computed]]:
+    """Each experiment with its parameters and its cells, in order.
 
     Work begins at once wherever it is known; where cells follow from others, it begins when all
     experiments before are done.
@@ -162,17 +171,16 @@ def _computed(
     )
     for each, setting, cells in asked_for:
         if each.then is None:
-            results, seconds = known[each.id].results(finished[each.id], step(each.id))
+            computed = known[each.id].results(finished[each.id], step(each.id))
         else:
             first = Cells(each, cells, folder)
             (done,) = workers.start([first.missing])
-            results, seconds = first.results(done, step(each.id))
-            if further := list(each.then(setting, Evidence.concatenate(results))):
+            computed = first.results(done, step(each.id))
+            if further := list(each.then(setting, Evidence.concatenate(computed.arrays))):
                 second = Cells(each, further, folder)
                 (done,) = workers.start([second.missing])
-                found, spent = second.results(done, step(f"{each.id} (2)"))
-                results, seconds = results + found, seconds + spent
-        yield each, setting, results, seconds
+                computed.add(second.results(done, step(f"{each.id} (2)")))
+        yield each, setting, computed
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:

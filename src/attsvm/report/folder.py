@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attsvm.errors import InputError
 from attsvm.files import load_arrays
 from attsvm.printable import visible
-from attsvm.runs import read_json, read_run
+from attsvm.store import read_json, read_run
 
 
 @dataclass(frozen=True)

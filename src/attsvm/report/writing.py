@@ -11,6 +11,7 @@ from attsvm.printable import name_of
 from attsvm.report.figures import draw
 from attsvm.report.folder import read
 from attsvm.report.page import render_page
+from attsvm.store import announce
 
 
 def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
@@ -31,6 +32,7 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
         for picture in pictures.values()
         for suffix, data in ((".svg", picture.svg), (".png", picture.png))
     }
+    announce(folder, {*contents, "report.html"})
     (folder / "figures").mkdir(exist_ok=True)
     for name, data in (contents | {"report.html": page}).items():
         with atomic_write(folder / name) as partial:

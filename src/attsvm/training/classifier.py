@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import InputError
-from attsvm.runs import Stages, fingerprint
+from attsvm.store import Stages, fingerprint, in_the_way, versions
+from attsvm.store.code import code_fingerprint
 from attsvm.training.evaluation import (
     Forward,
     correct,
@@ -25,7 +26,7 @@ from attsvm.training.evaluation import (
     summed_loss,
 )
 from attsvm.training.examples import Examples, Placed, Schedule, shuffled
-from attsvm.training.history import Curves, History
+from attsvm.training.history import CURVES, Curves, History
 from attsvm.training.images import cropped_and_flipped, draw_shifts
 from attsvm.training.optimizers import build_optimizer, frozen_tensors
 from attsvm.training.plan import TrainingPlan
@@ -80,8 +81,8 @@ def train_classifier(
         The learning curves, and why training ended.
 
     Raises:
-        InputError: sets or a model that do not go together, a folder that holds another run, a
-            processor without bfloat16 or the like.
+        InputError: sets or a model that do not go together, a folder that holds another run or
+            learning curves of somebody else, a processor without bfloat16 or the like.
         MissingExtraError: TensorBoard is asked for and not installed.
     """
     for name in held:
@@ -115,6 +116,8 @@ def train_classifier(
         kept, _ = run.stages.load("training")
         if kept is not None:
             run.state.load(kept)
+        elif path is not None and group.rank == 0 and (path / CURVES).exists():
+            raise in_the_way(path / CURVES)
         group.wait()
         first = group.rank == 0
         with closing(
@@ -259,4 +262,13 @@ def _key(
         start.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         start.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     sets = {name: examples.digest() for name, examples in {"train": train, **held}.items()}
-    return fingerprint({"plan": plan.to_json(), "model": start.hexdigest(), "sets": sets})
+    classes = {type(part) for part in model.modules()}
+    return fingerprint(
+        {
+            "plan": plan.to_json(),
+            "model": start.hexdigest(),
+            "sets": sets,
+            "versions": versions(),
+            "code": code_fingerprint(train_classifier, *classes),
+        }
+    )

@@ -17,6 +17,8 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import atomic_write
 
+CURVES = "history.jsonl"
+
 
 @dataclass(frozen=True, eq=False)
 class History:
@@ -101,7 +103,7 @@ class Curves:
     """
 
     def __init__(self, folder: Path | None, *, tensorboard: bool, done: int) -> None:
-        self._path = None if folder is None else folder / "history.jsonl"
+        self._path = None if folder is None else folder / CURVES
         self._board: Any = None
         if not tensorboard:
             return

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import nn
 
-from attsvm.errors import AttsvmError, InputError
+from attsvm.errors import InputError
 from attsvm.training.classifier import Progress, train_classifier
 from attsvm.training.examples import Examples
 from attsvm.training.history import History
 from attsvm.training.plan import TrainingPlan
+from attsvm.workers import Workers
 
 
 def train_many(
@@ -81,39 +81,62 @@ def train_many(
             if progress is not None:
                 progress("runs", k + 1, len(models))
         return histories
-    with tempfile.TemporaryDirectory(prefix="attsvm-") as temporary:
-        exchange = Path(temporary)
+    with _exchange(None if folder is None else Path(folder), len(models)) as exchange:
         torch.save((train, dict(held)), exchange / "examples.pt")
         for k, model in enumerate(models):
             torch.save(model, exchange / f"model-{k}.pt")
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-        try:
-            threads = min(
-                torch.get_num_threads(), max(1, cores // workers)
-            )  # of each: no more than this process may take
-            jobs = {
-                pool.submit(_work, exchange, k, plan, folders[k], options, threads): k
-                for k, plan in enumerate(plans)
-            }
-            found: dict[int, History] = {}
-            for job in as_completed(jobs):
-                k = jobs[job]
-                found[k] = job.result()
+        threads = min(
+            torch.get_num_threads(), max(1, cores // workers)
+        )  # of each: no more than this process may take
+        found: dict[int, History] = {}
+        with Workers(_work, workers, threads) as pool:
+            (finished,) = pool.start(
+                [
+                    [
+                        (exchange, k, plan, folders[k], options, threads)
+                        for k, plan in enumerate(plans)
+                    ]
+                ]
+            )
+            for k, history in finished:
+                found[k] = history
                 models[k].load_state_dict(
                     torch.load(exchange / f"trained-{k}.pt", weights_only=True)
                 )
                 models[k].to(place)
                 if progress is not None:
                     progress("runs", len(found), len(models))
-        except BrokenProcessPool:
-            raise AttsvmError(
-                "a process of train_many ended before its run did (killed, out of memory, or a"
-                ' script without the line if __name__ == "__main__":); call again with the same'
-                " folder to go on, or with fewer workers"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
         return [found[k] for k in range(len(models))]
+
+
+@contextmanager
+def _exchange(folder: Path | None, count: int) -> Iterator[Path]:
+    """A folder for what processes hand one another: inside ``folder``, so that a call that goes on
+    there also removes what a killed one has left.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="attsvm-") as temporary:
+            yield Path(temporary)
+        return
+    exchange = folder / ".exchange"
+    exchange.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(exchange / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"another process is training in {folder}; wait for it or choose another folder"
+        ) from None
+    try:
+        yield exchange
+    finally:
+        names = [f"{kind}-{k}.pt" for kind in ("model", "trained") for k in range(count)]
+        for name in ("examples.pt", *names):
+            (exchange / name).unlink(missing_ok=True)
+        lock.release()
+        with suppress(OSError):  # another process is there already
+            (exchange / "lock").unlink()
+            exchange.rmdir()
 
 
 def _work(
@@ -123,7 +146,7 @@ def _work(
     folder: Path | None,
     options: dict[str, Any],
     threads: int,
-) -> History:
+) -> tuple[int, History]:
     torch.set_num_threads(threads)
     train, held = torch.load(
         exchange / "examples.pt", weights_only=False, mmap=True
@@ -131,4 +154,4 @@ def _work(
     model = torch.load(exchange / f"model-{k}.pt", weights_only=False)
     history = train_classifier(model, train, held, plan, folder=folder, **options)
     torch.save(model.state_dict(), exchange / f"trained-{k}.pt")
-    return history
+    return k, history

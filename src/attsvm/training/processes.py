@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from attsvm.workers import signal_at_end_of_parent
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -75,6 +77,8 @@ def processes(device: torch.device) -> Iterator[Processes]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun ends its processes, unless it is killed
+        signal_at_end_of_parent()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attsvm.errors import InputError
+from attsvm.store import flatten, gather
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -46,21 +47,15 @@ class State:
 
     def to_arrays(self) -> Arrays:
         """The state by name."""
-        arrays = {
-            f"model.{name}": _array(tensor) for name, tensor in self._model.state_dict().items()
-        }
+        arrays = flatten("model", _arrays(self._model.state_dict()))
         for index, entries in self._optimizer.state_dict()["state"].items():
-            arrays |= {
-                f"optimizer.{index}.{name}": _array(value) for name, value in entries.items()
-            }
-        arrays |= {
-            f"column.{position}.{name}": np.array(values)
-            for position, (name, values) in enumerate(self.columns.items())
-        }
+            arrays |= flatten(f"optimizer.{index}", _arrays(entries))
+        for position, (name, values) in enumerate(self.columns.items()):
+            arrays[f"column.{position}.{name}"] = np.array(values)
         return {
             **arrays,
             "place": np.array([self.epoch, self.step]),
-            "sums": _array(self.sums),
+            **_arrays({"sums": self.sums}),
             "seconds": np.array([self.seconds]),
         }
 
@@ -70,13 +65,9 @@ class State:
         Raises:
             InputError: the arrays belong to another model.
         """
-        parts: dict[str, dict[str, NDArray[Any]]] = {}
-        for name, array in arrays.items():
-            kind, _, rest = name.partition(".")
-            parts.setdefault(kind, {})[rest] = array
         try:
             self._model.load_state_dict(
-                {name: torch.from_numpy(array) for name, array in parts["model"].items()}
+                {name: torch.from_numpy(array) for name, array in gather("model", arrays).items()}
             )
         except RuntimeError as error:
             raise InputError(
@@ -84,13 +75,13 @@ class State:
                 " another folder"
             ) from None
         state: dict[int, dict[str, Tensor]] = {}
-        for name, array in parts.get("optimizer", {}).items():
+        for name, array in gather("optimizer", arrays).items():
             index, _, entry = name.partition(".")
             state.setdefault(int(index), {})[entry] = torch.from_numpy(array)
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         columns = sorted(
-            parts.get("column", {}).items(), key=lambda column: int(column[0].partition(".")[0])
+            gather("column", arrays).items(), key=lambda column: int(column[0].partition(".")[0])
         )
         self.columns = {key.partition(".")[2]: values.tolist() for key, values in columns}
         self.epoch, self.step = (int(number) for number in arrays["place"])
@@ -98,5 +89,8 @@ class State:
         self.seconds = float(arrays["seconds"][0])
 
 
-def _array(value: Any) -> NDArray[Any]:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.array(value)
+def _arrays(values: Mapping[str, Any]) -> Arrays:
+    return {
+        name: value.detach().cpu().numpy() if isinstance(value, Tensor) else np.array(value)
+        for name, value in values.items()
+    }

@@ -1,0 +1,46 @@
+"""JSON on disk, and the fingerprint of a JSON value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from attsvm.errors import InputError
+from attsvm.files import atomic_write, opened
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of ``value`` written as canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have.
+    Half of a surrogate pair, which UTF-8 does not have, is written as its escape.
+    """
+    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+    content = _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", f"{text}\n").encode()
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file of a run folder.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    with opened(path) as file:
+        content = file.read()
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); delete it and run the same command again to write it"
+            " anew"
+        ) from None

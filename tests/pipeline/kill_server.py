@@ -1,0 +1,50 @@
+"""Runs commands of attsvm in processes of their own that start at once: one process that has
+imported everything and forks for each line of standard input, a JSON list of words.
+
+It prints the number of the process, and its exit code when it has ended (negative: a signal).
+"""
+
+import importlib
+import json
+import os
+import sys
+
+from attsvm.cli import main
+
+
+def warm():
+    """Read the code once: those that are forked know it."""
+    from attsvm.pipeline.cells import code_fingerprint as of_cells
+    from attsvm.pipeline.fit import fit_dataset, load
+    from attsvm.sklearn import AttentionSVC
+    from attsvm.store.code import code_fingerprint
+
+    code_fingerprint(fit_dataset, load, AttentionSVC)
+    of_cells(importlib.import_module("attsvm.experiments.tfsvm_4").EXPERIMENT)
+
+
+def serve():
+    for name in (
+        *("attsvm.pipeline.fit", "attsvm.pipeline.reproduce", "attsvm.experiments.tfsvm_4"),
+        *("attsvm.report.writing", "attsvm.report.gallery", "sklearn.linear_model"),
+        *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+    ):
+        importlib.import_module(name)
+    warm()
+    for line in sys.stdin:
+        process = os.fork()
+        if process == 0:
+            for stream, name in ((0, os.devnull), (1, os.devnull)):
+                os.dup2(os.open(name, os.O_RDWR), stream)
+            code = 99
+            try:
+                code = main(json.loads(line))
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":  # workers import this file too
+    serve()

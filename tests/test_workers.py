@@ -1,0 +1,137 @@
+"""Workers: the same processes for every batch, errors where they belong, one job in this
+process, and none that outlives who started it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attsvm.errors import AttsvmError
+from attsvm.workers import Workers
+
+TELL = (
+    "import os, pathlib, time; time.sleep(0.05); pathlib.Path({!r}).write_text(f'{{os.getpid()}}"
+    ' {{os.environ["OMP_NUM_THREADS"]}}\')'
+)
+
+
+def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    paths = [tmp_path / str(index) for index in range(12)]
+    with Workers(exec, 2) as workers:
+        batches = workers.start(
+            [[(TELL.format(str(path)),) for path in part] for part in (paths[:1], paths[1:8])]
+        )
+        assert [len(list(batch)) for batch in batches] == [1, 7]
+        (late,) = workers.start([[(TELL.format(str(path)),) for path in paths[8:]]])
+        assert len(list(late)) == 4
+    told = [path.read_text().split() for path in paths]
+    processes = {process for process, _ in told}
+    assert 1 <= len(processes) <= 2
+    assert str(os.getpid()) not in processes
+    assert {threads for _, threads in told} == {"1"}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_an_error_is_raised_to_whoever_asks_for_its_batch(tmp_path):
+    path = tmp_path / "done"
+    with Workers(exec, 2) as workers:
+        good, bad = workers.start([[(TELL.format(str(path)),)], [("1 / 0",)]])
+        assert list(good) == [None]
+        assert path.exists()
+        with pytest.raises(ZeroDivisionError):
+            list(bad)
+
+
+@pytest.mark.parametrize(("jobs", "count"), [(1, 3), (2, 1)])
+def test_a_single_process_is_this_one_and_works_when_asked(jobs, count):
+    done: list[int] = []
+    with Workers(done.append, jobs) as workers:
+        (batch,) = workers.start([[(index,) for index in range(count)]])
+        assert done == []
+        assert next(batch) is None
+        assert done == [0]
+        assert len(list(batch)) == count - 1
+    assert done == list(range(count))
+
+
+def sleeper(path, portable):
+    """A piece of work that tells its process and never ends; without Linux's signal if asked."""
+    import ctypes
+
+    if portable and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, 0)
+    partial = Path(f"{path}.partial")
+    partial.write_text(str(os.getpid()))
+    partial.rename(path)
+    time.sleep(300)
+
+
+STARTERS = {
+    "workers": """
+from attsvm.workers import Workers
+with Workers(sleeper, 2) as workers:
+    for batch in workers.start([[(path, portable) for path in paths]]):
+        list(batch)
+""",
+    "benchmark": """
+from attsvm.bench.worker import Worker
+with Worker(one_job, startup=240.0) as worker:
+    worker((paths[0], portable), 300.0)
+""",
+}
+
+
+def one_job(job):
+    (path, portable), _ = job
+    sleeper(path, portable)
+    return {}
+
+
+def alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(true, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends processes by their number")
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("starter", list(STARTERS))
+def test_no_process_outlives_the_one_that_started_it(tmp_path, starter, portable):
+    paths = [str(tmp_path / str(k)) for k in range(2 if starter == "workers" else 1)]
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"from test_workers import one_job, sleeper\npaths, portable = {paths!r}, {portable}\n"
+        "if __name__ == '__main__':\n" + STARTERS[starter].replace("\n", "\n    ")
+    )
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    parent = subprocess.Popen([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": here})
+    try:
+        until(lambda: all(map(os.path.exists, paths)) or parent.poll() is not None)
+        children = [int(Path(path).read_text()) for path in paths]
+        assert all(map(alive, children))
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+    until(lambda: not any(map(alive, children)), 10.0)
+
+
+def test_a_process_that_was_killed_is_one_sentence():
+    with Workers(exec, 2) as workers:
+        (batch,) = workers.start([[("import os; os.kill(os.getpid(), 9)",), ("1",)]])
+        with pytest.raises(AttsvmError, match="ended before its run did"):
+            list(batch)
