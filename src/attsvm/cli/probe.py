@@ -69,6 +69,7 @@ def add_parser(commands: Any) -> None:
         help="sure queries per head that join its programme (default 80)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
 

@@ -46,10 +46,11 @@ class Stories(nn.Module):
         x = self.weights["tok_embeddings"][input_ids]
         for block in self.blocks:
             x = block(x)
-        return normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
+        logits: Tensor = normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
+        return logits
 
     def generate(self, tokens: int) -> Tensor:
-        """``(1, tokens)``: the story that follows from the start by always taking the best token."""
+        """``(1, tokens)``: the story that follows from the start, always the best token next."""
         ids = torch.tensor([[START]])
         with torch.no_grad():
             while ids.shape[1] < tokens:

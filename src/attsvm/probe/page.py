@@ -74,10 +74,10 @@ def headline(audit: Audit) -> str:
     heads = audit.heads
     sure = sum(head.sure[0] > 0.5 for head in heads)
     sinks = sum(head.selects["first"] > 0.5 for head in heads)
-    word = "head" if len(heads) == 1 else "heads"
+    counted = [f"{number}" if number else "none" for number in (sure, sinks)]
     return (
-        f"Of {len(heads)} {word}, {sure} give most of their attention to one token at most queries,"
-        f" and {sinks} select the first token of the text more often than all others together."
+        f"Of {len(heads)} heads, {counted[0]} attend mostly to one token at more than half of their"
+        f" queries, and {counted[1]} select the first token of the text most of the time."
     )
 
 

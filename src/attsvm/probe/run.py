@@ -16,7 +16,8 @@ from attsvm.geometry import parse_norm
 from attsvm.probe.audit import Audit, Null, audit
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.page import detail, headline, page
-from attsvm.store import RunFolder
+from attsvm.store import RunFolder, environment, finished_run
+from attsvm.store.folder import FORMAT
 
 DEMO = "demo"
 
@@ -72,11 +73,10 @@ def probe(
         "text": None if request.text is None else str(request.text),
         "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
     }
+    if finished := finished_run(folder, told):
+        return finished
+    recording = record(request, lines)  # whatever is refused is refused before a folder is made
     with RunFolder(folder, told, files=["report.html"], overwrite=overwrite) as run:
-        finished = run.result()
-        if finished is not None:
-            return finished
-        recording = record(request, lines)
         found = audit(
             recording,
             request.norms,
@@ -89,13 +89,15 @@ def probe(
         content = page(found, request.model, command)
         with atomic_write(folder / "report.html") as partial:
             partial.write_text(content, encoding="utf-8")
-        result: dict[str, Any] = {
+        result = {
+            "format": FORMAT,
+            "request": told,
+            "environment": environment(),
             "headline": headline(found),
             "detail": detail(found),
             "heads": _finite(found),
         }
-        run.finish(result)
-    return result
+        return run.finish(result)
 
 
 def record(request: Request, lines: Sequence[str]) -> Recording:
@@ -132,7 +134,9 @@ def _load(name: str) -> tuple[Any, Any]:
             "probing a Hugging Face model needs transformers: pip install 'attsvm[hub]'; or probe"
             " the model that comes with attsvm: attsvm probe demo"
         ) from None
-    transformers.utils.logging.set_verbosity_error()
+    quiet: Any = transformers.utils.logging
+    quiet.set_verbosity_error()
+    quiet.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         model = transformers.AutoModel.from_pretrained(name).eval()

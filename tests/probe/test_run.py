@@ -1,0 +1,118 @@
+"""``attsvm probe``: the demo, a model in a folder, bad input, and pages on which nothing runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from attsvm.cli import main
+from attsvm.probe import audit, capture
+from attsvm.probe.demo import Pieces, Stories
+from attsvm.probe.page import page
+
+from .conftest import batch, family
+
+
+def test_the_model_that_comes_along_tells_its_story() -> None:
+    """The first words of the published sample at temperature zero (llama2.c, stories260K.md)."""
+    model, pieces = Stories().eval(), Pieces()
+    ids = model.generate(40)
+    text = "".join(pieces.convert_ids_to_tokens(ids[0].tolist()))
+    told = "Once upon a time, there was a little girl named Lily. She loved to play outside"
+    assert told in text
+    assert pieces("Once upon a time, there was a little girl")[:9] == ids[0, :9].tolist()
+
+
+def test_the_demo_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a dog.\nThe dog ran to the park.\n", "utf-8")
+    out = tmp_path / "out"
+    command = ["probe", "demo", "--text", str(text), "--out", str(out), "--norm", "fro", "--quiet"]
+    assert main([*command, "--null", "permuted", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert len(record["heads"]) == 40
+    assert (out / "report.html").read_text("utf-8").count('class="head"') == 40
+    assert json.loads((out / "run.json").read_text("utf-8"))["headline"] == record["headline"]
+    before = (out / "run.json").stat().st_mtime_ns
+    assert main([*command, "--null", "permuted"]) == 0  # nothing is done twice
+    assert (out / "run.json").stat().st_mtime_ns == before
+    assert main([*command, "--null", "rotated"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_a_model_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "model"
+    family("bert").save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(90))]
+    (folder / "vocab.txt").write_text("\n".join(words), "utf-8")
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    text = tmp_path / "text.txt"
+    text.write_text("w1 w2 w3 w1\nw4 w5\n", "utf-8")
+    out = tmp_path / "out"
+    common = ["--text", str(text), "--out", str(out), "--statistics", "--quiet"]
+    assert main(["probe", str(folder), *common]) == 0
+    assert "Of 8 heads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("", [], "holds no text"),
+        ("a\n", ["--norm", "nonsense"], "nonsense"),
+        ("a\n", ["--null", "mean"], "invalid choice"),
+        (b"\xff\xfe\x00", [], "is not UTF-8"),
+        (None, [], "cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: str | bytes | None,
+    arguments: list[str],
+    message: str,
+) -> None:
+    text = tmp_path / "text.txt"
+    if content is not None:
+        text.write_bytes(content.encode() if isinstance(content, str) else content)
+    out = tmp_path / "out"
+    code = main(["probe", "demo", "--text", str(text), "--out", str(out), "--quiet", *arguments])
+    error = capsys.readouterr().err.strip()
+    assert code == 2
+    assert message in error
+    assert "\n" not in error
+    assert not out.exists()
+
+
+def test_models_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a\n", "utf-8")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    common = ["--text", str(text), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main(["probe", str(empty), *common]) == 2
+    assert "cannot be loaded" in capsys.readouterr().err
+    assert main(["probe", "some-model", "--out", str(tmp_path / "out")]) == 2
+    assert "give --text FILE" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_of_a_text_are_inert_on_the_page() -> None:
+    model = family("bert")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("bert"))
+    hostile = "</b><script>alert(1)</script>\u202e"
+    recording.words = [[hostile] * 12, [hostile] * 9]
+    for layer in recording.layers:
+        layer.projection = None
+        for text in layer.texts:
+            text.queries.mul_(300.0)
+    found = audit(recording, norms=["fro"], nulls=["permuted"], draws=1)
+    assert any(found.support(head.layer, head.head) for head in found.heads)
+    html = page(found, hostile, hostile)
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert "default-src &#39;none&#39;" in html
