@@ -71,7 +71,7 @@ def require_memory(count: float, what: str) -> None:
     """Refuse what needs more bytes than the machine has, before any is taken.
 
     Raises:
-        InputError: ``what`` needs ``count`` bytes, more than there are.
+        InputError: ``count`` bytes, needed for ``what``, are more than there are.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):
@@ -80,7 +80,7 @@ def require_memory(count: float, what: str) -> None:
         limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     if limits and count > min(limits):
         raise InputError(
-            f"{what} needs about {count / 1e9:.3g} GB of memory, more than the"
+            f"about {count / 1e9:.3g} GB of memory are needed for {what}, more than the"
             f" {min(limits) / 1e9:.3g} GB there are; choose smaller sizes"
         )
 

@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _no_memory(error):
             raise
         output.tell(
-            "attsvm: the data does not fit into memory; use fewer sequences, --max-tokens or"
-            " --dimension"
+            "attsvm: the data does not fit into memory; give fewer or shorter sequences, or smaller"
+            " sizes"
         )
         code = InputError.exit_code
     except KeyboardInterrupt:
