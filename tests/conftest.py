@@ -12,6 +12,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis
 
+from attsvm import kernel_cache
+
+kernel_cache.folder()  # found before a test looks for caches elsewhere
+
 hypothesis.settings.register_profile(
     "attsvm",
     derandomize=True,  # the same examples on every machine: a red run is reproducible

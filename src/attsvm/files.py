@@ -71,7 +71,7 @@ def require_memory(count: float, what: str) -> None:
     """Refuse what needs more bytes than the machine has, before any is taken.
 
     Raises:
-        InputError: ``what`` needs ``count`` bytes, more than there are.
+        InputError: ``count`` bytes, needed for ``what``, are more than there are.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):
@@ -80,7 +80,7 @@ def require_memory(count: float, what: str) -> None:
         limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     if limits and count > min(limits):
         raise InputError(
-            f"{what} needs about {count / 1e9:.3g} GB of memory, more than the"
+            f"about {count / 1e9:.3g} GB of memory are needed for {what}, more than the"
             f" {min(limits) / 1e9:.3g} GB there are; choose smaller sizes"
         )
 
@@ -196,8 +196,8 @@ def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:
     for bit.
 
     Raises:
-        InputError: unknown suffix, a folder that does not exist, or an array that is not made of
-            real numbers or booleans.
+        InputError: unknown suffix, a folder that does not exist, an array that is not made of real
+            numbers or booleans, or no room on the disk.
     """
     path = Path(path)
     suffix = _suffix(path)
@@ -218,15 +218,19 @@ def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:
                     ) as entry:
                         np.lib.format.write_array(entry, array, allow_pickle=False)
         else:
+            from safetensors import SafetensorError
             from safetensors.numpy import save_file
 
-            save_file(
-                {
-                    name: array.astype(array.dtype.newbyteorder("<"), copy=False)
-                    for name, array in plain.items()
-                },
-                partial,
-            )
+            little = {
+                name: array.astype(array.dtype.newbyteorder("<"), copy=False)
+                for name, array in plain.items()
+            }
+            try:
+                save_file(little, partial)
+            except SafetensorError as error:  # its own word for what the system refuses
+                raise InputError(
+                    f"{path} cannot be written ({brief(str(error))}); check the free space"
+                ) from None
 
 
 def load_arrays(path: str | Path) -> dict[str, Array]:

@@ -1,19 +1,30 @@
 """Generated bad inputs: one sentence, exit code 2, nothing written, nothing deleted, no wait."""
 
 import contextlib
+import gzip
 import io
 import json
+import lzma
 import os
 import re
+import shutil
 import signal
 import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_inputs import MAKERS, cases, good, text_rows
+from bad_inputs import MAKERS, cases, good, special, text_rows
 
 from attsvm.cli import main
+from attsvm.data import AttentionData
+from attsvm.datasets import WordPiece, image_set, imdb
+from attsvm.datasets.next_token import corpus
+from attsvm.datasets.readers import read_texts
+from attsvm.errors import InputError, MissingExtraError
+from attsvm.files import load_arrays
+from attsvm.report.curves import learning_curves
+from attsvm.runs import read_json
 
 SECONDS = 30
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))
@@ -96,6 +107,100 @@ def test_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
 def test_two_thousand_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
     """Another seed: ``ATTSVM_SEED=7 pytest -m slow tests/cli/test_bad_inputs.py``."""
     check(2000, tmp_path, monkeypatch)
+
+
+def _mnist(path):
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        shutil.copy(path, path.parent / f"{name}-ubyte")
+    return image_set("mnist", path.parent)
+
+
+def _cifar(path):
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        shutil.copy(path, path.parent / name)
+    return image_set("cifar10", path.parent)
+
+
+def _cifar_archive(path):
+    shutil.copy(path, path.parent / "cifar10.npz.xz")
+    return image_set("cifar10", path.parent)
+
+
+def _reviews(path):
+    for name in ("train.jsonl.xz", "test.jsonl.xz"):
+        shutil.copy(path, path.parent / name)
+    return imdb(path.parent)
+
+
+def _curves(path):
+    shutil.copy(path, path.parent / "history.jsonl")
+    return learning_curves({"a": path.parent})
+
+
+def _tokeniser(path):
+    return WordPiece.load(path.rename(path.with_name("tokenizer.json")))
+
+
+READERS = {
+    "arrays": (".npz", load_arrays),
+    "tensors": (".safetensors", load_arrays),
+    "data": (".npz", AttentionData.load),
+    "a table": (".csv", read_texts),
+    "packed lines": (".jsonl.gz", read_texts),
+    "rows": (".parquet", read_texts),
+    "corpus": (".txt", corpus),
+    "packed corpus": (".xz", corpus),
+    "vocabulary": (".txt", WordPiece.load),
+    "tokeniser": (".json", _tokeniser),
+    "idx": ("", _mnist),
+    "batches": ("", _cifar),
+    "archive": ("", _cifar_archive),
+    "reviews": ("", _reviews),
+    "history": ("", _curves),
+    "a file of a run": (".json", read_json),
+}
+CONTENTS = {
+    "nothing": b"",
+    "zeros": bytes(100),
+    "noise": np.random.default_rng(0).bytes(1000),
+    "pickle": b"cos\nsystem\n(S'touch hacked'\ntR.",
+    "depth": b"[" * 100_000,
+    "gzip": gzip.compress(b"\xff" * 100),
+    "cut gzip": gzip.compress(b"text,label\na,1\n" * 100)[:-9],
+    "xz": lzma.compress(b"\xff" * 100),
+    "cut xz": lzma.compress(b"text,label\na,1\n" * 100)[:-9],
+    "zip": b"PK\x03\x04" + bytes(50),
+    "half": b'{"text": "\\ud800", "label": 1}',
+}
+
+
+GOOD = {("a file of a run", "half")} | {
+    ("corpus", kind) for kind in ("zeros", "pickle", "depth", "zip", "half")
+}
+
+
+SPECIAL = ("folder", "pipe", "socket", "dangling", "loop")
+PAIRS = [
+    (reader, kind)
+    for reader, (suffix, _) in READERS.items()
+    for kind in (*CONTENTS, *(SPECIAL if suffix else ()))  # the others look for files by name
+    if (reader, kind) not in GOOD
+]
+
+
+@pytest.mark.parametrize(("reader", "kind"), PAIRS)
+def test_every_reader_refuses_what_is_not_its_file(reader, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    suffix, read = READERS[reader]
+    path = tmp_path / f"given{suffix}"
+    if kind in CONTENTS:
+        path.write_bytes(CONTENTS[kind])
+    else:
+        special(kind, path)
+    with at_most(SECONDS), pytest.raises((InputError, MissingExtraError)) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "hacked").exists()
 
 
 def test_what_the_bad_inputs_are_made_of_is_good(tmp_path, monkeypatch, capsys):

@@ -53,6 +53,34 @@ def test_output_that_cannot_be_written_is_one_sentence(words):
     assert b"No space left on device" in done.stderr
 
 
+def limited(limits, words, folder):
+    """A command under limits of the shell, such as a size that no file may exceed."""
+    return subprocess.run(
+        ["bash", "-c", f"ulimit {limits}; exec {sys.executable} -m attsvm {words}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ("-f 8", "fit digits --steps 20 --joint-steps 5 --quiet --out run"),
+        ("-f 1", "solve tfsvm-1 --out a.npz"),
+        ("-v 3000000", "solve unit_sphere:20000,200,50,0"),
+    ],
+)
+def test_a_disk_or_a_memory_that_is_too_small_is_one_sentence(limits, words, tmp_path):
+    main(["solve", "tfsvm-1"])  # compiles what is needed, which could not be kept below
+    done = limited(limits, words, tmp_path)
+    said = [line for line in done.stderr.split(b"\n") if b"compiled kernels" not in line]
+    assert (done.returncode, len(said)) == (2, 2), done.stderr
+    assert not list(tmp_path.rglob("*.partial*"))
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 def test_a_full_standard_error_changes_nothing():
     with FULL.open("wb") as full:

@@ -82,3 +82,10 @@ def test_self_attention_queries_are_first_tokens():
 def test_arguments_that_are_refused(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         unit_sphere(*arguments)
+
+
+def test_more_than_the_machine_holds_is_refused_before_it_is_drawn():
+    with pytest.raises(
+        InputError, match=r"GB of memory are needed for n=1000000, T=1000000, d=1000"
+    ):
+        unit_sphere(1_000_000, 1_000_000, 1000, 0)

@@ -120,3 +120,20 @@ def test_neighbours_need_a_hard_margin_solution() -> None:
         neighbours(max_margin(margins))
     with pytest.raises(InputError, match="soft-margin"):
         neighbours(max_margin(margins, slack=1.0))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        np.array([1.0 + 1e-3j, 0.0]),
+        np.array(["1", "0"]),
+        np.array([b"1", b"0"]),
+        np.zeros(2, "M8[s]"),
+        np.zeros(2, "m8[s]"),
+        np.array([1, None]),
+    ],
+)
+def test_a_head_that_is_not_made_of_real_numbers_is_refused(head):
+    data = AttentionData(np.eye(2)[None], [1.0])
+    with pytest.raises(InputError, match=r"head has dtype .*; give real numbers"):
+        token_scores(data, head)

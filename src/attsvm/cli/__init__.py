@@ -55,10 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AttsvmError as error:
         output.tell(f"attsvm: {error}")
         code = error.exit_code
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _no_memory(error):
+            raise
         output.tell(
-            "attsvm: the data does not fit into memory; use fewer sequences, --max-tokens or"
-            " --dimension"
+            "attsvm: the data does not fit into memory; give fewer or shorter sequences, or smaller"
+            " sizes"
         )
         code = InputError.exit_code
     except KeyboardInterrupt:
@@ -85,6 +87,12 @@ def _run(words: list[str]) -> int:
     options.command_line = name_of(shlex.join(["attsvm", *words]))
     code: int = options.run(options)
     return code
+
+
+def _no_memory(error: BaseException) -> bool:
+    """Torch says so with an error of its own, or with a plain RuntimeError."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words
 
 
 def _reason(error: OSError) -> str:

@@ -14,7 +14,7 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
 from attsvm.datasets.vectors import word_vectors
-from attsvm.datasets.words import Span, places, words
+from attsvm.datasets.words import Span, occurrences, words
 from attsvm.errors import InputError
 from attsvm.printable import name_of
 from attsvm.queries import bag_queries
@@ -89,7 +89,7 @@ def text(
             " always alone, in the training texts."
         )
         return encode_bags(
-            bags, vectors, source, query, max_tokens, partial(_spans, numbers), [note]
+            bags, vectors, source, query, max_tokens, partial(_spans, numbers, max_tokens), [note]
         )
 
     return text_dataset(
@@ -220,5 +220,14 @@ def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
     return {"kind": "text", "text": text, "spans": spans, "characters": len(content)}
 
 
-def _spans(numbers: dict[str, int], content: str) -> list[list[Span]]:
-    return [spans for word, spans in places(content).items() if word in numbers]
+def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]:
+    """Ranges of the words that have numbers; of a long text only as far as a view looks: to the
+    first occurrence of the last of its ``most`` tokens.
+    """
+    found: dict[str, list[Span]] = {}
+    for word, span in occurrences(content):
+        if len(found) >= most and span[0] >= VIEW_LIMIT:
+            break
+        if word in numbers:
+            found.setdefault(word, []).append(span)
+    return list(found.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 Span = tuple[int, int]
 
@@ -16,14 +17,20 @@ def words(text: str) -> list[str]:
     return [_plain(word) for word in _WORD.findall(text) if word]
 
 
+def occurrences(text: str) -> Iterator[tuple[str, Span]]:
+    """The words of :func:`words` one by one, each with its characters ``[start, end)``."""
+    for match in _WORD.finditer(text):
+        if match[1]:
+            yield _plain(match[1]), match.span()
+
+
 def places(text: str) -> dict[str, list[Span]]:
     """Each distinct word of :func:`words` in the order of first occurrence, with the characters
     ``[start, end)`` of every occurrence.
     """
     found: dict[str, list[Span]] = {}
-    for match in _WORD.finditer(text):
-        if match[1]:
-            found.setdefault(_plain(match[1]), []).append(match.span())
+    for word, span in occurrences(text):
+        found.setdefault(word, []).append(span)
     return found
 
 

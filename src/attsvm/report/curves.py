@@ -87,6 +87,8 @@ def _read(folder: Path, held: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         columns = [
             [row[name] for row in rows] for name in ("epoch", "train_loss", f"{held}_accuracy")
         ]
+        if not rows:
+            raise ValueError("it is empty")
     except KeyError as error:
         raise InputError(
             f"{path} has no column {error}; its columns are {', '.join(rows[0])}"

@@ -16,10 +16,13 @@ from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import identity
 from attsvm.datasets.readers import BYTE_LIMIT, kind_of, text_lines
 from attsvm.errors import InputError
+from attsvm.files import require_memory
 
 Level = Literal["word", "char"]
 Explanation = Literal["copy", "bigram"]
 UNKNOWN = "<unk>"
+
+_BYTES = 4 * 8  # of a token of a sentence, while sentences are laid end to end
 
 # "<unk>" and the like, a word with apostrophes and hyphens inside, or one mark of punctuation
 _TOKEN = re.compile(r"<\w+>|\w+(?:['’\-]\w+)*|[^\w\s]")
@@ -108,6 +111,7 @@ def corpus(
             f"{path} holds no two neighbouring tokens of the vocabulary; raise vocabulary above {K}"
         )
     lengths = np.minimum(position + 1, context)
+    require_memory(_BYTES * float(lengths.sum()), f"{len(position)} sentences of {context} tokens")
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(offsets[-1]) + np.repeat(position + 1 - lengths - offsets[:-1], lengths)
     following = np.arange(K) if explanation == "copy" else _successors(numbers, missing, K)
