@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,25 @@ class Engine(Protocol):
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """Continue from a :meth:`state`."""
+
+
+def restored(arrays: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies of the arrays of a checkpoint, as the kernels walk through them: of the names, shapes
+    and precisions of the ``present`` state.
+
+    Raises:
+        InputError: an array is missing, or has another shape.
+    """
+    found = {}
+    for name, value in present.items():
+        shape = np.shape(arrays[name]) if name in arrays else None
+        if shape != value.shape:
+            raise InputError(
+                f"{name} of the checkpoint has shape {shape} and not {value.shape}; it belongs to"
+                " another run: delete it to start afresh"
+            )
+        found[name] = np.array(arrays[name], dtype=value.dtype, order="C")
+    return found
 
 
 def centred_tokens(data: AttentionData) -> FloatArray:

@@ -18,7 +18,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.dynamics import costs, ragged
-from attsvm.dynamics.engine import Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
 from attsvm.models import kernels
 from attsvm.parallel import parallel_kernel, threads_for
@@ -138,11 +138,12 @@ class FactorEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
+        found = restored(arrays, self.state())
         self._K, self._Q = (
-            np.array(arrays["K"], dtype=np.float64),
-            np.array(arrays["Q"], dtype=np.float64),
+            found["K"],
+            found["Q"],
         )
-        self.stopped_at = np.array(arrays["stopped_at"], dtype=np.int64)
+        self.stopped_at = found["stopped_at"]
 
 
 @kernel

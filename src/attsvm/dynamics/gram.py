@@ -23,7 +23,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
-from attsvm.dynamics.engine import Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
 from attsvm.models import kernels
 from attsvm.parallel import parallel_kernel, threads_for
@@ -156,10 +156,11 @@ class GramEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
-        self._start = np.array(arrays["start"])
-        self._logits = np.array(arrays["logits"])
-        self._coefficients = np.array(arrays["coefficients"])
-        self.stopped_at = np.array(arrays["stopped_at"])
+        found = restored(arrays, self.state())
+        self._start = found["start"]
+        self._logits = found["logits"]
+        self._coefficients = found["coefficients"]
+        self.stopped_at = found["stopped_at"]
 
 
 def _pack(

@@ -21,7 +21,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
-from attsvm.dynamics.engine import Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.dynamics.ragged import LOG, MARGIN, MASS, OWN, SLOPE, mean_loss, one_sequence
 from attsvm.jit import kernel
 from attsvm.models import kernels
@@ -163,9 +163,10 @@ class MirrorEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
-        self._Wt, self._Y = np.array(arrays["Wt"]), np.array(arrays["Y"])
-        self._v, self._u = np.array(arrays["head"]), np.array(arrays["head_dual"])
-        self.stopped_at = np.array(arrays["stopped_at"])
+        found = restored(arrays, self.state())
+        self._Wt, self._Y = found["Wt"], found["Y"]
+        self._v, self._u = found["head"], found["head_dual"]
+        self.stopped_at = found["stopped_at"]
 
 
 def _pack(

@@ -22,7 +22,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
-from attsvm.dynamics.engine import Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
 from attsvm.models import kernels
 from attsvm.parallel import parallel_part, threads_for
@@ -118,8 +118,9 @@ class RaggedEngine:
 
     def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
         """Continue from a :meth:`state`."""
-        self._Wt, self._head = np.array(arrays["Wt"]), np.array(arrays["head"])
-        self.stopped_at = np.array(arrays["stopped_at"])
+        found = restored(arrays, self.state())
+        self._Wt, self._head = found["Wt"], found["head"]
+        self.stopped_at = found["stopped_at"]
 
 
 class _Packed:

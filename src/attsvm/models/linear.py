@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attsvm.errors import InputError
 from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import by_sequence, query_logits, select, worth_sharing
@@ -138,11 +139,14 @@ class _Compiled(_Gradients):
         from attsvm.models import fused_loss  # and with it numba, which no other path needs
 
         passes = fused_loss.loss, fused_loss.loss_shared
+        keys, _, _, labels, _ = sequences.arrays
+        moving = _three(moved.numpy())
+        _check("the moved queries", moving, (labels.shape[1], keys.shape[3]), sequences.instances)
         return _compiled(
             ctx,
             passes,
             moved,
-            (_three(moved.numpy()),),
+            (moving,),
             readout,
             has_intercept,
             sequences,
@@ -166,6 +170,10 @@ class _CompiledMatrix(_Gradients):
 
         passes = fused_loss.matrix_loss, fused_loss.matrix_loss_shared
         moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
+        keys, _, _, labels, _ = sequences.arrays
+        _check("the matrix", moving[0], (keys.shape[3], moving[1].shape[-1]), sequences.instances)
+        rows = labels.shape[1], moving[1].shape[-1]
+        _check("the queries", moving[1], rows, 1, (1, len(moving[0])))
         return _compiled(
             ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale
         )
@@ -193,6 +201,9 @@ def _compiled(
         runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1]
     )
     columns = readout.numpy().reshape(-1, length)
+    width = sequences.tokens.shape[-1] + int(has_intercept)
+    _check("the readout", columns, (width,), 1, (1, runs))
+    _check("the losses", codes, (), 1, (1, runs))
     scores = _NO_SCORES if joint else sequences.scores(columns)
     passes[shared](
         *moving,
@@ -211,6 +222,22 @@ def _compiled(
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
     ctx.gradients = gradient, torch.from_numpy(column.reshape(*front, length, 1)) if joint else None
     return losses
+
+
+def _check(
+    what: str,
+    array: FloatArray | IntArray,
+    rows: tuple[int, ...],
+    instances: int,
+    counts: tuple[int, ...] = (),
+) -> None:
+    """Raise unless the array is what a kernel will walk through, which looks at nothing."""
+    shape = array.shape
+    if shape[1:] != rows or instances not in (1, shape[0]) or (counts and shape[0] not in counts):
+        raise InputError(
+            f"{what} of {shape[0]} runs and shape {shape[1:]} do not fit: the data has {instances}"
+            f" instances and asks for {rows}{f', of one run or {counts[-1]}' if counts else ''}"
+        )
 
 
 def _three(array: FloatArray) -> FloatArray:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,20 +44,45 @@ class Sequences:
     def arrays(self) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]:
         """Keys, tokens, mask, labels and weights (empty for the plain mean) as a compiled pass
         takes them, with one axis of instances.
+
+        Raises:
+            InputError: shapes that do not belong together.
         """
         n, q, T = self.mask.shape[-3:]
-        weights = (
-            self.labels.new_empty((0, n * q))
-            if self.weights is None
-            else self.weights.reshape(-1, n * q)
-        )
+        weights = self.labels.new_empty((0, n * q)) if self.weights is None else self.weights
         return (
-            self.centred.reshape(-1, n, T, self.centred.shape[-1]).numpy(),
-            self.tokens.reshape(-1, n, T, self.tokens.shape[-1]).numpy(),
-            self.mask.reshape(-1, n, q, T).numpy(),
-            self.labels.reshape(-1, n * q).numpy(),
-            weights.numpy(),
+            self._array("centred", self.centred, (n, T, self.centred.shape[-1])),
+            self._array("tokens", self.tokens, (n, T, self.tokens.shape[-1])),
+            self._array("mask", self.mask, (n, q, T)),
+            self._array("labels", self.labels, (n * q,)),
+            self._array("weights", weights, (n * q,)),
         )
+
+    def _array(self, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Any:
+        front = tuple(tensor.shape[: max(tensor.ndim - len(shape), 0)])
+        if tuple(tensor.shape[len(front) :]) != shape or 0 in shape:
+            raise InputError(
+                f"{name} has shape {tuple(tensor.shape)} beside a mask of shape"
+                f" {tuple(self.mask.shape)}; give (..., {', '.join(map(str, shape))}), none of"
+                " them 0"
+            )
+        return tensor.detach().reshape(math.prod(front), *shape).numpy()
+
+    @cached_property
+    def instances(self) -> int:
+        """How many instances the arrays hold: one, or one per run.
+
+        Raises:
+            InputError: arrays of different numbers.
+        """
+        counts = {len(array) for array in self.arrays[:4]} | {1}
+        counts |= {len(self.arrays[4])} - {0}
+        if len(counts) > 2 or 0 in counts:
+            raise InputError(
+                f"keys, tokens, mask, labels and weights are of {sorted(counts)} instances; give"
+                " one for all runs, or one per run"
+            )
+        return max(counts)
 
     def scores(self, readout: FloatArray) -> FloatArray:
         r"""``(k, n, T)``: values :math:`v^\top x_{it}` of all tokens; kept while the readout stays

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attsvm.errors import InputError
 from attsvm.models.losses import LogScale
 from attsvm.models.sequences import Sequences
 
@@ -99,7 +100,7 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     Returns:
         ``(..., N, d_x)``.
     """
-    if moved.dtype == torch.float64 and moved.device.type == "cpu" and moved.ndim <= 3:
+    if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
         compiled: Tensor = _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
         return compiled
     logits = query_logits(moved, sequences)
@@ -155,13 +156,15 @@ class _Compiled(torch.autograd.Function):
     def forward(ctx: Any, moved: Tensor, sequences: Sequences, scale: LogScale | None) -> Tensor:
         from attsvm.models import fused
 
-        tokens, keys, mask = sequences.tokens, sequences.centred, sequences.mask
-        n, q, T = mask.shape[-3:]
+        keys, tokens, mask, *_ = sequences.arrays
+        _, n, q, T = mask.shape
         runs = moved.shape[0] if moved.ndim == 3 else 1
-        ctx.inputs = (
-            keys.numpy().reshape(-1, n, T, keys.shape[-1]),
-            tokens.numpy().reshape(-1, n, T, tokens.shape[-1]),
-        )
+        if moved.shape[-2:] != (n * q, keys.shape[-1]) or sequences.instances not in (1, runs):
+            raise InputError(
+                f"the moved queries have shape {tuple(moved.shape)} for {sequences.instances}"
+                f" instances; give ([runs,] {n * q}, {keys.shape[-1]})"
+            )
+        ctx.inputs = keys, tokens
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
@@ -171,7 +174,7 @@ class _Compiled(torch.autograd.Function):
         passing(
             moved.contiguous().numpy().reshape(runs, n * q, -1),
             *ctx.inputs,
-            mask.numpy().reshape(-1, n, q, T),
+            mask,
             outputs.numpy().reshape(runs, n * q, -1),
             ctx.log_s,
             ctx.winners,

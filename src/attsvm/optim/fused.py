@@ -15,6 +15,7 @@ from attsvm.errors import InputError
 from attsvm.optim import kernels, power_kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
+from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.powers import Exponent
 from attsvm.parallel import at_most_threads
 
@@ -36,15 +37,25 @@ def fused_step(
     weights: TensorList,
     gradients: TensorList,
     duals: StateList,
-    shrink: float,
-    lr: float,
-) -> None:
+    shrink: float | Tensor,
+    lr: float | Tensor,
+) -> bool:
     r""":math:`Y\leftarrow\rho Y-\eta g`, :math:`W\leftarrow\mathrm{sp}(Y,\frac1{p-1})` for
     contiguous tensors of one precision each.
 
     :math:`Y` is :math:`\mathrm{sp}(W,p-1)` where there is no dual. Takes as many threads as torch
     takes, one where the list is short.
+
+    Returns:
+        False, with nothing done, where a tensor is not what the kernel can walk through.
+
+    Raises:
+        InputError: a gradient or a dual of another size than its weights, or without memory.
     """
+    gradients = [gradient.contiguous() for gradient in gradients]
+    for tensors in zip(weights, gradients, duals, strict=True):
+        if not _walks(*tensors):
+            return False
     for dtype in sorted({weight.dtype for weight in weights}, key=str):
         members = [
             index
@@ -59,31 +70,45 @@ def fused_step(
         )
         sizes, starts, owners = _blocks(tuple(weights[index].numel() for index in members))
         g, y, w = (
-            np.array([_address(tensors[index], weights[index]) for index in members])
+            np.array([_address(tensors[index]) for index in members])
             for tensors in (gradients, duals, weights)
         )
         with at_most_threads(min(torch.get_num_threads(), len(starts))):
-            step(g, y, w, sizes, starts, owners, shrink, lr, inverse, forward)
+            step(g, y, w, sizes, starts, owners, float(shrink), float(lr), inverse, forward)
     torch.autograd.graph.increment_version(weights)  # torch does not see these writes
     torch.autograd.graph.increment_version([dual for dual in duals if dual is not None])
+    return True
 
 
-def _address(tensor: Tensor | None, weight: Tensor) -> int:
-    """Where the numbers of a contiguous tensor on the CPU lie, 0 for None.
-
-    Raises:
-        InputError: they are not as many, or not of the kind, that the kernel will walk through
-            beside those of ``weight``; or their memory was given away.
+def _walks(weight: Tensor, *others: Tensor | None) -> bool:
+    """Whether the numbers of all these lie one after the other, as many and of the same kind: an
+    address says nothing of that.
     """
+    if fused_obstacle(weight) is not None:
+        return False
+    count, kind = weight.numel(), weight.dtype
+    for other in others:
+        if other is None:
+            continue
+        if other.numel() != count:
+            raise InputError(
+                f"the compiled step got a tensor of shape {tuple(other.shape)} for a parameter of"
+                f" shape {tuple(weight.shape)}; give the gradient and the state its shape"
+            )
+        if not (other.dtype == kind and other.is_cpu and other.is_contiguous()):
+            return False
+    return True
+
+
+def _address(tensor: Tensor | None) -> int:
+    """Where the numbers of a tensor lie, 0 for None."""
     if tensor is None:
         return 0
     address = tensor.data_ptr()
-    if address == 0 or tensor.numel() != weight.numel() or tensor.dtype != weight.dtype:
+    if address == 0:
         raise InputError(
-            f"the compiled step got a {tensor.dtype} tensor of shape {tuple(tensor.shape)}"
-            f"{' without memory' if address == 0 else ''} for a parameter of shape"
-            f" {tuple(weight.shape)} and {weight.dtype}; give the gradient and the state the shape"
-            " of their parameter"
+            f"the memory of a tensor of shape {tuple(tensor.shape)} was given away; bring it back"
+            " before the step"
         )
     return address
 

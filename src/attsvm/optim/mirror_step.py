@@ -42,15 +42,12 @@ def take_step(
             torch._foreach_mul_(weights, shrink)
         add_scaled(weights, gradients, -lr)  # the dual is the weight
         return False
-    path = _choose(group, potential, weights, gradients, duals)
-    if path == "fused":
-        from attsvm.optim.fused import fused_step
+    if _worth_fusing(group, potential, weights):
+        from attsvm.optim.fused import fused_step  # and with it numba
 
-        fused_step(
-            potential, weights, [g.contiguous() for g in gradients], duals, float(shrink), float(lr)
-        )
-        return True
-    if path == "foreach":
+        if fused_step(potential, weights, gradients, duals, shrink, lr):
+            return True
+    if _worth_gathering(group, potential, weights):
         _multi_tensor(potential, weights, gradients, duals, shrink, lr)
         return False
     for weight, gradient, kept in zip(weights, gradients, duals, strict=True):
@@ -75,33 +72,21 @@ def fused_obstacle(parameter: Tensor) -> str | None:
     return None
 
 
-def _choose(
-    group: dict[str, Any],
-    potential: PowerMap,
-    weights: TensorList,
-    gradients: TensorList,
-    duals: StateList,
-) -> str:
+def _worth_fusing(group: dict[str, Any], potential: PowerMap, weights: TensorList) -> bool:
     if isinstance(potential, SchattenMap) or torch.compiler.is_compiling():
-        return "loop"
-    wanted, multiple = group["fused"], group["foreach"]
-    if wanted or (
-        wanted is None
-        and multiple is None
+        return False
+    return bool(group["fused"]) or (
+        group["fused"] is None
+        and group["foreach"] is None
         and not group["capturable"]
         and sum(w.numel() for w in weights) >= LONG
-    ):
-        tensors = zip(weights, gradients, duals, strict=True)
-        if all(
-            fused_obstacle(w) is None
-            and g.dtype == w.dtype
-            and (d is None or (d.dtype == w.dtype and d.is_contiguous()))
-            for w, g, d in tensors
-        ):
-            return "fused"
-    if multiple or (multiple is None and not weights[0].is_cpu):
-        return "foreach"
-    return "loop"
+    )
+
+
+def _worth_gathering(group: dict[str, Any], potential: PowerMap, weights: TensorList) -> bool:
+    if isinstance(potential, SchattenMap) or torch.compiler.is_compiling():
+        return False
+    return bool(group["foreach"]) or (group["foreach"] is None and not weights[0].is_cpu)
 
 
 def _multi_tensor(

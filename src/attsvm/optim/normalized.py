@@ -38,8 +38,8 @@ def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr
             matrices = math.prod(parameter.shape[:-2])
             flat = (matrices, count // matrices)
             _descend(
-                parameter.detach().numpy().reshape(flat),
-                vector.detach().contiguous().numpy().reshape(flat),
+                parameter.detach().view(flat).numpy(),
+                vector.detach().contiguous().view(flat).numpy(),
                 keep,
                 lr,
             )
