@@ -17,12 +17,14 @@ extensions = [
     "pictures",
     "formulas",
     "explored",
+    "accessible",
 ]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "attsvm"
+html_theme_options = {"top_of_page_buttons": []}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 exclude_patterns = ["_build"]

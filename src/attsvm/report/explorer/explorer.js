@@ -859,7 +859,7 @@ export function mount(element, given, options = {}) {
       mark.setAttribute("aria-pressed", String(chosen));
       mark.setAttribute(
         "aria-label",
-        `Token ${t + 1} of sequence ${LETTERS[i]}${chosen ? ", chosen" : ""}${
+        `${nameOf(i, t)}: token ${t + 1} of sequence ${LETTERS[i]}${chosen ? ", chosen" : ""}${
           supports ? ", at the margin" : ""
         }${wrong ? ", part of the contradiction" : ""}, at ${short(token[0])}, ${short(token[1])}`,
       );
