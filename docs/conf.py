@@ -18,6 +18,7 @@ extensions = [
     "formulas",
     "explored",
     "accessible",
+    "gallery",
 ]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]
