@@ -231,10 +231,13 @@ def _path(axes: Axes, trajectory: Any, target: Any) -> None:
     for run in np.swapaxes(points, 0, 1):
         axes.plot(*run.T, color=TRAINED)
         axes.plot(*run[0], "o", color=INK, markersize=4)
-    _square(axes, points.reshape(-1, 2), "w")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("w₁")
+    axes.set_ylabel("w₂", rotation=0)
     if target is not None:
         goal = np.asarray(getattr(target, "W", target), dtype=float).reshape(2)
-        reach = 2.0 * axes.get_xlim()[1] / (math.hypot(*goal) or 1.0)
+        longest = float(np.linalg.norm(points, axis=-1).max())
+        reach = longest / (math.hypot(*goal) or 1.0)
         axes.plot(*np.stack([np.zeros(2), reach * goal], axis=1), "--", color=BEST, linewidth=1.2)
     axes.axhline(0, color=RULE, linewidth=0.7, zorder=0)
     axes.axvline(0, color=RULE, linewidth=0.7, zorder=0)

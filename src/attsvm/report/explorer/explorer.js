@@ -588,8 +588,8 @@ export function mount(element, given, options = {}) {
           {},
           make("b", {}, "Tokens. "),
           "The token of a sequence that lies farthest along the arrow gets its attention. Drag " +
-            "tokens; press one to choose it. The green bars, all of one length, are the margin; " +
-            "they start at the support tokens.",
+            "tokens; press one to choose it. The green bars are the margin: how far each chosen " +
+            "token is ahead of a support token, which has a green ring.",
         ),
       ),
       make(
@@ -836,9 +836,14 @@ export function mount(element, given, options = {}) {
       for (const k of solved.support) {
         const { i, s, t } = solved.rows[k];
         const [from, to] = [state.sequences[i].tokens[t], state.sequences[i].tokens[s]];
-        const turn = minus(from, times(-dot(u, minus(to, from)), u));
-        bars.push(line([at(from), at(turn)]));
-        levels.push(line([at(turn), at(to)]));
+        // along the prompt from the support token, then across to the chosen one; or the other way
+        // round where that corner lies outside of the picture
+        const ahead = times(dot(u, minus(to, from)), u);
+        const turn = minus(from, times(-1, ahead));
+        const inside = at(turn).every((x) => x > 4 && x < 396);
+        const corner = inside ? turn : minus(to, ahead);
+        bars.push(line(inside ? [at(from), at(turn)] : [at(corner), at(to)]));
+        levels.push(line(inside ? [at(turn), at(to)] : [at(from), at(corner)]));
         touching.add(`${i},${t}`);
       }
     }
@@ -859,7 +864,7 @@ export function mount(element, given, options = {}) {
       mark.setAttribute("aria-pressed", String(chosen));
       mark.setAttribute(
         "aria-label",
-        `Token ${t + 1} of sequence ${LETTERS[i]}${chosen ? ", chosen" : ""}${
+        `${nameOf(i, t)}: token ${t + 1} of sequence ${LETTERS[i]}${chosen ? ", chosen" : ""}${
           supports ? ", at the margin" : ""
         }${wrong ? ", part of the contradiction" : ""}, at ${short(token[0])}, ${short(token[1])}`,
       );

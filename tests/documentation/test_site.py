@@ -1,0 +1,90 @@
+"""The parts of the site that are made while it is built: formulas, the explorer, the gallery."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import attsvm
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+if not (DOCS / "conf.py").exists():
+    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+pytest.importorskip("sphinx", reason="sphinx is not installed")
+
+
+def module(name: str) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        return importlib.import_module(name)
+
+
+def formulas() -> list[str]:
+    """Every formula of the pages and of the docstrings that they show."""
+    found: list[str] = []
+    for page in DOCS.rglob("*.md"):
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        found += re.findall(r"\$\$(.+?)\$\$", text, flags=re.DOTALL)
+        inline = re.sub(r"\$\$.+?\$\$", "", text, flags=re.DOTALL)
+        found += re.findall(r"\$([^$]+?)\$", inline)
+    for source in Path(attsvm.__file__).parent.rglob("*.py"):
+        found += re.findall(r":math:`(.+?)`", source.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return found
+
+
+def test_every_formula_is_drawn_without_a_network() -> None:
+    pytest.importorskip("latex2mathml", reason="latex2mathml is not installed")
+    mathml = module("formulas").mathml
+    every = formulas()
+    assert len(every) > 500
+    for tex in every:
+        element = mathml(tex, "inline")
+        assert element.startswith("<math alttext=")
+        assert "http" not in element.replace("http://www.w3.org/1998/Math/MathML", "")
+
+
+def test_an_unknown_command_is_not_drawn_as_its_name() -> None:
+    pytest.importorskip("latex2mathml", reason="latex2mathml is not installed")
+    with pytest.raises(ValueError, match="unknown"):
+        module("formulas").mathml(r"\nosuchcommand x", "inline")
+
+
+def test_pages_that_show_examples_name_ones_that_exist() -> None:
+    from attsvm.report.explorer import presets
+
+    known = {each.key for each in presets()}
+    named = [
+        key
+        for page in DOCS.rglob("*.md")
+        for key in re.findall(r"```\{explorer\} *(\w*)\n", page.read_text(encoding="utf-8"))
+    ]
+    assert len(named) >= 3
+    assert set(named) - {""} <= known
+
+
+def test_gallery_tells_verdicts_by_number(tmp_path: Path) -> None:
+    gallery = module("gallery")
+    run = {
+        "id": "mmts-1",
+        "paper_title": "A paper",
+        "title": "a < b",
+        "claims": [{"verdict": "holds"}, {"verdict": "holds"}, {"verdict": "fails"}],
+    }
+    (tmp_path / "mmts-1").mkdir()
+    (tmp_path / "mmts-1" / "run.json").write_text(json.dumps(run))
+    (found,) = gallery.runs(tmp_path)
+    assert gallery.tally(found) == "3 claims: 2 hold, 1 fails"
+    card = gallery.card(tmp_path, found)
+    assert "a &lt; b" in card
+    assert "<img" not in card  # no figure, no empty frame
+
+
+def test_the_citation_is_of_this_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {attsvm.__version__}\n" in text
