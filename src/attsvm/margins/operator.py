@@ -91,6 +91,13 @@ class Margins:
         )
 
     @cached_property
+    def lengths(self) -> FloatArray:
+        r"""``(m,)``: :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
+        sizes: FloatArray = np.sqrt(np.einsum("cd,cd->c", self.differences, self.differences))
+        sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
+        return sizes
+
+    @cached_property
     def _uniform(self) -> int:
         """Constraints per sequence when all sequences have the same number, else 0."""
         counts = np.diff(self.offsets)

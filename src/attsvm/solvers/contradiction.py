@@ -65,7 +65,9 @@ def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
     return (
-        few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+        few
+        if few.any() and farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual))
+        else dual
     )
 
 

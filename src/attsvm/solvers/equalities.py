@@ -96,7 +96,7 @@ def _folded(
 ) -> MarginSolution:
     dual = np.zeros(margins.m)
     np.add.at(dual, source, sign * found.dual)
-    if found.status == "infeasible":
+    if found.status in ("infeasible", "almost infeasible") and dual.any():
         dual = dual / np.abs(dual).max()
         support = np.flatnonzero(dual)
     else:

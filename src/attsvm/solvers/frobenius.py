@@ -23,9 +23,9 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import infeasibility, small
+from attsvm.solvers import finish, infeasibility, small
 from attsvm.solvers.batch import Found
-from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
+from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
@@ -71,7 +71,8 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-    return _Search(margins, norm, request).run()
+    found = _Search(margins, norm, request).run()
+    return found
 
 
 def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
@@ -86,7 +87,7 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     solution = Found(found.W[0], found.dual, *found.figures[0].tolist()).solution(
         margins, request, int(found.systems[0])
     )
-    return None if solution.status == "inaccurate" else solution
+    return solution if solution.status in ("optimal", "infeasible") else None
 
 
 class _Search:
@@ -114,7 +115,7 @@ class _Search:
         ascent = BlockAscent(p, start)
         if self.request.method not in (None, "active-set"):
             self._alone(self.request.method, ascent)
-        elif not self._pivoted(ascent) and self.farkas is None and not self._late():
+        elif not self._pivoted(ascent) and not self._late() and not self._digits():
             if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
             if not self._done():
@@ -123,13 +124,25 @@ class _Search:
         if self.farkas is not None:
             return infeasible_solution(
                 self.margins,
-                p.restored(np.zeros((1, 1)), self.farkas)[1],
+                p.restored(np.zeros((1, 1)), p.cancelled(self.farkas))[1],
                 self.request,
                 self.solver,
                 self.epochs,
             )
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, self.epochs)
+
+    def _digits(self) -> bool:
+        """Extended precision, where that is quick: True when it found what there is."""
+        p = self.programme
+        if not p.hard or not finish.is_small(p):
+            return False
+        weights, contradiction = finish.settled(self.margins, p, self.deadline)
+        if contradiction is not None:
+            self.farkas, self.solver = p.scaled_dual(contradiction), "extended precision"
+        elif weights is not None and (self.best is None or weights.error < self.best.error):
+            self.best, self.solver = weights, "extended precision"
+        return contradiction is not None or weights is not None
 
     def _alone(self, method: str, ascent: BlockAscent) -> None:
         """One method without the others' help."""
@@ -245,11 +258,7 @@ class _Search:
         if infeasibility.residual(p, dual) > 1e-3:
             return False
         exact = infeasibility.refined(p, dual)
-        if (
-            exact is None
-            or farkas_residual(self.margins, p.restored(np.zeros((1, 1)), exact)[1])
-            > infeasibility.ACCEPTED_RESIDUAL * 100
-        ):
+        if exact is None:
             return False
         self.farkas, self.solver = exact, solver
         return True
