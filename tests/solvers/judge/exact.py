@@ -84,13 +84,12 @@ class Verdict:
         status: what was claimed.
         wrong: one sentence for each broken promise of the status.
         misreported: one sentence for each number of the solution that is not true.
-        feasible: whether weights exist; ``None`` when that was not asked or not decided.
+        feasible: whether weights exist, exactly; ``None`` when that was not decided. What is called
+            ``optimal`` need not: weights may meet equalities within the tolerance only.
         gap: an upper bound of the true relative gap.
         short: the largest shortness, in the documented unit.
         own: the largest shortness of an inequality in units of its own side.
         residual: of the certificate of an ``infeasible``.
-        strain: how much of a margin the rounding of the weights to float64 moves, see
-            :func:`strain`; ``None`` when that was not asked.
     """
 
     status: str
@@ -101,7 +100,6 @@ class Verdict:
     short: float | None = None
     own: float | None = None
     residual: float | None = None
-    strain: float | None = None
 
 
 class Question:
@@ -213,7 +211,7 @@ def _optimal(q: Question, claim: Claim) -> Verdict:
     if not low * (1 - REPORT) <= Fraction(claim.norm) <= high * (1 + REPORT):
         misreported.append(f"the norm is {as_float(high)!r}, reported {claim.norm!r}")
     if q.slack is None:
-        short, own = _shortness(q, values)
+        short, own = shortness(q, values)
         if short > tol:
             wrong.append(f"a row is short by {as_float(short):.2e} in the documented unit")
         if own is not None and own > tol:
@@ -232,6 +230,7 @@ def _optimal(q: Question, claim: Claim) -> Verdict:
         "optimal",
         wrong,
         misreported,
+        feasible=True if q.slack is not None else q.feasibility(claim).feasible,
         gap=as_float(gap[1]),
         short=as_float(short),
         own=None if own is None else as_float(own),
@@ -247,7 +246,7 @@ def _signs(q: Question, claim: Claim) -> list[str]:
     return wrong
 
 
-def _shortness(q: Question, values: Sequence[Fraction]) -> tuple[Fraction, Fraction | None]:
+def shortness(q: Question, values: Sequence[Fraction]) -> tuple[Fraction, Fraction | None]:
     """In the documented unit, and in each inequality's own side (``None`` where equalities take
     part: they fix the scale of the weights).
     """

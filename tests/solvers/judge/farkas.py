@@ -1,8 +1,8 @@
 r"""Whether any weights meet the margins, decided exactly.
 
 By Farkas' lemma exactly one of the two exists: :math:`W` with :math:`\langle A_c,W\rangle\ge b_c`
-(with equality where the row asks for it), or :math:`\lambda`, non-negative on the inequalities, with
-:math:`\sum_c\lambda_cA_c=0` and :math:`b^\top\lambda>0`. The simplex method in integers on
+(with equality where the row asks for it), or :math:`\lambda`, non-negative on the inequalities,
+with :math:`\sum_c\lambda_cA_c=0` and :math:`b^\top\lambda>0`. The simplex method in integers on
 :math:`\max\{b^\top\lambda: \sum_c\lambda_cA_c=0\}` ends in one of them: in a ray, which is
 :math:`\lambda`, or in a basis whose prices are :math:`W`. Whatever it ends in is checked once more
 by multiplication, so an error in the method cannot pass.
@@ -42,11 +42,12 @@ def decide(rows: Any, sides: Sequence[int], equal: Sequence[bool]) -> Decision:
     """
     sides = [Fraction(each) for each in sides]
     lists, powers = _shortened(rows)
-    objective = _integers([side / _power(power) for side, power in zip(sides, powers, strict=True)])
+    objective = _integers([side / (1 << power) for side, power in zip(sides, powers, strict=True)])
     outcome = _simplex(lists, objective, equal)
     if outcome.ray is not None:
         # of the shortened rows; in those of the caller lambda_c 2**-power_c
-        dual = _integers([Fraction(x) / _power(e) for x, e in zip(outcome.ray, powers, strict=True)])
+        shares = zip(outcome.ray, powers, strict=True)
+        dual = _integers([Fraction(x, 1 << power) for x, power in shares])
         if refutes(rows, sides, equal, dual):
             return Decision(False, dual=dual, pivots=outcome.pivots)
         return Decision(None, pivots=outcome.pivots)
@@ -145,9 +146,7 @@ def _simplex(rows: list[list[int]], objective: list[int], equal: Sequence[bool])
         entering = next((c for c in inequalities if prices[c] > 0), None)
         if entering is None:
             return _Outcome(basis=basic, coordinates=coordinates, pivots=pivots)
-        blocking = [
-            k for k, line in enumerate(lines) if not free[k] and line[entering] > 0
-        ]
+        blocking = [k for k, line in enumerate(lines) if not free[k] and line[entering] > 0]
         if not blocking:
             return _Outcome(ray=ray(entering, 1), pivots=pivots)
         leaving = min(blocking, key=lambda k: basic[k])
@@ -170,9 +169,7 @@ def _prices(
     system = []
     for c in basis:
         side = sides[c]
-        system.append(
-            [int(rows[c][k]) * side.denominator for k in coordinates] + [side.numerator]
-        )
+        system.append([int(rows[c][k]) * side.denominator for k in coordinates] + [side.numerator])
     solved = solve_integers(system)
     if solved is None:
         return None
@@ -232,10 +229,6 @@ def _twos(number: int) -> int:
     return (number & -number).bit_length() - 1
 
 
-def _power(exponent: int) -> int:
-    return 1 << exponent
-
-
 def _integers(numbers: Sequence[Fraction]) -> list[int]:
     return _common(numbers)[0]
 
@@ -249,5 +242,5 @@ def _common(numbers: Sequence[Fraction]) -> tuple[list[int], int]:
 def written_out(differences: Any, queries: Any, sequence: Any) -> Any:
     """``(m, d_x d_z)`` integers: each row as a vector."""
     Z = queries[sequence]
-    m = len(differences)
-    return np.asarray(differences[:, :, None] * Z[:, None, :], dtype=object).reshape(m, -1)
+    products = np.asarray(differences[:, :, None] * Z[:, None, :], dtype=object)
+    return products.reshape(len(differences), differences.shape[1] * queries.shape[1])

@@ -122,8 +122,8 @@ def _nearly_infeasible(rng: Rng) -> Margins:
     rows = [u + side * gap * v, -u + side * gap * v]
     for _ in range(int(rng.integers(0, 3))):
         rows.append(0.5 * v + rng.standard_normal() * u)
-    if rng.random() < 0.3:
-        rows.append(-v + _power(rng, -3, 0) * u)
+    if rng.random() < 0.4:  # without a part along u: infeasible but for rounding
+        rows.append(-side * v + rng.choice([0.0, _power(rng, -3, 0)]) * u)
     scale = 10.0 ** rng.uniform(-1, 1, (len(rows), 1))
     return _rows(rng, _turned(rng, np.array(rows) * scale), int(rng.integers(1, 4)))
 

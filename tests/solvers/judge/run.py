@@ -22,7 +22,8 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from judge.exact import Claim, Question, judge
-from judge.kinds import KINDS, hard
+from judge.kinds import KINDS, Hard, hard
+from judge.least import answerable, least
 
 NORMS = (
     "fro",
@@ -59,6 +60,7 @@ class Line:
     short: float | None = None
     own: float | None = None
     residual: float | None = None
+    answerable: bool | None = None
     seconds: float = 0.0
     judged: float = 0.0
     message: str = ""
@@ -96,7 +98,8 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
             found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
     except InputError as error:
         spent = time.process_time() - begun
-        truth = Question(programme.margins, norm, programme.slack).feasibility().feasible
+        question = Question(programme.margins, norm, programme.slack)
+        truth = programme.slack is not None or question.feasibility().feasible
         return Line(
             kind,
             norm,
@@ -104,6 +107,7 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
             path,
             "refused",
             feasible=truth,
+            answerable=_answerable("refused", truth, programme, norm, 1e-9),
             seconds=spent,
             message=str(error)[:200],
         )
@@ -129,6 +133,7 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
         verdict.short,
         verdict.own,
         verdict.residual,
+        _answerable(verdict.status, verdict.feasible, programme, norm, float(found.tol)),
         spent,
         time.process_time() - begun,
         str(found.message)[:200],
@@ -136,9 +141,24 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     )
 
 
-def judged(
-    programmes: Iterator[tuple[str, str, int]], lists: bool = True
-) -> Iterator[Line]:
+def _answerable(
+    status: str, feasible: bool | None, programme: Hard, norm: str, tol: float
+) -> bool | None:
+    """Whether float64 can hold an answer to a feasible programme that got none, asked in the
+    Frobenius norm (``None`` when that is not known).
+    """
+    if status in ("optimal", "infeasible") or not feasible:
+        return None
+    if programme.slack is not None:
+        return True
+    question = Question(programme.margins, norm)
+    found = least(question)
+    if found is None or found.W is None:
+        return None
+    return answerable(question, found.W, tol)
+
+
+def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> Iterator[Line]:
     """Each programme judged; in the Frobenius norm a hard margin also through a list, which takes
     another way. A slow one is timed again: the first call of a kernel compiles it.
     """
@@ -183,11 +203,8 @@ class Summary:
 
     @property
     def feasible(self) -> int:
-        """Programmes that have a solution: what is called ``optimal`` keeps its promise."""
-        return sum(
-            each.feasible is True or (each.status == "optimal" and not each.wrong)
-            for each in self.lines
-        )
+        """Programmes that have a solution."""
+        return sum(each.feasible is True for each in self.lines)
 
     def text(self) -> str:
         out = [
@@ -195,8 +212,9 @@ class Summary:
             f"wrong optimal {len(self.wrong('optimal'))}, wrong infeasible"
             f" {len(self.wrong('infeasible'))}, errors {len(self.wrong('error'))}",
             f"inaccurate though feasible {len(self.open)} of {self.feasible}"
-            f" ({100 * len(self.open) / max(1, self.feasible):.2f} %),"
-            f" refused though feasible {len(self.refused)}",
+            f" ({100 * len(self.open) / max(1, self.feasible):.2f} %), of them"
+            f" {sum(each.answerable is not False for each in self.open)} with an answer that"
+            f" float64 can hold; refused though feasible {len(self.refused)}",
             f"numbers that are not true: {sum(bool(x.misreported) for x in self.lines)}",
             f"above {SECONDS:g} s: {len(self.slow)}; solving"
             f" {sum(x.seconds for x in self.lines):.0f} s, judging"
@@ -210,8 +228,8 @@ class Summary:
         for each in self.lines:
             by_kind[each.kind].append(each)
         out = [
-            "| kind | judged | wrong optimal | wrong infeasible | misreported | inaccurate, feasible"
-            " | inaccurate, infeasible | between | refused | error | slow |",
+            "| kind | judged | wrong optimal | wrong infeasible | misreported"
+            " | inaccurate, feasible | inaccurate, infeasible | between | refused | error | slow |",
             "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         known = {"optimal", "infeasible", "inaccurate", "refused", "error"}
