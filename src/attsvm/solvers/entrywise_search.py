@@ -20,12 +20,12 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
-from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
+from attsvm.solvers.certificates import Certificate, certify_hard, lower_bound, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import HOPELESS, Request, solved
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.solution import MarginSolution
@@ -80,11 +80,13 @@ class EntrywiseSearch:
         start = frobenius.solve(
             self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
         )
-        if start.status == "infeasible":
+        if not start.has_weights:
             return start
         p = self.programme
         W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
         self._consider(p, W, dual, start.solver)
+        if start.status == "almost infeasible" and start.gap > HOPELESS:
+            return self._answer()
         exact = self.request.slack is None and self.request.method is None and p.m * p.dof <= SMALL
         if exact and start.gap < 1.0 and is_narrow(W):
             self._narrow()
@@ -323,9 +325,11 @@ class EntrywiseSearch:
             if total > 0.0 and self.best.gap < 1.0
             else self.best.dual
         )
-        solution = solved(
-            self.margins, replace(self.best, dual=dual), self.request, self.solver, self.iterations
-        )
+        best = replace(self.best, dual=dual)
+        if best.gap < 1.0:  # the multipliers were rounded once more
+            lower = lower_bound(self.margins, self.norm, dual)
+            best = replace(best, gap=max(0.0, 1.0 - lower / best.norm))
+        solution = solved(self.margins, best, self.request, self.solver, self.iterations)
         return replace(solution, unique=unique_weights(solution, self.norm.p))
 
     def _good(self) -> bool:

@@ -9,14 +9,15 @@ solution, or at a row that is a combination of active rows with signs that make 
 needs inner products of rows alone,
 :math:`(\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`.
 
-Weights and multipliers come back as float64, so weights that only more digits hold lose what this
-won. :meth:`DualActiveSet.rounded` therefore asks every row for as much more as the rounding of the
-weights can take away, and tries less.
+Multipliers of a soft margin stop at their bound as well. Weights and multipliers come back as
+float64, so weights that only more digits hold lose what this won; :meth:`DualActiveSet.demand` asks
+rows for as much more as that rounding can take away.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,21 +41,27 @@ class Contradiction:
 
 
 class DualActiveSet:
-    """One programme: the active rows, their multipliers and the values of all rows."""
+    """One programme: its multipliers, which rows they make tight, and the values of all rows.
+
+    Multipliers of a soft margin have an upper bound: a row that reaches it stays there, missed,
+    until its value says otherwise.
+    """
 
     def __init__(self, programme: Programme, deadline: float) -> None:
         p = self.programme = programme
         self.deadline = deadline
         smallest = float(p.b[p.b > 0.0].min(initial=1.0))
-        self.bits = _BITS - int(np.frexp(smallest)[1])
+        least = 1.0 if p.hard else float(p.cap.min(initial=1.0))
+        self.bits = _BITS - int(np.frexp(smallest)[1]) - int(np.frexp(least)[1])
         self.zero = self.bits - _MARGIN - (_BITS - _MARGIN) // 4
+        self.slack = 1 << (self.bits - self.zero // 2)
         self.D, self._d_bits = _whole(p.D)
         self.Z, self._z_bits = _whole(p.Z)
         self.inner = self.Z @ self.Z.T
-        self.b = _fixed(p.b, self.bits)
-        self.sides = self.b
-        self.active: list[int] = []
-        self.dual: list[int] = []
+        self.sides = self.b = _fixed(p.b, self.bits)
+        self.cap = None if p.hard else _fixed(p.cap, self.bits).tolist()
+        self.dual = [0] * p.m
+        self.active: list[int] = []  # rows that are tight, in the order of the factor
         self.values = np.array([0] * p.m, dtype=object)
         self._gram: dict[int, Any] = {}
         self._lower: list[list[int]] = []
@@ -63,20 +70,25 @@ class DualActiveSet:
 
     def solve(self) -> bool | Contradiction:
         """True at the solution, False where it was not reached in time."""
-        slack = 1 << (self.bits - self.zero // 2)
         while True:
             short = self.sides - self.values
+            if self.cap is not None:
+                for c, most in enumerate(self.cap):
+                    if self.dual[c] >= most:
+                        short[c] = -short[c]
             p = int(np.argmax(short))
-            if short[p] <= slack:
+            if short[p] <= self.slack:
                 return True
             found = self._enter(p)
             if found is not True:
                 return found
 
     def _enter(self, p: int) -> bool | Contradiction:
-        """Row ``p`` made active, others leaving on the way."""
+        """Row ``p`` made tight, or brought to a bound of its multiplier, others leaving on the
+        way.
+        """
         bits = self.bits
-        own = 0
+        sign = -1 if self.cap is not None and self.dual[p] >= self.cap[p] else 1
         while True:
             self.steps += 1
             if self.steps > _MOST_STEPS * len(self.b) or time.monotonic() > self.deadline:
@@ -84,31 +96,48 @@ class DualActiveSet:
             row = self._row(p)
             mixture, rest, forward = self._combination(p)
             dependent = rest <= (int(row[p]) >> self.zero)
-            largest, leaving = None, -1
+            step = None if dependent else (
+                abs(int(self.sides[p]) - int(self.values[p])) << bits
+            ) // rest
+            leaving = -2  # nobody: the row becomes tight
+            if self.cap is not None or sign < 0:
+                room = self.dual[p] if sign < 0 else self.cap[p] - self.dual[p]
+                if step is None or room < step:
+                    step, leaving = room, -1  # the row itself, at a bound
             for k, share in enumerate(mixture):
+                c, share = self.active[k], sign * share
                 if share > 0:
-                    step = (self.dual[k] << bits) // share
-                    if largest is None or step < largest:
-                        largest, leaving = step, k
-            if dependent:
-                if largest is None:
-                    return self._contradiction(p, mixture)
-                step, full = largest, False
-            else:
-                step, full = ((int(self.sides[p]) - int(self.values[p])) << bits) // rest, True
-                if largest is not None and largest < step:
-                    step, full = largest, False
+                    room = self.dual[c]
+                elif share < 0 and self.cap is not None:
+                    room = self.cap[c] - self.dual[c]
+                else:
+                    continue
+                reach = (room << bits) // abs(share)
+                if step is None or reach < step:
+                    step, leaving = reach, k
+            if step is None:
+                return self._contradiction(p, mixture)
+            if not dependent:
                 along = row
                 for k, share in enumerate(mixture):
                     along = along - (self._row(self.active[k]) * share >> bits)
-                self.values = self.values + (along * step >> bits)
+                self.values = self.values + (along * (sign * step) >> bits)
             for k, share in enumerate(mixture):
-                self.dual[k] -= step * share >> bits
-            own += step
-            if full:
-                self._append(p, own, forward, rest)
+                self.dual[self.active[k]] -= sign * step * share >> bits
+            self.dual[p] += sign * step
+            if leaving == -2:
+                self._append(p, forward, rest)
                 return True
+            if leaving == -1:
+                self.dual[p] = 0 if sign < 0 else self._most(p)
+                return True
+            c = self.active[leaving]
+            self.dual[c] = 0 if sign * mixture[leaving] > 0 else self._most(c)
             self._remove(leaving)
+
+    def _most(self, c: int) -> int:
+        assert self.cap is not None
+        return int(self.cap[c])
 
     def _row(self, c: int) -> Any:
         """Inner products of row ``c`` with all rows."""
@@ -144,30 +173,27 @@ class DualActiveSet:
             mixture[i] = total >> bits
         return mixture, rest, scaled
 
-    def _append(self, p: int, own: int, forward: list[int], rest: int) -> None:
+    def _append(self, p: int, forward: list[int], rest: int) -> None:
         self.active.append(p)
-        self.dual.append(own)
         self._lower.append(forward)
         self._pivots.append(rest)
 
     def _remove(self, k: int) -> None:
         tail = self.active[k + 1 :]
-        multipliers = self.dual[k + 1 :]
-        for part in (self.active, self.dual, self._lower, self._pivots):
+        for part in (self.active, self._lower, self._pivots):
             del part[k:]
-        for c, multiplier in zip(tail, multipliers, strict=True):
+        for c in tail:
             _, rest, forward = self._combination(c)
-            self._append(c, multiplier, forward, rest)
+            self._append(c, forward, rest)
 
     def _contradiction(self, p: int, mixture: list[int]) -> bool | Contradiction:
         """The active rows whose combination row ``p`` is, where exact arithmetic confirms it."""
-        least = 1 << (self.bits - self.zero // 2)
-        kept = [k for k, share in enumerate(mixture) if -share > least]
+        kept = [k for k, share in enumerate(mixture) if -share > self.slack]
         rows = np.array([*(self.active[k] for k in kept), p])
         gain = int(self.b[p]) + sum(
             -mixture[k] * int(self.b[self.active[k]]) >> self.bits for k in kept
         )
-        if gain <= least >> (self.bits - _BITS) or not self._dependent(rows):
+        if gain <= 1 << (_MARGIN + 20) or not self._dependent(rows):
             return False
         dual = np.zeros(self.programme.m)
         dual[rows] = [*(_float(-mixture[k], self.bits) for k in kept), 1.0]
@@ -191,25 +217,40 @@ class DualActiveSet:
         return spanned(D, Z, owner.reshape(-1), some[order[: len(rows) - 1]])
 
     def demand(self, more: FloatArray) -> bool | Contradiction:
-        """The same programme with right-hand sides ``b + more``, from where this one ended."""
+        """The same programme with right-hand sides ``b + more``, from where this one ended. Of a
+        soft margin the same rows stay tight.
+        """
         self.sides = self.b + _fixed(more, self.bits)
         while True:
-            count = len(self.active)
-            self.dual = self._multipliers()
-            if count == 0 or min(self.dual) >= 0:
-                break
-            self._remove(int(np.argmin(np.array(self.dual, dtype=object))))
-        self.values = np.array([0] * len(self.b), dtype=object)
-        for c, multiplier in zip(self.active, self.dual, strict=True):
-            self.values = self.values + (self._row(c) * multiplier >> self.bits)
-        return self.solve()
+            tight = self._multipliers()
+            negative = min(tight, default=0) < 0 and self.cap is None
+            if negative:
+                c = int(np.argmin(np.array(tight, dtype=object)))
+                self.dual[self.active[c]] = 0
+                self._remove(c)
+                continue
+            for c, multiplier in zip(self.active, tight, strict=True):
+                self.dual[c] = multiplier
+            break
+        self.values = self._pulled(range(len(self.b)))
+        return True if self.cap is not None else self.solve()
+
+    def _pulled(self, rows: Iterable[int]) -> Any:
+        """The values that the multipliers of these rows give all rows."""
+        total = np.array([0] * len(self.b), dtype=object)
+        for c in rows:
+            if self.dual[c]:
+                total = total + (self._row(c) * self.dual[c] >> self.bits)
+        return total
 
     def _multipliers(self) -> list[int]:
-        """Those with which the active rows are met exactly."""
+        """Those with which the tight rows are met exactly."""
         bits, count = self.bits, len(self.active)
+        tight = set(self.active)
+        fixed = self._pulled(c for c in range(len(self.b)) if c not in tight)
         forward: list[int] = []
         for i in range(count):
-            total = int(self.sides[self.active[i]]) << bits
+            total = int(self.sides[self.active[i]] - fixed[self.active[i]]) << bits
             for j in range(i):
                 total -= self._lower[i][j] * forward[j]
             forward.append(total >> bits)
@@ -225,13 +266,12 @@ class DualActiveSet:
         """Weights and multipliers, each rounded once."""
         p, shape = self.programme, (self.programme.D.shape[1], self.programme.Z.shape[1])
         total = np.array([[0] * shape[1] for _ in range(shape[0])], dtype=object)
-        dual = np.zeros(p.m)
-        for c, multiplier in zip(self.active, self.dual, strict=True):
-            total = total + np.outer(self.D[c] * multiplier, self.Z[p.sequence[c]])
-            dual[c] = _float(multiplier, self.bits)
+        for c, multiplier in enumerate(self.dual):
+            if multiplier:
+                total = total + np.outer(self.D[c] * multiplier, self.Z[p.sequence[c]])
         scale = self.bits + self._d_bits + self._z_bits
         W = np.array([_float(int(each), scale) for each in total.reshape(-1)]).reshape(shape)
-        return W, dual
+        return W, np.array([_float(each, self.bits) for each in self.dual])
 
 
 def _whole(rows: FloatArray) -> tuple[Any, int]:

@@ -14,12 +14,13 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins
 from attsvm.solvers import farkas
-from attsvm.solvers.certificates import Certificate, certify_hard
+from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
 from attsvm.solvers.extended import Contradiction, DualActiveSet
 from attsvm.solvers.programme import Programme, equilibrate
 
 _LARGEST = 60_000  # rows times the rows that can be active, up to which more digits are quick
 _SECONDS = 3.0
+_AIM = 1e-13
 _UNIT = 2.0**-53  # of rounding to nearest
 _SHARES = (1.0, 0.25)  # of the largest effect of rounding that rows are asked for in addition
 
@@ -73,13 +74,14 @@ def _restored(p: Programme, dual: FloatArray) -> FloatArray:
 
 
 def settled(
-    margins: Margins, p: Programme, deadline: float
+    margins: Margins, p: Programme, slack: float | None, deadline: float
 ) -> tuple[Certificate | None, FloatArray | None]:
     """Certified weights, or the multipliers of a contradiction; neither where time ran out.
 
     Args:
         margins: the programme.
         p: the same with rows of one size.
+        slack: the penalty of the soft margin.
         deadline: of :func:`time.monotonic`.
     """
     search = DualActiveSet(p, min(deadline, time.monotonic() + _SECONDS))
@@ -88,26 +90,30 @@ def settled(
         return None, _restored(p, found.dual)
     if not found:
         return None, None
-    best = _certified(margins, p, search)
-    aim = 1e-13
+    W, dual = search.point()
+    best = _certified(margins, p, W, dual, slack)
+    moved = np.abs(p.Z) @ np.abs(W).T
+    effect = _UNIT * np.einsum("cd,cd->c", np.abs(p.D), moved[p.sequence])
+    if p.opposite is not None:
+        effect[p.opposite >= 0] = 0.0
+    if slack is not None:  # the cheaper side of a tight row: to miss it, or to exceed it
+        effect = np.where(dual > 0.5 * p.cap, -effect, effect)
     for share in _SHARES:
-        if best.error <= aim:
+        if best.error <= _AIM or search.demand(share * effect) is not True:
             break
-        W, _ = search.point()
-        moved = np.abs(p.Z) @ np.abs(W).T
-        effect = _UNIT * np.einsum("cd,cd->c", np.abs(p.D), moved[p.sequence])
-        if p.opposite is not None:
-            effect[p.opposite >= 0] = 0.0
-        if search.demand(share * effect) is not True:
-            break
-        other = _certified(margins, p, search)
+        other = _certified(margins, p, search.point()[0], dual, slack)
         if other.error < best.error:
             best = other
     return best, None
 
 
-def _certified(margins: Margins, p: Programme, search: DualActiveSet) -> Certificate:
-    W, dual = p.restored(*search.point())
+def _certified(
+    margins: Margins, p: Programme, W: FloatArray, dual: FloatArray, slack: float | None
+) -> Certificate:
+    with np.errstate(over="ignore", under="ignore"):
+        W, dual = p.restored(W, dual)
     if not (np.isfinite(W).all() and np.isfinite(dual).all()):
         return Certificate(W, dual, margins.rhs * 0.0, math.inf, 1.0, math.inf, 0.0)
+    if slack is not None:
+        return certify_soft(margins, Frobenius(), W, np.minimum(dual, slack), slack)
     return certify_hard(margins, Frobenius(), W, dual)

@@ -135,12 +135,16 @@ class _Search:
     def _digits(self) -> bool:
         """Extended precision, where that is quick: True when it found what there is."""
         p = self.programme
-        if not p.hard or not finish.is_small(p):
+        if not finish.is_small(p):
             return False
-        weights, contradiction = finish.settled(self.margins, p, self.deadline)
+        weights, contradiction = finish.settled(
+            self.margins, p, self.request.slack, self.deadline
+        )
         if contradiction is not None:
             self.farkas, self.solver = p.scaled_dual(contradiction), "extended precision"
-        elif weights is not None and (self.best is None or weights.error < self.best.error):
+        elif weights is not None and (
+            self.best is None or self.best.gap == 1.0 or weights.error < self.best.error
+        ):
             self.best, self.solver = weights, "extended precision"
         return contradiction is not None or weights is not None
 

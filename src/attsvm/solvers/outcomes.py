@@ -23,6 +23,8 @@ _CHEAP_REDUCTION = (
 )
 # weights in which terms cancel to this many roundings over the tolerance may be beyond float64
 _BEYOND = 4.0
+HOPELESS = 1e-3
+"""Gap of ``almost infeasible`` weights in the Frobenius norm from which on no other norm is tried."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.isolated import Isolated, isolated_solution
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.outcomes import HOPELESS, Request, infeasible_solution, solved
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
@@ -106,9 +106,26 @@ class _Search:
         start = frobenius.solve(
             coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None)
         )
-        if start.status == "infeasible":
-            return self._infeasible(start)
         W, dual = start.W, start.dual
+        if start.status != "optimal" and q is not self.full:
+            # Coordinates are rounded, and such a verdict can hang on that.
+            start = frobenius.solve(
+                self.margins,
+                Frobenius(),
+                replace(self.request, tol=1e-9, warm_start=None, method=None),
+            )
+            if start.status == "almost infeasible" and start.gap > HOPELESS:
+                return self._hopeless(start, start.W, start.dual)
+            if not start.has_weights:
+                return start
+            W = self.reduction.coordinates(np.ldexp(start.W, -self.full.weight_exponent))
+            dual = self.full.scaled_dual(start.dual)
+        if not start.has_weights:
+            return self._without(dual, start)
+        if start.status == "almost infeasible" and start.gap > HOPELESS:
+            lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
+            return self._hopeless(start, lifted, lam)
+        first, narrow = (W, dual), is_narrow(W)
         if not np.abs(W).max() > 0.0:
             return solved(self.margins, self._certificate(W, dual), self.request, self.solver, 0)
         self._rescale(W)
@@ -120,10 +137,10 @@ class _Search:
         iterations = 0
         for attempt, most in enumerate(_ITERATIONS):
             if not np.abs(W).max() > 0.0:
-                W, dual = start.W, start.dual
+                W, dual = first
             self._rescale(W)
             exact = (
-                attempt > 0 or is_narrow(start.W)
+                attempt > 0 or narrow
             ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
             state = Splitting(
                 self.programme,
@@ -286,17 +303,19 @@ class _Search:
                 break
         return W * self.scale, dual
 
-    def _infeasible(self, start: MarginSolution) -> MarginSolution:
-        """The certificate of the reduced programme holds for the whole one; where rounding disturbs
-        it, the whole one is asked again.
-        """
-        dual = self.full.restored(np.zeros((1, 1)), start.dual)[1]
-        found = infeasible_solution(
-            self.margins, dual, self.request, start.solver, start.iterations
+    def _hopeless(self, start: MarginSolution, W: FloatArray, dual: FloatArray) -> MarginSolution:
+        """The weights of the Frobenius norm where float64 can hardly hold any."""
+        if not start.has_weights:
+            return start
+        found = certify_hard(self.margins, self.norm, W, dual)
+        return solved(self.margins, found, self.request, start.solver, start.iterations)
+
+    def _without(self, dual: FloatArray, start: MarginSolution) -> MarginSolution:
+        """No weights, and multipliers that are a contradiction, or nearly one."""
+        restored = self.full.restored(np.zeros((1, 1)), self.full.cancelled(dual))[1]
+        return infeasible_solution(
+            self.margins, restored, self.request, start.solver, start.iterations
         )
-        if found.farkas_residual() <= 1e-12:
-            return found
-        return frobenius.solve(self.margins, Frobenius(), replace(self.request, method=None))
 
     def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
         lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))

@@ -316,22 +316,21 @@ def _infeasible(q: Question, claim: Claim) -> Verdict:
 
 
 def certificate_residual(q: Question, claim: Claim) -> Fraction | None:
-    r"""An upper bound of :math:`b_{\max}\|A^\top\lambda\|_F/(b^\top\lambda\max_c\|A_c\|_F)`, maxima
-    over the rows of the certificate; ``None`` when it is none.
+    r"""The largest :math:`|\sum_c\lambda_cA_{c,ae}|/\sum_c|\lambda_cA_{c,ae}|`; ``None`` when the
+    multipliers are no certificate.
     """
     if not _finite(claim.dual) or np.shape(claim.dual) != (q.m,) or _signs(q, claim):
         return None
-    dual = dyadic(claim.dual)
-    top = sum((b * x for b, x in zip(q.sides, dual.fractions(), strict=True)), Fraction(0))
-    rows = np.flatnonzero(claim.dual)
-    if top <= 0:
+    dual = dyadic(claim.dual).fractions()
+    if sum((b * x for b, x in zip(q.sides, dual, strict=True)), Fraction(0)) <= 0:
         return None
-    exponent = q.D.exponent + q.Z.exponent
-    longest = max(FROBENIUS.bounds(Dyadic(q.written[c], exponent))[0] for c in rows)
-    if longest == 0:
-        return Fraction(0)
-    side = max(abs(q.sides[c]) for c in rows)
-    return side * FROBENIUS.bounds(q.adjoint(dual))[1] / (top * longest)
+    worst = Fraction(0)
+    for k in range(len(q.written[0])):
+        terms = [x * int(row[k]) for x, row in zip(dual, q.written, strict=True)]
+        size = sum((abs(term) for term in terms), Fraction(0))
+        if size > 0:
+            worst = max(worst, abs(sum(terms, Fraction(0))) / size)
+    return worst
 
 
 def _finite(array: Any) -> bool:
