@@ -68,7 +68,7 @@ def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) 
             break
         W = W / ratio
         values = margins(W)
-    blur = _rounding(margins, W, values)
+    blur = _rounding(margins, W, values, positive)
     lower = lower_bound(margins, norm, dual)
     if blur > NO_MATTER:
         return _sharply(margins, norm, given, dual, lower)
@@ -92,7 +92,8 @@ def _sharply(
         ratio = float((values[positive] / margins.rhs[positive]).min())
         upper = float(norm.value(W))
         scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
-        gap = max(0.0, 1.0 - lower / upper) if scalable else 1.0
+        # Weights that fall short by rounding are as good as their smallest multiple that does not.
+        gap = max(0.0, 1.0 - lower / upper * min(ratio, 1.0)) if scalable else 1.0
         short = max(0.0, float((margins.rhs - values - low).max(initial=0.0)))
         found = Certificate(W, dual, values, upper, gap, short, 0.0)
         if best is None or found.error < best.error:
@@ -245,8 +246,11 @@ def _violation(margins: Margins, values: FloatArray) -> float:
     return max(0.0, float((margins.rhs - values).max(initial=0.0)))
 
 
-def _rounding(margins: Margins, W: FloatArray, values: FloatArray) -> float:
-    r"""Largest violation that rounding can hide.
+def _rounding(
+    margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray
+) -> float:
+    r"""Largest violation that rounding can hide; of ``positive`` rows relative to their right-hand
+    sides, where these are below one.
 
     A margin has a rounding error of about :math:`\epsilon|\delta_c|^\top|W||z_{i(c)}|`, which hides
     nothing where the margin exceeds its right-hand side by more.
@@ -256,4 +260,6 @@ def _rounding(margins: Margins, W: FloatArray, values: FloatArray) -> float:
         margins, differences=np.abs(margins.differences)
     ).along(moved)
     room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
-    return max(0.0, float((error - room).max(initial=0.0)))
+    error = error - room
+    error[positive] /= np.minimum(margins.rhs[positive], 1.0)
+    return max(0.0, float(error.max(initial=0.0)))

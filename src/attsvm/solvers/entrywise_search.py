@@ -19,7 +19,7 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius
+from attsvm.solvers import finish, frobenius
 from attsvm.solvers.certificates import Certificate, certify_hard, lower_bound, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
@@ -318,6 +318,12 @@ class EntrywiseSearch:
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
+        if not self._good() and self.best.gap < 1.0:
+            p = self.programme
+            W, dual = np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
+            name = f"{self.solver} + extended precision"
+            for near in finish.repaired(p, W, self.deadline):
+                self._consider(p, near, dual, name)
         total = float(self.margins.rhs @ self.best.dual)
         # Scaled like the multipliers of 1/2 ||W||^2, so that b @ dual = ||W||^2 in every norm.
         dual = (

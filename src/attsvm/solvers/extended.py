@@ -27,7 +27,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.dependence import spanned
 from attsvm.solvers.programme import Programme
 
-_BITS = 320
+_LADDER = (320, 1200, 4000)  # bits, tried one after the other
 _MARGIN = 120  # bits of the computation that are left to rounding
 _DEEPEST = 1100  # exponents of entries that are kept
 _MOST_STEPS = 40  # per row
@@ -47,13 +47,20 @@ class DualActiveSet:
     until its value says otherwise.
     """
 
-    def __init__(self, programme: Programme, deadline: float) -> None:
+    def __init__(
+        self,
+        programme: Programme,
+        deadline: float,
+        start: FloatArray | None = None,
+        bits: int = _LADDER[0],
+    ) -> None:
         p = self.programme = programme
-        self.deadline = deadline
+        self.deadline, self.start = deadline, start
         smallest = float(p.b[p.b > 0.0].min(initial=1.0))
         least = 1.0 if p.hard else float(p.cap.min(initial=1.0))
-        self.bits = _BITS - int(np.frexp(smallest)[1]) - int(np.frexp(least)[1])
-        self.zero = self.bits - _MARGIN - (_BITS - _MARGIN) // 4
+        self.bits = bits - int(np.frexp(smallest)[1]) - int(np.frexp(least)[1])
+        self.zero = self.bits - _MARGIN - (bits - _MARGIN) // 4
+        self.doubtful = False  # whether rows looked dependent that are not
         self.slack = 1 << (self.bits - self.zero // 2)
         self.D, self._d_bits = _whole(p.D)
         self.Z, self._z_bits = _whole(p.Z)
@@ -62,7 +69,7 @@ class DualActiveSet:
         self.cap = None if p.hard else _fixed(p.cap, self.bits).tolist()
         self.dual = [0] * p.m
         self.active: list[int] = []  # rows that are tight, in the order of the factor
-        self.values = np.array([0] * p.m, dtype=object)
+        self.values = self._begun()
         self._gram: dict[int, Any] = {}
         self._lower: list[list[int]] = []
         self._pivots: list[int] = []
@@ -139,6 +146,17 @@ class DualActiveSet:
         assert self.cap is not None
         return int(self.cap[c])
 
+    def _begun(self) -> Any:
+        """The values of the start."""
+        p = self.programme
+        if self.start is None:
+            return np.array([0] * p.m, dtype=object)
+        W, bits = _whole(self.start)
+        moved = (self.Z @ W.T)[p.sequence]
+        shift = bits + self._d_bits + self._z_bits - self.bits
+        exact = (self.D * moved).sum(axis=1)
+        return exact >> shift if shift >= 0 else exact << -shift
+
     def _row(self, c: int) -> Any:
         """Inner products of row ``c`` with all rows."""
         if c not in self._gram:
@@ -194,6 +212,7 @@ class DualActiveSet:
             -mixture[k] * int(self.b[self.active[k]]) >> self.bits for k in kept
         )
         if gain <= 1 << (_MARGIN + 20) or not self._dependent(rows):
+            self.doubtful = True
             return False
         dual = np.zeros(self.programme.m)
         dual[rows] = [*(_float(-mixture[k], self.bits) for k in kept), 1.0]
@@ -237,7 +256,7 @@ class DualActiveSet:
 
     def _pulled(self, rows: Iterable[int]) -> Any:
         """The values that the multipliers of these rows give all rows."""
-        total = np.array([0] * len(self.b), dtype=object)
+        total = self._begun()
         for c in rows:
             if self.dual[c]:
                 total = total + (self._row(c) * self.dual[c] >> self.bits)
@@ -265,13 +284,29 @@ class DualActiveSet:
     def point(self) -> tuple[FloatArray, FloatArray]:
         """Weights and multipliers, each rounded once."""
         p, shape = self.programme, (self.programme.D.shape[1], self.programme.Z.shape[1])
+        scale = self.bits + self._d_bits + self._z_bits
         total = np.array([[0] * shape[1] for _ in range(shape[0])], dtype=object)
+        if self.start is not None:
+            total = _fixed(self.start, scale)
         for c, multiplier in enumerate(self.dual):
             if multiplier:
                 total = total + np.outer(self.D[c] * multiplier, self.Z[p.sequence[c]])
-        scale = self.bits + self._d_bits + self._z_bits
         W = np.array([_float(int(each), scale) for each in total.reshape(-1)]).reshape(shape)
         return W, np.array([_float(each, self.bits) for each in self.dual])
+
+
+def search(
+    programme: Programme, deadline: float, start: FloatArray | None = None
+) -> tuple[DualActiveSet, bool | Contradiction]:
+    """The solution nearest to ``start`` (zero when left out) or a contradiction, with as many bits
+    as that takes; the search, and what its ``solve`` returned.
+    """
+    for bits in _LADDER:
+        state = DualActiveSet(programme, deadline, start, bits)
+        found = state.solve()
+        if found is not False or not state.doubtful:
+            break
+    return state, found
 
 
 def _whole(rows: FloatArray) -> tuple[Any, int]:
@@ -308,6 +343,6 @@ def _float(value: int, bits: int) -> float:
     head = size >> drop
     if drop and size & ((1 << drop) - 1):
         head |= 1  # sticky, so that the rounding below is that of the whole number
-    rounded = float(np.ldexp(float(head), 0))
     with np.errstate(under="ignore", over="ignore"):
-        return float(np.copysign(np.ldexp(rounded, drop - bits), value))
+        near = float(np.ldexp(float(head), drop - bits))
+    return near if value > 0 else -near

@@ -13,9 +13,9 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins
-from attsvm.solvers import farkas
+from attsvm.solvers import extended, farkas
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
-from attsvm.solvers.extended import Contradiction, DualActiveSet
+from attsvm.solvers.extended import Contradiction
 from attsvm.solvers.programme import Programme, equilibrate
 
 _LARGEST = 60_000  # rows times the rows that can be active, up to which more digits are quick
@@ -55,7 +55,7 @@ def certain(margins: Margins, dual: FloatArray) -> FloatArray | None:
         return None
     if not is_small(p):
         return None
-    found = DualActiveSet(p, time.monotonic() + _SECONDS).solve()
+    _, found = extended.search(p, time.monotonic() + _SECONDS)
     if not isinstance(found, Contradiction):
         return None
     exact = np.zeros(len(rows))
@@ -84,18 +84,14 @@ def settled(
         slack: the penalty of the soft margin.
         deadline: of :func:`time.monotonic`.
     """
-    search = DualActiveSet(p, min(deadline, time.monotonic() + _SECONDS))
-    found = search.solve()
+    search, found = extended.search(p, min(deadline, time.monotonic() + _SECONDS))
     if isinstance(found, Contradiction):
         return None, _restored(p, found.dual)
     if not found:
         return None, None
     W, dual = search.point()
     best = _certified(margins, p, W, dual, slack)
-    moved = np.abs(p.Z) @ np.abs(W).T
-    effect = _UNIT * np.einsum("cd,cd->c", np.abs(p.D), moved[p.sequence])
-    if p.opposite is not None:
-        effect[p.opposite >= 0] = 0.0
+    effect = _effect_of_rounding(p, W)
     if slack is not None:  # the cheaper side of a tight row: to miss it, or to exceed it
         effect = np.where(dual > 0.5 * p.cap, -effect, effect)
     for share in _SHARES:
@@ -117,3 +113,32 @@ def _certified(
     if slack is not None:
         return certify_soft(margins, Frobenius(), W, np.minimum(dual, slack), slack)
     return certify_hard(margins, Frobenius(), W, dual)
+
+
+def repaired(p: Programme, W: FloatArray, deadline: float) -> list[FloatArray]:
+    """Weights near ``W`` that meet every margin of a hard programme, rounded, and weights that
+    exceed them by what that rounding takes away; none where that is not quick.
+    """
+    if not p.hard or not is_small(p) or not np.isfinite(W).all():
+        return []
+    search, found = extended.search(p, min(deadline, time.monotonic() + _SECONDS), W)
+    if found is not True:
+        return []
+    out = [search.point()[0]]
+    effect = _effect_of_rounding(p, out[0])
+    for share in _SHARES:
+        if search.demand(share * effect) is not True:
+            break
+        out.append(search.point()[0])
+    return out
+
+
+def _effect_of_rounding(p: Programme, W: FloatArray) -> FloatArray:
+    """How much the values of rows can lose when ``W`` is rounded; zero for equalities, which
+    nothing can make up for.
+    """
+    moved = np.abs(p.Z) @ np.abs(W).T
+    effect: FloatArray = _UNIT * np.einsum("cd,cd->c", np.abs(p.D), moved[p.sequence])
+    if p.opposite is not None:
+        effect[p.opposite >= 0] = 0.0
+    return effect

@@ -23,6 +23,7 @@ _CHEAP_REDUCTION = (
 )
 # weights in which terms cancel to this many roundings over the tolerance may be beyond float64
 _BEYOND = 4.0
+_SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
 HOPELESS = 1e-3
 """Gap of ``almost infeasible`` weights in the Frobenius norm from which on no other norm is tried."""
 
@@ -77,7 +78,7 @@ def solved(
     residual = math.inf
     if status != "optimal" and request.slack is None and found.dual.any():
         residual = farkas_residual(margins, found.dual)
-        if residual <= _BEYOND * float(np.finfo(np.float64).eps) / request.tol:
+        if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
             status = "almost infeasible"
     figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
@@ -210,15 +211,21 @@ def infeasible_solution(
         proof = None if few is dual else certain(margins, few)
     if proof is None:
         proof = certain(margins, dual)
+    status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()
         message = f"infeasible: {contradiction(margins, dual)}"
     else:
         residual = farkas_residual(margins, dual)
-        message = _almost(margins, dual, residual, "no weights were found")
+        status = "almost infeasible" if residual <= _SMALL else "inaccurate"
+        message = (
+            _almost(margins, dual, residual, "no weights were found")
+            if status == "almost infeasible"
+            else "inaccurate: neither weights that meet every margin nor a contradiction was found"
+        )
     return MarginSolution(
         margins=margins,
-        status="almost infeasible" if proof is None else "infeasible",
+        status=status,
         W=np.zeros(margins.shape),
         norm=float("inf"),
         dual=dual,

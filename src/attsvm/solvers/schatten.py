@@ -25,7 +25,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius, rank
+from attsvm.solvers import finish, frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
@@ -190,6 +190,15 @@ class _Search:
 
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None
+        if self.best.error > self.request.tol and self.best.gap < 1.0:
+            p, dual = self.full, self.best.dual
+            W = np.ldexp(self.best.W, -p.weight_exponent)
+            for near in finish.repaired(p, W, self.deadline):
+                found = certify_hard(
+                    self.margins, self.norm, np.ldexp(near, p.weight_exponent), dual
+                )
+                if found.error < self.best.error:
+                    self.best, self.solver = found, f"{self.solver} + extended precision"
         solution = replace(
             solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
         )
