@@ -20,7 +20,6 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import double_double
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
@@ -34,8 +33,8 @@ computed again with twice the digits.
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Weights and multipliers with their certified gap and violation, and the violation that the
-    rounding of the margins can hide.
+    """Weights and multipliers with their certified gap and violation, the violation that the
+    rounding of the margins can hide, and the share of its right-hand side that a margin misses.
     """
 
     W: FloatArray
@@ -45,11 +44,12 @@ class Certificate:
     gap: float
     violation: float
     rounding: float
+    shortness: float = 0.0
 
     @property
     def error(self) -> float:
-        """The larger of gap and violation: what a solver makes small."""
-        return max(self.gap, self.violation)
+        """The largest of gap, violation and shortness: what a solver makes small."""
+        return max(self.gap, self.violation, self.shortness)
 
 
 def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> Certificate:
@@ -92,10 +92,9 @@ def _sharply(
         ratio = float((values[positive] / margins.rhs[positive]).min())
         upper = float(norm.value(W))
         scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
-        # Weights that fall short by rounding are as good as their smallest multiple that does not.
-        gap = max(0.0, 1.0 - lower / upper * min(ratio, 1.0)) if scalable else 1.0
+        gap = max(0.0, 1.0 - lower / upper) if scalable else 1.0
         short = max(0.0, float((margins.rhs - values - low).max(initial=0.0)))
-        found = Certificate(W, dual, values, upper, gap, short, 0.0)
+        found = Certificate(W, dual, values, upper, gap, short, 0.0, max(0.0, 1.0 - ratio))
         if best is None or found.error < best.error:
             best = found
         if not scalable or abs(ratio - 1.0) <= _ROUNDING:
@@ -107,6 +106,8 @@ def _sharply(
 
 def sharp_values(margins: Margins, W: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The margins of ``W`` to twice the digits, as ``high + low``."""
+    from attsvm.solvers import double_double
+
     high, low = np.zeros(margins.m), np.zeros(margins.m)
     D, Z, offsets = _plain(margins)
     W = np.ascontiguousarray(W, dtype=np.float64)
@@ -118,6 +119,8 @@ def sharp_adjoint(margins: Margins, dual: FloatArray) -> tuple[FloatArray, Float
     """The adjoint of ``dual``, computed to twice the digits and rounded once, and the sum of the
     sizes of its terms.
     """
+    from attsvm.solvers import double_double
+
     high, low, size = (np.zeros(margins.shape) for _ in range(3))
     D, Z, offsets = _plain(margins)
     dual = np.ascontiguousarray(dual, dtype=np.float64)
@@ -165,7 +168,7 @@ def certify_soft(
         values, low = sharp_values(margins, W)
         short = (margins.rhs - values) - low
         primal = 0.5 * upper**2 + slack * math.fsum(np.maximum(short, 0.0).tolist())
-        top, rest = double_double.dot(_vector(margins.rhs), _vector(dual))
+        top, rest = _sharp_dot(margins.rhs, dual)
         pulled = sharp_adjoint(margins, dual)[0]
     else:
         top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
@@ -183,7 +186,7 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     if _EPS * float(np.abs(margins.rhs) @ size) > NO_MATTER * abs(top) or _EPS * float(
         margins.lengths @ size
     ) > NO_MATTER * float(np.linalg.norm(pulled)):
-        top = sum(double_double.dot(_vector(margins.rhs), _vector(dual)))
+        top = sum(_sharp_dot(margins.rhs, dual))
         pulled = sharp_adjoint(margins, dual)[0]
     if top <= 0.0:
         return 0.0
@@ -191,8 +194,11 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     return top / bottom if bottom > 0.0 else np.inf
 
 
-def _vector(values: FloatArray) -> FloatArray:
-    return np.ascontiguousarray(values, dtype=np.float64)
+def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    from attsvm.solvers import double_double
+
+    x, y = (np.ascontiguousarray(each, dtype=np.float64) for each in (x, y))
+    return double_double.dot(x, y)
 
 
 def farkas_residual(margins: Margins, dual: FloatArray) -> float:

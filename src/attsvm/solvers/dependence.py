@@ -79,6 +79,8 @@ def _power(base: int, exponent: int, prime: int) -> int:
 def _eliminated(system: IntArray, count: int, prime: int) -> bool:
     """True when the first ``count`` columns are independent and the others vanish with them."""
     rows, width = system.shape
+    if count > width:
+        raise ValueError("count must not exceed the number of columns")
     for j in range(count):
         pivot = -1
         for c in range(j, rows):

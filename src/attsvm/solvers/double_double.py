@@ -14,6 +14,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import kernel
+from attsvm.solvers.kernels import fitting
 
 ROUNDING = 2.0**-98
 """Relative to the sum of the sizes of the terms of a margin, for up to a million terms."""
@@ -73,6 +74,11 @@ def margins(
 ) -> None:
     """``<A_c, W + rest>`` as ``high + low``."""
     d_x, d_z = W.shape
+    fitting(offsets, D.shape[0])
+    if D.shape[1] != d_x or Z.shape[1] != d_z or Z.shape[0] != len(offsets) - 1:
+        raise ValueError("W must have a row per feature of D and a column per feature of Z")
+    if rest.shape != W.shape or len(high) != D.shape[0] or len(low) != D.shape[0]:
+        raise ValueError("rest must be like W, high and low must have an entry per row")
     moved, after = np.empty(d_x), np.empty(d_x)
     for i in range(len(offsets) - 1):
         if offsets[i] == offsets[i + 1]:
@@ -103,6 +109,11 @@ def adjoint(
 ) -> None:
     """``sum_c dual_c A_c`` as ``high + low``, and the sum of the sizes of its terms."""
     d_x, d_z = high.shape
+    fitting(offsets, D.shape[0])
+    if D.shape[1] != d_x or Z.shape[1] != d_z or Z.shape[0] != len(offsets) - 1:
+        raise ValueError("high must have a row per feature of D and a column per feature of Z")
+    if low.shape != high.shape or size.shape != high.shape or len(dual) != D.shape[0]:
+        raise ValueError("low and size must be like high, dual must have an entry per row")
     pulled, after, total = np.empty(d_x), np.empty(d_x), np.empty(d_x)
     high[:], low[:], size[:] = 0.0, 0.0, 0.0
     for i in range(len(offsets) - 1):
@@ -128,6 +139,8 @@ def adjoint(
 @kernel
 def dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     """``x @ y``."""
+    if len(x) != len(y):
+        raise ValueError("x and y must have the same length")
     s, e = 0.0, 0.0
     for c in range(len(x)):
         p, q = _product(x[c], y[c])

@@ -15,6 +15,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
+from attsvm.margins.arrays import check_arrays
 from attsvm.solvers import equalities
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
@@ -190,7 +191,8 @@ def _default_tolerance(norm: Norm) -> float:
 
 
 def _checked(margins: Margins) -> Margins:
-    """The programme in float64, its values finite."""
+    """The programme in float64, its values finite, its arrays as they were when it was made."""
+    check_arrays(margins)
     wide = [
         np.asarray(array, dtype=np.float64)
         for array in (margins.differences, margins.queries, margins.rhs)

@@ -13,7 +13,6 @@ from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.contradiction import contradiction, few_rows
-from attsvm.solvers.finish import certain
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
 
@@ -204,6 +203,8 @@ def infeasible_solution(
     A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
     cheap.
     """
+    from attsvm.solvers.finish import certain
+
     dual = dual / np.abs(dual).max()
     proof = None
     if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:

@@ -100,8 +100,8 @@ class _Search:
         if resumed is not None:
             return self._answer(*resumed)
         q = self.reduction.programme
-        coordinates = replace(
-            self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b
+        coordinates = Margins(
+            q.D, q.Z, q.offsets, q.b, self.margins.token, np.zeros(len(q.Z), dtype=np.int64)
         )
         start = frobenius.solve(
             coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None)
