@@ -79,7 +79,8 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
         equal = margins.equalities | _mirrored(margins, rows)
         words = []
         for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
-            relation = "level with" if equal[c] else "above"
+            relation = "above" if margins.rhs[c] > 0.0 else "not below"
+            relation = "level with" if equal[c] else relation
             words.append(
                 f"token {int(margins.selected[i])} {relation} token"
                 f" {int(margins.token[c])}{_query(margins, i)}"
@@ -89,11 +90,13 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
 
 
 def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
-    """Rows whose opposite is in the programme too, which is how solvers are handed equalities:
-    right-hand side zero.
-    """
+    """Rows whose opposite is in the programme too, which is how solvers are handed equalities."""
     found = np.zeros(margins.m, dtype=np.bool_)
-    found[rows] = margins.rhs[rows] == 0.0
+    for c in rows.tolist():
+        i = int(margins.sequence[c])
+        part = slice(int(margins.offsets[i]), int(margins.offsets[i + 1]))
+        opposite = (margins.differences[part] == -margins.differences[c]).all(axis=1)
+        found[c] = (opposite & (margins.rhs[part] == -margins.rhs[c])).any()
     return found
 
 

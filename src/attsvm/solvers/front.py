@@ -19,8 +19,8 @@ from attsvm.margins.arrays import check_arrays
 from attsvm.solvers import equalities
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
-from attsvm.solvers.outcomes import Request, Solver, rescaled
-from attsvm.solvers.scaling import scaled
+from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.verification import Verifier, check_verifier, verified
@@ -76,7 +76,7 @@ def max_margin(
     Args:
         margins: one programme, or several, as a sequence or a
             :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
-            each has its own status. Small hard-margin programmes of the Frobenius norm are solved
+            each has its own status, ``inaccurate`` where a solution leaves float64. Small hard-margin programmes of the Frobenius norm are solved
             together, on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
@@ -96,14 +96,14 @@ def max_margin(
             takes the time that it takes.
 
     Returns:
-        The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No
-        exception is raised for the last two.
+        The solution; its ``status`` says ``optimal``, ``infeasible``, ``almost infeasible`` or
+        ``inaccurate``. No exception is raised for the last three.
 
     Raises:
         InputError: a norm without a solver, a solver that does not take the programme, a penalty,
             tolerance or time limit that is not positive, a warm start of another size or with
-            invalid values, a negative or non-finite right-hand side, a solution whose scale leaves
-            float64, equalities where the solver takes none, a second opinion from a solver that is
+            invalid values, a negative or non-finite right-hand side, a single programme whose
+            solution leaves float64, equalities where the solver takes none, a second opinion from a solver that is
             not installed or has no form for the norm.
 
     Source:
@@ -132,15 +132,19 @@ def max_margin(
             )
 
         def alone(each: Margins) -> MarginSolution:
-            return max_margin(
-                each,
-                norm,
-                slack=slack,
-                tol=tol,
-                max_seconds=max_seconds,
-                solver=solver,
-                verify=verify,
-            )
+            try:
+                return max_margin(
+                    each,
+                    norm,
+                    slack=slack,
+                    tol=tol,
+                    max_seconds=max_seconds,
+                    solver=solver,
+                    verify=verify,
+                )
+            except OutOfRangeError as error:
+                limit = _default_tolerance(norm) if tol is None else tol
+                return replace(out_of_range(each, limit, slack, str(error)), geometry=norm)
 
         return solve_all(margins, alone, together)
     margins = _checked(margins)

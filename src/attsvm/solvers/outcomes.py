@@ -247,3 +247,25 @@ def _almost(margins: Margins, dual: FloatArray, residual: float, best: str) -> s
         f"almost infeasible: {contradiction(margins, dual)}; weights that meet all margins hold"
         f" terms {1.0 / max(residual, 1e-300):.0e} times as large as a margin, and {best}"
     )
+
+
+def out_of_range(
+    margins: Margins, tol: float, slack: float | None, reason: str
+) -> MarginSolution:
+    """No answer for a programme whose solution leaves float64: no weights, and the reason."""
+    return MarginSolution(
+        margins=margins,
+        status="inaccurate",
+        W=np.zeros(margins.shape),
+        norm=float("inf"),
+        dual=np.zeros(margins.m),
+        gap=1.0,
+        violation=float(np.abs(margins.rhs).max(initial=0.0)),
+        support=np.zeros(0, dtype=np.int64),
+        tol=tol,
+        slack=slack,
+        slacks=np.zeros(margins.m),
+        solver="none",
+        iterations=0,
+        message=f"inaccurate: {reason}",
+    )

@@ -80,8 +80,9 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
     check_verifier(verify, norm, solution.margins, solution.slack)
     near = solution.near()
     # In units in which our weights have norm one the peer's absolute tolerances mean the same at
-    # every scale.
-    unit = near.norm if 0.0 < near.norm < math.inf else 1.0
+    # every scale; without weights, in units in which the rows and the largest of their right-hand
+    # sides have size one.
+    unit = near.norm if 0.0 < near.norm < math.inf else _largest_side(near.margins)
     rows = written_out(near.margins, near.slack, unit, invariant(norm))
     if not (np.abs(rows.b) > 0.0).any():
         answer = Answer("nothing to solve", "optimal", 0.0, 0.0, False)
@@ -93,7 +94,7 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
 def verified(solution: MarginSolution, verify: Verifier) -> MarginSolution:
     """The solution with its second opinion; ``inaccurate`` when the two disagree."""
     opinion = second_opinion(solution, verify)
-    if opinion.agrees is not False or solution.status == "inaccurate":
+    if opinion.agrees is not False or solution.status in ("inaccurate", "almost infeasible"):
         return replace(solution, second_opinion=opinion)
     ours = "infeasible" if solution.status == "infeasible" else f"{_objective(solution):.10g}"
     theirs = opinion.verdict if opinion.objective is None else f"{opinion.objective:.10g}"
@@ -118,6 +119,9 @@ def _compared(
         objective = float(np.ldexp(theirs, scaled(solution.margins).weights * power))
     if answer.verdict == "none":
         reason = f"{solver} gave no answer ({answer.status}), so there is nothing to compare"
+    elif solution.status == "almost infeasible":
+        difference = None
+        reason = f"theirs {answer.verdict}, and ours proves neither"
     elif solution.status == "infeasible" or answer.verdict == "infeasible":
         agrees, difference = solution.status == answer.verdict, None
         reason = (
@@ -147,6 +151,11 @@ def _compared(
         agrees,
         reason,
     )
+
+
+def _largest_side(margins: Margins) -> float:
+    size = np.where(margins.lengths > 0.0, margins.lengths, 1.0)
+    return float((np.abs(margins.rhs) / size).max(initial=0.0)) or 1.0
 
 
 def _objective(solution: MarginSolution) -> float:
