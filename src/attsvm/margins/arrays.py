@@ -74,7 +74,7 @@ class _Arrays:
         each: str = "",
     ) -> NDArray[Any]:
         """The array of this name, of one of these kinds and of ``count`` rows."""
-        array = getattr(self.owner, name)
+        array: NDArray[Any] = getattr(self.owner, name)
         if type(array) is not np.ndarray:
             try:
                 array = self.changed[name] = np.array(array)

@@ -112,7 +112,12 @@ def _certificate(run: Run) -> Key:
     status = str(run.at("results.margin.status") or NONE)
     known = STATUS.get(status, status)
     if status in ("infeasible", "almost infeasible"):
-        return Key("Certificate", status, "no margin exists" if status == "infeasible" else "hardly any margin", f"{known}.")
+        return Key(
+            "Certificate",
+            status,
+            "no margin exists" if status == "infeasible" else "hardly any margin",
+            f"{known}.",
+        )
     gap, violation = run.at("results.margin.gap"), run.at("results.margin.violation")
     what = (
         "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall"

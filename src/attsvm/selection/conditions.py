@@ -82,9 +82,7 @@ def _all_support(margins: Margins) -> bool:
             scaled = np.linalg.solve(gram, 1.0 / size)
             return bool((scaled >= -1e-12 * np.abs(scaled).max(initial=0.0)).all())
     solution = max_margin(margins)
-    return solution.has_weights and bool(
-        (np.abs(margins(solution.W) - 1.0) <= _UNIT).all()
-    )
+    return solution.has_weights and bool((np.abs(margins(solution.W) - 1.0) <= _UNIT).all())
 
 
 def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> BoolArray:
@@ -185,7 +183,8 @@ def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
         [selection_margins(data.instance(*index), selected[index]) for index in indices]
     )
     return np.array(
-        [solution.status not in ("infeasible", "almost infeasible") for solution in solutions], dtype=np.bool_
+        [solution.status not in ("infeasible", "almost infeasible") for solution in solutions],
+        dtype=np.bool_,
     ).reshape(data.batch_shape)
 
 

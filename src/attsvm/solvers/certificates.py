@@ -226,9 +226,7 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     sides, side_power = np.frexp(part.rhs)
     side_power = np.where(sides != 0.0, side_power, -10000)
     gains = side_power + power
-    top = float(
-        np.ldexp(sides * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum()
-    )
+    top = float(np.ldexp(sides * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum())
     if not top > 0.0:
         return float("inf")
     power = power + rows_exponent + queries_exponent[part.sequence]
@@ -252,9 +250,7 @@ def _violation(margins: Margins, values: FloatArray) -> float:
     return max(0.0, float((margins.rhs - values).max(initial=0.0)))
 
 
-def _rounding(
-    margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray
-) -> float:
+def _rounding(margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray) -> float:
     r"""Largest violation that rounding can hide; of ``positive`` rows relative to their right-hand
     sides, where these are below one.
 

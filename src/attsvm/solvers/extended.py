@@ -66,7 +66,7 @@ class DualActiveSet:
         self.Z, self._z_bits = _whole(p.Z)
         self.inner = self.Z @ self.Z.T
         self.sides = self.b = _fixed(p.b, self.bits)
-        self.cap = None if p.hard else _fixed(p.cap, self.bits).tolist()
+        self.cap: list[int] | None = None if p.hard else _fixed(p.cap, self.bits).tolist()
         self.dual = [0] * p.m
         self.active: list[int] = []  # rows that are tight, in the order of the factor
         self.values = self._begun()
@@ -103,11 +103,13 @@ class DualActiveSet:
             row = self._row(p)
             mixture, rest, forward = self._combination(p)
             dependent = rest <= (int(row[p]) >> self.zero)
-            step = None if dependent else (
-                abs(int(self.sides[p]) - int(self.values[p])) << bits
-            ) // rest
+            step = (
+                None
+                if dependent
+                else (abs(int(self.sides[p]) - int(self.values[p])) << bits) // rest
+            )
             leaving = -2  # nobody: the row becomes tight
-            if self.cap is not None or sign < 0:
+            if self.cap is not None:
                 room = self.dual[p] if sign < 0 else self.cap[p] - self.dual[p]
                 if step is None or room < step:
                     step, leaving = room, -1  # the row itself, at a bound

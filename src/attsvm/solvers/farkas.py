@@ -149,7 +149,8 @@ def _columns(D: FloatArray, Z: FloatArray, owner: IntArray) -> IntArray | None:
     right = np.arange(Z.shape[1]) if right is None else right
     if len(left) * len(right) > _COLUMNS:
         return None
-    return (left[:, None] * Z.shape[1] + right[None, :]).reshape(-1)
+    columns: IntArray = (left[:, None] * Z.shape[1] + right[None, :]).reshape(-1)
+    return columns
 
 
 def _independent(rows: FloatArray) -> IntArray:
@@ -157,7 +158,9 @@ def _independent(rows: FloatArray) -> IntArray:
 
     R, order = qr(rows, mode="r", pivoting=True, check_finite=False)
     pivots = np.abs(np.diag(R))
-    return np.sort(order[: int((pivots > _INDEPENDENT * pivots[0]).sum())])
+    count = int((pivots > _INDEPENDENT * pivots[0]).sum())
+    chosen: IntArray = np.sort(order[:count])
+    return chosen
 
 
 def _change(

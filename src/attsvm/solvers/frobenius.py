@@ -71,8 +71,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-    found = _Search(margins, norm, request).run()
-    return found
+    return _Search(margins, norm, request).run()
 
 
 def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
@@ -137,9 +136,7 @@ class _Search:
         p = self.programme
         if not finish.is_small(p):
             return False
-        weights, contradiction = finish.settled(
-            self.margins, p, self.request.slack, self.deadline
-        )
+        weights, contradiction = finish.settled(self.margins, p, self.request.slack, self.deadline)
         if contradiction is not None:
             self.farkas, self.solver = p.scaled_dual(contradiction), "extended precision"
         elif weights is not None and (

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
-from attsvm.margins import Margins
-from attsvm.margins.arrays import check_arrays
+from attsvm.margins import Margins, MarginsBatch
+from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.solvers import equalities
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
@@ -76,8 +76,8 @@ def max_margin(
     Args:
         margins: one programme, or several, as a sequence or a
             :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
-            each has its own status, ``inaccurate`` where a solution leaves float64. Small hard-margin programmes of the Frobenius norm are solved
-            together, on all cores.
+            each has its own status, ``inaccurate`` where a solution leaves float64. Small
+            hard-margin programmes of the Frobenius norm are solved together, on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
@@ -103,8 +103,8 @@ def max_margin(
         InputError: a norm without a solver, a solver that does not take the programme, a penalty,
             tolerance or time limit that is not positive, a warm start of another size or with
             invalid values, a negative or non-finite right-hand side, a single programme whose
-            solution leaves float64, equalities where the solver takes none, a second opinion from a solver that is
-            not installed or has no form for the norm.
+            solution leaves float64, equalities where the solver takes none, a second opinion from a
+            solver that is not installed or has no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
@@ -116,6 +116,8 @@ def max_margin(
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
+    if isinstance(margins, MarginsBatch):
+        check_batch(margins)
     if not isinstance(margins, Margins):
         if warm_start is not None:
             raise InputError(

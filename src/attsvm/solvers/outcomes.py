@@ -24,7 +24,7 @@ _CHEAP_REDUCTION = (
 _BEYOND = 4.0
 _SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
 HOPELESS = 1e-3
-"""Gap of ``almost infeasible`` weights in the Frobenius norm from which on no other norm is tried."""
+"""Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +249,7 @@ def _almost(margins: Margins, dual: FloatArray, residual: float, best: str) -> s
     )
 
 
-def out_of_range(
-    margins: Margins, tol: float, slack: float | None, reason: str
-) -> MarginSolution:
+def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str) -> MarginSolution:
     """No answer for a programme whose solution leaves float64: no weights, and the reason."""
     return MarginSolution(
         margins=margins,

@@ -130,8 +130,8 @@ def equilibrate(
     """The programme with rows of one size.
 
     Raises:
-        OutOfRangeError: differences times queries leave the range in which weights and multipliers are
-            float64 numbers.
+        OutOfRangeError: differences times queries leave the range in which weights and multipliers
+            are float64 numbers.
     """
     D, d_exponent = _unit_rows(margins.differences)
     Z, z_exponent = _unit_rows(margins.queries)

@@ -38,6 +38,7 @@ from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.spectra import gauge, singular_values
 from attsvm.solvers.splitting import Splitting
 
+_DIGITS = " + extended precision"
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
 _FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
@@ -194,11 +195,12 @@ class _Search:
             p, dual = self.full, self.best.dual
             W = np.ldexp(self.best.W, -p.weight_exponent)
             for near in finish.repaired(p, W, self.deadline):
-                found = certify_hard(
+                better = certify_hard(
                     self.margins, self.norm, np.ldexp(near, p.weight_exponent), dual
                 )
-                if found.error < self.best.error:
-                    self.best, self.solver = found, f"{self.solver} + extended precision"
+                if better.error < self.best.error:
+                    self.best = better
+                    self.solver = f"{self.solver.removesuffix(_DIGITS)}{_DIGITS}"
         solution = replace(
             solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
         )

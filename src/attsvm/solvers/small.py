@@ -85,12 +85,15 @@ def solve_range(
     fitting(instances, len(Z))
     count = len(instances) - 1
     if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
-        raise ValueError("offsets must have an entry per query and one more, b and dual one per row")
+        raise ValueError(
+            "offsets must have an entry per query and one more, b and dual one per row"
+        )
     if W.shape != (count, d_x, d_z) or figures.shape != (count, 4):
         raise ValueError("W and figures must have an entry per programme")
     if len(outcome) != count or len(systems) != count or first < 0 or last > count:
-        raise ValueError("outcome and systems must have an entry per programme, first and last be"
-                         " among them")
+        raise ValueError(
+            "outcome and systems must have an entry per programme, first and last be among them"
+        )
     longest, most = 0, 0
     for p in range(first, last):
         longest = max(longest, offsets[instances[p + 1]] - offsets[instances[p]])

@@ -80,10 +80,13 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
     check_verifier(verify, norm, solution.margins, solution.slack)
     near = solution.near()
     # In units in which our weights have norm one the peer's absolute tolerances mean the same at
-    # every scale; without weights, in units in which the rows and the largest of their right-hand
-    # sides have size one.
-    unit = near.norm if 0.0 < near.norm < math.inf else _largest_side(near.margins)
+    # every scale.
+    unit = near.norm if 0.0 < near.norm < math.inf else 1.0
     rows = written_out(near.margins, near.slack, unit, invariant(norm))
+    if not solution.has_weights and not (rows.equal & (rows.b != 0.0)).any():
+        # Whether weights exist is asked of rows and right-hand sides of size one: larger ones meet
+        # larger right-hand sides.
+        rows = rows._replace(b=np.sign(rows.b))
     if not (np.abs(rows.b) > 0.0).any():
         answer = Answer("nothing to solve", "optimal", 0.0, 0.0, False)
     else:
@@ -151,11 +154,6 @@ def _compared(
         agrees,
         reason,
     )
-
-
-def _largest_side(margins: Margins) -> float:
-    size = np.where(margins.lengths > 0.0, margins.lengths, 1.0)
-    return float((np.abs(margins.rhs) / size).max(initial=0.0)) or 1.0
 
 
 def _objective(solution: MarginSolution) -> float:

@@ -44,7 +44,7 @@ import numpy as np
 
 from .dyadic import Dyadic, dyadic, scaled
 from .farkas import Decision, decide, written_out
-from .lengths import FROBENIUS, Bounds, Gauge, as_float, gauge
+from .lengths import Bounds, Gauge, as_float, gauge
 
 ROUNDING = Fraction(1, 10**13)
 REPORT = Fraction(1, 10**12)
