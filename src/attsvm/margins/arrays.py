@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from attsvm.errors import InputError
 
+_REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 _KINDS = ("selection", "set", "ratio", "label", "position", "class", "order")
 
 
@@ -22,6 +23,8 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
         InputError: numbers that are not real, positions that are not integers, a shape that differs
             from the others, or offsets that do not cut the rows into sequences.
     """
+    if margins.equality is None and margins.origin is None and _plain(margins):
+        return {}
     arrays = _Arrays(margins)
     m, n = arrays.rows_and_queries()
     if margins.equality is not None:
@@ -31,6 +34,28 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
     if margins.kind not in _KINDS:
         raise InputError(f"margins.kind is {margins.kind!r}; use one of {', '.join(_KINDS)}")
     return arrays.changed
+
+
+def _plain(margins: Any) -> bool:
+    """Whether everything is as the constructors make it, seen at a glance: this is asked before
+    every solve.
+    """
+    D, Z, offsets = margins.differences, margins.queries, margins.offsets
+    b, token, selected = margins.rhs, margins.token, margins.selected
+    for array, dtype in ((D, _REAL), (Z, _REAL), (b, _REAL), (offsets, _WHOLE), (token, _WHOLE)):
+        if type(array) is not np.ndarray or array.dtype is not dtype:
+            return False
+    if type(selected) is not np.ndarray or selected.dtype is not _WHOLE:
+        return False
+    if D.ndim != 2 or Z.ndim != 2 or margins.kind not in _KINDS:
+        return False
+    m, n = len(D), len(Z)
+    if b.shape != (m,) or token.shape != (m,) or selected.shape != (n,):
+        return False
+    if offsets.shape != (n + 1,):
+        return False
+    ends = offsets.tolist()
+    return ends[0] == 0 and ends[-1] == m and ends == sorted(ends)
 
 
 def check_batch(batch: Any) -> dict[str, NDArray[Any]]:

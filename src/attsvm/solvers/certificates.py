@@ -157,13 +157,13 @@ def certify_soft(
     :math:`b^\top\lambda-\tfrac12\|A^\top\lambda\|_*^2`.
     """
     values, upper = margins(W), float(norm.value(W))
-    short, low = margins.rhs - values, np.zeros(margins.m)
-    primal = 0.5 * upper**2 + slack * float(np.maximum(short, 0.0).sum())
-    size = float(np.linalg.norm(W)) * float(margins.lengths.max(initial=0.0))
+    primal = 0.5 * upper**2 + slack * float(np.maximum(margins.rhs - values, 0.0).sum())
+    lengths, limit = margins.lengths, NO_MATTER / _EPS * primal
+    size = math.sqrt(float(np.vdot(W, W)))
     if (
-        _EPS * slack * size * margins.m > NO_MATTER * primal
-        or _EPS * float(np.abs(margins.rhs) @ np.abs(dual)) > NO_MATTER * primal
-        or _EPS * float(margins.lengths @ np.abs(dual)) * upper > NO_MATTER * primal
+        slack * size * float(lengths.max(initial=0.0)) * margins.m > limit
+        or float(margins.rhs @ dual) > limit
+        or float(lengths @ dual) * max(upper, size) > limit
     ):
         values, low = sharp_values(margins, W)
         short = (margins.rhs - values) - low

@@ -35,7 +35,7 @@ _MOST_STEPS = 40  # per row
 
 @dataclass(frozen=True, eq=False)
 class Contradiction:
-    """Rows with positive multipliers, ``dual`` zero elsewhere, whose combination is exactly zero."""
+    """Rows with positive multipliers, ``dual`` zero elsewhere, that combine exactly to zero."""
 
     dual: FloatArray
 
