@@ -14,14 +14,15 @@ What is asked of each status is what the documentation promises (``MarginSolutio
     * for inequalities with positive sides also in each row's own scale:
       :math:`\min_c\langle A_c,W\rangle/b_c\ge1-\text{tol}`, because the tour bounds the optimum by
       :math:`\|W\|/\min_c\langle A_c,W\rangle/b_c`;
-    * multipliers of the right signs (and within C for the soft margin) whose gap is at most
-      ``tol``, and not above the gap that was reported;
-    * the norm that was reported.
+    * multipliers of the right signs, for the soft margin within C, whose gap is at most ``tol``.
 ``infeasible``
     no weights meet the margins, decided by :mod:`farkas`, and the multipliers that came back are a
-    certificate of the residual that the documentation defines.
+    certificate up to rounding, entry by entry, see :func:`certificate_residual`.
 anything else
     promises nothing; it is counted, with the truth about feasibility.
+
+Whatever the status, a reported norm is that of the weights, and a reported gap is not below the
+true one: ``MarginSolution.gap`` is documented as rigorous. What breaks this is ``misreported``.
 
 Tolerances, fixed before any result was seen:
 
@@ -30,12 +31,13 @@ Tolerances, fixed before any result was seen:
 * ``REPORT`` = 1e-12 plus 1e-6 of itself: how far the true gap may exceed the reported one, and the
   true norm the reported one (relative); also of ``extended``.
 * ``CERTIFICATE`` = 1e-12: largest Farkas residual of an ``infeasible``; also of ``extended``.
+  Multipliers are float64, so that an exact certificate rounded has some 1e-16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -188,21 +190,31 @@ class Question:
 def judge(margins: Any, norm: str, slack: float | None, claim: Claim) -> Verdict:
     """What is wrong with this claim about this programme."""
     question = Question(margins, norm, slack)
-    if claim.status == "optimal":
-        return _optimal(question, claim)
     if claim.status == "infeasible":
         return _infeasible(question, claim)
-    if slack is not None:
-        return Verdict(claim.status, feasible=True)
-    return Verdict(claim.status, feasible=question.feasibility(claim).feasible)
+    feasible = True if slack is not None else question.feasibility(claim).feasible
+    unusable = _unusable(question, claim)
+    if claim.status != "optimal":
+        # nothing is promised, but a gap below one is a proof of something
+        told = [] if unusable or claim.gap >= 1.0 else _weighed(question, claim).misreported
+        return Verdict(claim.status, misreported=told, feasible=feasible)
+    if unusable:
+        return Verdict("optimal", [unusable], feasible=feasible)
+    return replace(_weighed(question, claim), feasible=feasible)
 
 
-def _optimal(q: Question, claim: Claim) -> Verdict:
-    if not (_finite(claim.W) and _finite(claim.dual)):
-        return Verdict("optimal", ["weights or multipliers are not finite"])
+def _unusable(q: Question, claim: Claim) -> str | None:
+    """Why nothing can be computed from weights and multipliers."""
     shape = (q.D.integers.shape[1], q.Z.integers.shape[1])
     if np.shape(claim.W) != shape or np.shape(claim.dual) != (q.m,):
-        return Verdict("optimal", ["weights or multipliers have the wrong shape"])
+        return "weights or multipliers have the wrong shape"
+    if not all(_finite(each) for each in (claim.W, claim.dual, claim.norm, claim.gap)):
+        return "weights, multipliers, norm or gap are not finite"
+    return None
+
+
+def _weighed(q: Question, claim: Claim) -> Verdict:
+    """Weights and multipliers against what ``optimal`` promises."""
     W, dual = dyadic(claim.W), dyadic(claim.dual)
     tol = Fraction(claim.tol) + ROUNDING
     values = q.values(W)
@@ -227,10 +239,9 @@ def _optimal(q: Question, claim: Claim) -> Verdict:
     if gap[0] <= tol < gap[1]:
         wrong.append("undecided: the bounds of the gap enclose the tolerance")
     return Verdict(
-        "optimal",
+        claim.status,
         wrong,
         misreported,
-        feasible=True if q.slack is not None else q.feasibility(claim).feasible,
         gap=as_float(gap[1]),
         short=as_float(short),
         own=None if own is None else as_float(own),
@@ -318,18 +329,20 @@ def _infeasible(q: Question, claim: Claim) -> Verdict:
 def certificate_residual(q: Question, claim: Claim) -> Fraction | None:
     r"""The largest :math:`|\sum_c\lambda_cA_{c,ae}|/\sum_c|\lambda_cA_{c,ae}|`; ``None`` when the
     multipliers are no certificate.
+
+    Every entry of the weights is measured by its own terms: no row, however long, hides another.
     """
     if not _finite(claim.dual) or np.shape(claim.dual) != (q.m,) or _signs(q, claim):
         return None
-    dual = dyadic(claim.dual).fractions()
-    if sum((b * x for b, x in zip(q.sides, dual, strict=True)), Fraction(0)) <= 0:
+    dual = dyadic(claim.dual)
+    if sum((b * x for b, x in zip(q.sides, dual.fractions(), strict=True)), Fraction(0)) <= 0:
         return None
+    terms = q.written * dual.integers[:, None]
     worst = Fraction(0)
-    for k in range(len(q.written[0])):
-        terms = [x * int(row[k]) for x, row in zip(dual, q.written, strict=True)]
-        size = sum((abs(term) for term in terms), Fraction(0))
-        if size > 0:
-            worst = max(worst, abs(sum(terms, Fraction(0))) / size)
+    for column in terms.T:
+        size = sum(abs(term) for term in column)
+        if size:
+            worst = max(worst, Fraction(abs(sum(column)), size))
     return worst
 
 

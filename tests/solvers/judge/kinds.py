@@ -334,6 +334,81 @@ def _prompt(rng: Rng) -> Margins:
     return prompt_margins(data, np.where(tokens == 0, (tokens + 1) % (T + 1), tokens))
 
 
+def _unimodular(rng: Rng) -> Margins:
+    """Integer rows of determinant one and entries up to 2**49, and a row that they cancel exactly
+    or up to one unit: whether weights exist hangs on digits beyond twice those of float64.
+    """
+    d = int(rng.integers(2, 5))
+    U = np.eye(d, dtype=object)
+    while True:
+        i, j = rng.choice(d, 2, replace=False)
+        grown = U.copy()
+        grown[i] = U[i] + int(rng.choice([-3, -2, -1, 1, 2, 3])) * U[j]
+        if max(abs(a) for a in grown.reshape(-1)) >= 2**49:
+            break
+        U = grown
+    last = -sum(int(rng.integers(1, 4)) * row for row in U)
+    last[int(rng.integers(d))] += int(rng.choice([-1, 0, 1]))
+    rows = np.vstack([U, last]).astype(float)
+    return _rows(rng, rows * 2.0 ** rng.integers(-50, 1, (d + 1, 1)).astype(float))
+
+
+def _crowded(rng: Rng) -> Margins:
+    """More constraints than entries of the weights, most of them close to the selected token."""
+    n, d, e = int(rng.integers(4, 7)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    X, Z = rng.standard_normal((n, 6, d)), rng.standard_normal((n, e))
+    tokens = _chosen(rng, X, Z, 0.9)
+    near = X[np.arange(n), tokens][:, None] + 10.0 ** rng.uniform(-6, 0) * (
+        X - X.mean(axis=1)[:, None]
+    )
+    W = rng.standard_normal((d, e))
+    if rng.random() < 0.5:  # the close ones are ranked by other weights
+        tokens = np.einsum("ntd,de,ne->nt", near, W, Z).argmax(axis=1)
+    return _selected(near, Z, tokens)
+
+
+def _joined(rng: Rng) -> Margins:
+    """The sequences of two hard programmes in one, each times a scale of its own."""
+    parts = []
+    for _ in range(2):
+        part = PLAIN[int(rng.integers(len(PLAIN)))](rng)
+        size = _power(rng, -4, 4) if rng.random() < 0.5 else 1.0
+        parts.append(replace(part, differences=part.differences * size))
+    shape = [max(part.shape[k] for part in parts) for k in (0, 1)]
+
+    def wide(array: Any, width: int) -> Any:
+        return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+
+    return Margins(
+        np.concatenate([wide(part.differences, shape[0]) for part in parts]),
+        np.concatenate([wide(part.queries, shape[1]) for part in parts]),
+        np.concatenate([parts[0].offsets, parts[0].m + parts[1].offsets[1:]]),
+        np.concatenate([part.rhs for part in parts]),
+        np.concatenate([part.token for part in parts]),
+        np.concatenate([part.selected for part in parts]),
+    )
+
+
+PLAIN = (
+    _near_parallel,
+    _near_contradictory,
+    _targeted,
+    _lattice,
+    _masks,
+    _rank_deficient,
+    _collinear,
+    _many_tokens,
+    _degenerate,
+)
+
+
+def _soft_separable(rng: Rng) -> Hard:
+    """A penalty beyond the multipliers of the hard margin, which is then the solution."""
+    n, T, d, e = _sizes(rng)
+    X, Z = rng.standard_normal((n, T + 1, d + 1)), rng.standard_normal((n, e))
+    return Hard(_selected(X, Z, _taught(rng, X, Z)), slack=_power(rng, 0, 15))
+
+
 KINDS: dict[str, Callable[[Rng], Margins | Hard]] = {
     "near-parallel": _near_parallel,
     "near-contradictory": _near_contradictory,
@@ -358,4 +433,8 @@ KINDS: dict[str, Callable[[Rng], Margins | Hard]] = {
     "degenerate": _degenerate,
     "powers-of-two": _powers_of_two,
     "prompt": _prompt,
+    "crowded": _crowded,
+    "joined": _joined,
+    "soft-separable": _soft_separable,
+    "unimodular": _unimodular,
 }

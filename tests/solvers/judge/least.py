@@ -12,7 +12,7 @@ It serves two ends: a second decision of feasibility that shares nothing with :m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -22,18 +22,22 @@ from .exact import ROUNDING, Question, shortness
 from .farkas import solve_integers
 from .lengths import as_float
 
+_NORMAL = float(np.finfo(np.float64).tiny)
 _ENTRIES = 500  # columns that enter: far above the number of rows here
 
 
 @dataclass(frozen=True)
 class Least:
-    """``W`` (flat fractions) of least Frobenius norm, or ``None`` when no weights exist."""
+    r"""``W`` (flat fractions) of least Frobenius norm, or ``None`` when no weights exist, and
+    multipliers with :math:`W=\sum_c\lambda_cA_c`.
+    """
 
     W: list[Fraction] | None
+    dual: list[Fraction] = field(default_factory=list)
 
 
 def least(q: Question) -> Least | None:
-    """The exact solution; ``None`` when equalities depend on each other or it took too long."""
+    """The exact solution; ``None`` when it took too long."""
     exponent = q.D.exponent + q.Z.exponent
     m = q.m
     rows = [[int(a) for a in row] for row in q.written]
@@ -49,14 +53,15 @@ def least(q: Question) -> Least | None:
     ]
     gram = _gram(columns)
     target = [column[-1] for column in columns]
-    inside = [c for c in range(m) if q.equal[c]]
+    inside: list[int] = []
     u = [Fraction(0)] * m
-    if inside:
-        solved = _solve(gram, target, inside)
-        if solved is None:
-            return None
-        for c, x in zip(inside, solved, strict=True):
-            u[c] = x
+    for c in range(m):
+        if q.equal[c]:  # one that follows from others asks for nothing more
+            solved = _solve(gram, target, [*inside, c])
+            if solved is not None:
+                inside.append(c)
+                for k, x in zip(inside, solved, strict=True):
+                    u[k] = x
     for _ in range(_ENTRIES):
         slope = [
             target[c] - sum((gram[c][k] * u[k] for k in inside), Fraction(0)) for c in range(m)
@@ -91,20 +96,27 @@ def least(q: Question) -> Least | None:
     pulled = [
         sum((columns[c][k] * u[c] for c in range(m) if u[c]), Fraction(0)) for k in range(width)
     ]
-    return Least([w / rest for w in pulled])
+    stretch = [
+        Fraction(side.denominator, 1 << bits) / scaled(1, exponent)
+        for side, bits in zip(sides, lengths, strict=True)
+    ]
+    dual = [x * by / rest for x, by in zip(u, stretch, strict=True)]
+    return Least([w / rest for w in pulled], dual)
 
 
-def answerable(q: Question, W: Sequence[Fraction], tol: float) -> bool:
+def answerable(q: Question, found: Least, tol: float) -> bool:
     """Whether the solution, rounded to float64, keeps the promise of ``optimal``: every margin met
-    to ``tol`` in the documented unit and in its own scale.
+    to ``tol`` in the documented unit and in its own scale, and multipliers that are normal numbers.
 
     It is lengthened by half of ``tol`` first, which the gap allows. Where this fails, margins of
     weights that large drown in the rounding of the weights themselves, and no solver can hand back
     float64 weights that are proved optimal, unless by luck of the grid.
     """
     grown = 1 + Fraction(tol) / 2
-    rounded = np.array([as_float(each * grown) for each in W])
-    if not np.isfinite(rounded).all():
+    assert found.W is not None
+    rounded = np.array([as_float(each * grown) for each in found.W])
+    sizes = [abs(as_float(each)) for each in found.dual if each]
+    if not np.isfinite(rounded).all() or not all(_NORMAL <= each < np.inf for each in sizes):
         return False
     shape = (q.D.integers.shape[1], q.Z.integers.shape[1])
     values = q.values(dyadic(rounded.reshape(shape)))

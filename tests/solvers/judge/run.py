@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +45,10 @@ NORMS = (
     "linf",
 )
 SPECTRAL = ("nuc", "spec", "schatten:1.5", "schatten:3")  # no soft margin is offered in these
+NAMED = ("optimal", "infeasible", "inaccurate", "refused", "error", "stopped")
 SECONDS = 5.0
+TOLERANCE = 1e-9  # where no solution says which it was
+LIMIT = 20.0  # of processor time, after which a programme is given up
 
 
 @dataclass
@@ -82,6 +89,32 @@ def plan(
         yield kind, taken[i // len(kinds) % len(taken)], seed + i
 
 
+class TooLong(BaseException):
+    """The limit was met; no ``except Exception`` on the way may take it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Stop Python code inside after this much processor time, where the system has a timer."""
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     """Solve a programme and judge what came back; ``batched`` through a list of one."""
     from attsvm.errors import InputError
@@ -92,25 +125,20 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     path = "list" if batched else "single"
     begun = time.process_time()
     try:
-        if batched:
-            found: Any = max_margin([programme.margins], parse_norm(norm), slack=programme.slack)[0]
-        else:
-            found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
+        with limited(LIMIT):
+            if batched:
+                found: Any = max_margin(
+                    [programme.margins], parse_norm(norm), slack=programme.slack
+                )[0]
+            else:
+                found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
+    except TooLong:
+        return _unanswered(programme, Line(kind, norm, seed, path, "stopped"), begun)
     except InputError as error:
-        spent = time.process_time() - begun
-        question = Question(programme.margins, norm, programme.slack)
-        truth = programme.slack is not None or question.feasibility().feasible
-        return Line(
-            kind,
-            norm,
-            seed,
-            path,
-            "refused",
-            feasible=truth,
-            answerable=_answerable("refused", truth, programme, norm, 1e-9),
-            seconds=spent,
-            message=str(error)[:200],
-        )
+        line = Line(kind, norm, seed, path, "refused", message=str(error)[:200])
+        if "float64" not in str(error):  # the one reason for which these programmes may be refused
+            line.status, line.wrong = "error", [f"refused: {error}"[:200]]
+        return _unanswered(programme, line, begun)
     except Exception as error:
         spent = time.process_time() - begun
         said = f"{type(error).__name__}: {error}"
@@ -141,6 +169,15 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     )
 
 
+def _unanswered(programme: Hard, line: Line, begun: float) -> Line:
+    """A line without a solution, with the truth about one."""
+    line.seconds = time.process_time() - begun
+    question = Question(programme.margins, line.norm, programme.slack)
+    line.feasible = programme.slack is not None or question.feasibility().feasible
+    line.answerable = _answerable(line.status, line.feasible, programme, line.norm, TOLERANCE)
+    return line
+
+
 def _answerable(
     status: str, feasible: bool | None, programme: Hard, norm: str, tol: float
 ) -> bool | None:
@@ -155,7 +192,7 @@ def _answerable(
     found = least(question)
     if found is None or found.W is None:
         return None
-    return answerable(question, found.W, tol)
+    return answerable(question, found, tol)
 
 
 def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> Iterator[Line]:
@@ -166,7 +203,7 @@ def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> It
         ways = (False, True) if lists and norm == "fro" and "soft" not in kind else (False,)
         for batched in ways:
             line = one(kind, norm, seed, batched)
-            if line.seconds > SECONDS:
+            if line.seconds > SECONDS and line.status != "stopped":
                 line = one(kind, norm, seed, batched)
             yield line
 
@@ -187,15 +224,26 @@ class Summary:
     @property
     def open(self) -> list[Line]:
         """Feasible programmes that were answered ``inaccurate``."""
-        return self._feasible_but("inaccurate")
+
+        return [each for each in self.lines if each.status == "inaccurate" and each.feasible]
 
     @property
-    def refused(self) -> list[Line]:
-        """Feasible programmes that were refused."""
-        return self._feasible_but("refused")
+    def between(self) -> list[Line]:
+        """What is called neither by a name of the bar nor refused, such as almost infeasible."""
+        return [each for each in self.lines if each.status not in NAMED]
 
-    def _feasible_but(self, status: str) -> list[Line]:
-        return [each for each in self.lines if each.status == status and each.feasible]
+    @property
+    def dodged(self) -> list[Line]:
+        """Feasible programmes with another answer than optimal, or refused, though float64 can hold
+        a solution. Together with :attr:`open` what the solvers leave unanswered.
+        """
+        return [
+            each
+            for each in self.lines
+            if each.status not in ("optimal", "infeasible", "inaccurate", "error")
+            and each.feasible
+            and each.answerable is not False
+        ]
 
     @property
     def slow(self) -> list[Line]:
@@ -214,7 +262,9 @@ class Summary:
             f"inaccurate though feasible {len(self.open)} of {self.feasible}"
             f" ({100 * len(self.open) / max(1, self.feasible):.2f} %), of them"
             f" {sum(each.answerable is not False for each in self.open)} with an answer that"
-            f" float64 can hold; refused though feasible {len(self.refused)}",
+            f" float64 can hold",
+            f"in between {len(self.between)}, refused {self.statuses['refused']}, of them feasible"
+            f" with an answer that float64 can hold {len(self.dodged)}",
             f"numbers that are not true: {sum(bool(x.misreported) for x in self.lines)}",
             f"above {SECONDS:g} s: {len(self.slow)}; solving"
             f" {sum(x.seconds for x in self.lines):.0f} s, judging"
@@ -229,10 +279,10 @@ class Summary:
             by_kind[each.kind].append(each)
         out = [
             "| kind | judged | wrong optimal | wrong infeasible | misreported"
-            " | inaccurate, feasible | inaccurate, infeasible | between | refused | error | slow |",
-            "|---|---|---|---|---|---|---|---|---|---|---|",
+            " | inaccurate, feasible | inaccurate, infeasible | between | refused | dodged"
+            " | error | slow |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        known = {"optimal", "infeasible", "inaccurate", "refused", "error"}
         for kind, lines in by_kind.items():
             part = Summary(lines)
             status = part.statuses
@@ -241,8 +291,8 @@ class Summary:
                 f" | {len(part.wrong('infeasible'))}"
                 f" | {sum(bool(x.misreported) for x in lines)} | {len(part.open)}"
                 f" | {status['inaccurate'] - len(part.open)}"
-                f" | {sum(v for k, v in status.items() if k not in known)}"
-                f" | {status['refused']} | {status['error']} | {len(part.slow)} |"
+                f" | {len(part.between)} | {status['refused']} | {len(part.dodged)}"
+                f" | {status['error']} | {len(part.slow)} |"
             )
         return "\n".join(out)
 
@@ -256,27 +306,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write one line per programme")
     parser.add_argument("--max-seconds", type=float, help="stop after this much wall time")
     asked = parser.parse_args(arguments)
+    warnings.simplefilter("error")  # a warning that reaches the caller is a fault, as in the tests
     begun, lines = time.monotonic(), []
     programmes = plan(
         asked.seed, asked.count, tuple(asked.kind or KINDS), tuple(asked.norm or NORMS)
     )
-    out = None if asked.json is None else asked.json.open("w")
-    for line in judged(programmes):
-        lines.append(line)
-        if out is not None:
-            out.write(json.dumps(asdict(line)) + "\n")
-            out.flush()
-        if line.wrong or line.misreported or asked.count == 1:
-            print(
-                line.name,
-                line.path,
-                line.status,
-                line.wrong + line.misreported,
-                line.message,
-                flush=True,
-            )
-        if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
-            break
+    with ExitStack() as stack:
+        out = None if asked.json is None else stack.enter_context(asked.json.open("w"))
+        for line in judged(programmes):
+            lines.append(line)
+            if out is not None:
+                out.write(json.dumps(asdict(line)) + "\n")
+                out.flush()
+            if line.wrong or line.misreported or asked.count == 1:
+                said = line.wrong + line.misreported
+                print(line.name, line.path, line.status, said, line.message, flush=True)
+            if asked.max_seconds is not None and time.monotonic() - begun > asked.max_seconds:
+                break
     summary = Summary(lines)
     print(summary.text())
     print(summary.table())

@@ -18,7 +18,7 @@ from judge.dyadic import Dyadic, dyadic
 from judge.exact import Claim, Question, judge
 from judge.farkas import decide, meets, refutes, solve_integers
 from judge.kinds import KINDS, hard
-from judge.least import answerable, least
+from judge.least import Least, answerable, least
 from judge.lengths import gauge, root_bounds
 from judge.run import NORMS, Line, Summary, plan
 
@@ -83,6 +83,7 @@ LIES = {
     "infeasible": lambda c: replace(c, status="infeasible"),
     "weights of zero": lambda c: replace(c, W=0.0 * c.W, norm=0.0),
     "not a number": lambda c: replace(c, W=c.W * np.nan),
+    "no norm": lambda c: replace(c, norm=math.inf),
     "another shape": lambda c: replace(c, W=c.W[:1]),
 }
 
@@ -117,6 +118,18 @@ def test_a_number_that_is_not_true_is_named_though_the_status_holds(norm: str) -
     other = judge(margins, norm, None, replace(claim, norm=claim.norm * (1 + 1e-9)))
     assert other.wrong == []
     assert len(other.misreported) == 1
+
+
+def test_a_gap_below_one_is_a_proof_whatever_the_status() -> None:
+    margins, claim = diagonal("fro")
+    longer = replace(claim, status="inaccurate", W=claim.W * 1.5, norm=claim.norm * 1.5)
+    verdict = judge(margins, "fro", None, longer)
+    assert verdict.wrong == []
+    assert verdict.misreported == ["the gap is 3.33e-01, reported 0.00e+00"]
+    assert judge(margins, "fro", None, replace(longer, gap=0.34)).misreported == []
+    unknown = judge(margins, "fro", None, replace(longer, W=claim.W * np.nan, gap=1.0))
+    assert unknown.misreported == []
+    assert unknown.feasible is True
 
 
 def test_the_tolerance_is_that_of_the_claim() -> None:
@@ -203,8 +216,11 @@ def test_equalities_are_met_from_both_sides_with_multipliers_of_any_sign() -> No
     assert judge(margins, "fro", None, equality(-2.0, 1.0)).wrong
     twice = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0], equality=[True, True])
     assert Question(twice, "fro").feasibility().feasible is True
+    found = least(Question(twice, "fro"))
+    assert found == Least([Fraction(1), Fraction(0)], [Fraction(1), Fraction(0)])
     apart = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0 + 2.0**-51], equality=[True, True])
     assert Question(apart, "fro").feasibility().feasible is False
+    assert least(Question(apart, "fro")) == Least(None)
 
 
 def soft(C: float) -> tuple[Margins, Claim]:
@@ -359,17 +375,20 @@ def test_two_exact_methods_agree_about_feasibility(kind: str) -> None:
             assert decision.dual is not None
             assert refutes(system, sides, list(question.equal), decision.dual)
         found = least(question)
-        if found is not None:
-            assert decision.feasible is (found.W is not None)
-            if found.W is not None:
-                assert meets(system, sides, list(question.equal), found.W)
+        assert found is not None
+        assert decision.feasible is (found.W is not None)
+        if found.W is not None:
+            assert meets(system, sides, list(question.equal), found.W)
+            pulled = [x * unit for x in found.dual] @ question.written
+            assert list(pulled) == found.W
+            assert all(x >= 0 for x in np.array(found.dual)[~question.equal])
 
 
 def test_the_exact_solution_of_two_rows() -> None:
     margins = rows([[1.0, 1.0], [1.0, -1.0], [0.5, 0.0]])
     found = least(Question(margins, "fro"))
     assert found is not None
-    assert [Fraction(2), Fraction(0)] == found.W
+    assert found == Least([Fraction(2), Fraction(0)], [Fraction(0), Fraction(0), Fraction(4)])
     assert least(Question(CONTRADICTION, "fro")).W is None  # type: ignore[union-attr]
 
 
@@ -381,7 +400,10 @@ def test_float64_cannot_hold_weights_that_are_too_large_for_their_margins() -> N
         found = least(question)
         assert found is not None
         assert found.W is not None
-        assert answerable(question, found.W, 1e-9) is holds
+        assert answerable(question, found, 1e-9) is holds
+    far = least(Question(rows([[1e-160, 0.0]]), "fro"))  # its multiplier is 1e320
+    assert far is not None
+    assert not answerable(Question(rows([[1e-160, 0.0]]), "fro"), far, 1e-9)
 
 
 # the programmes and the count
@@ -412,7 +434,7 @@ def test_the_plan_covers_every_kind_in_every_norm_that_takes_it() -> None:
     pairs = {(kind, norm) for kind, norm, _ in plan(0, len(KINDS) * len(NORMS))}
     hard_kinds = [kind for kind in KINDS if not kind.startswith("soft")]
     assert {(kind, norm) for kind in hard_kinds for norm in NORMS} <= pairs
-    assert len(pairs) == len(hard_kinds) * 13 + 2 * 9
+    assert len(pairs) == len(hard_kinds) * 13 + 3 * 9
 
 
 def test_the_answers_that_are_known_are_those_of_the_judge() -> None:
@@ -436,15 +458,19 @@ def test_the_summary_counts_what_the_bar_asks_for() -> None:
         Line("a", "fro", 4, "single", "inaccurate", feasible=True, seconds=6.0),
         Line("a", "fro", 5, "single", "inaccurate", feasible=False),
         Line("a", "fro", 6, "single", "refused", feasible=True),
+        Line("a", "fro", 7, "single", "almost so", feasible=True, answerable=True),
+        Line("a", "fro", 8, "single", "almost so", feasible=True, answerable=False),
+        Line("a", "fro", 9, "single", "almost so", feasible=False),
     ]
     summary = Summary(lines)
     assert len(summary.wrong("optimal")) == 1
     assert len(summary.wrong("infeasible")) == 1
     assert len(summary.open) == 1
-    assert len(summary.refused) == 1
-    assert summary.feasible == 5
+    assert [each.seed for each in summary.dodged] == [6, 7]
+    assert len(summary.between) == 3
+    assert summary.feasible == 7
     assert len(summary.slow) == 1
-    assert "| a | 7 | 1 | 1 | 0 | 1 | 1 | 0 | 1 | 0 | 1 |" in summary.table()
+    assert "| a | 10 | 1 | 1 | 0 | 1 | 1 | 3 | 1 | 2 | 0 | 1 |" in summary.table()
 
 
 def test_units_of_dyadic_numbers() -> None:

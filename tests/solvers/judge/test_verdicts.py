@@ -12,9 +12,11 @@ import pytest
 
 from attsvm.geometry import parse_norm
 from attsvm.solvers import max_margin
+from judge.kinds import KINDS, hard
 from judge.run import NORMS, Summary, judged, one, plan
 
-SHARE = 0.02  # of the feasible programmes may end inaccurate
+SHARE = 0.02  # of the feasible programmes may end inaccurate, or otherwise without the answer that
+# float64 can hold
 
 
 def checked(seed: int, count: int) -> Summary:
@@ -27,8 +29,8 @@ def checked(seed: int, count: int) -> Summary:
 
 
 def test_every_kind_in_every_norm() -> None:
-    """Three hundred programmes: each kind once in each norm."""
-    checked(0, 23 * 13)
+    """Each kind once in each norm."""
+    checked(0, len(KINDS) * len(NORMS))
 
 
 @pytest.mark.slow
@@ -36,15 +38,14 @@ def test_ten_thousand_programmes() -> None:
     seed = int(os.environ.get("ATTSVM_JUDGE_SEED", "0"))
     count = int(os.environ.get("ATTSVM_JUDGE_COUNT", "10000"))
     summary = checked(seed, count)
-    assert len(summary.open) <= SHARE * summary.feasible, summary.text()
+    unanswered = len(summary.open) + len(summary.dodged)
+    assert unanswered <= SHARE * summary.feasible, summary.text()
     assert not summary.slow, [each.name for each in summary.slow]
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_known_answers(norm: str) -> None:
     """Diagonal programmes of powers of two, whose least norm is that of their diagonal."""
-    from judge.kinds import hard
-
     for seed in range(6):
         programme = hard("powers-of-two", seed)
         assert programme.optimum is not None
