@@ -55,6 +55,19 @@ def spanned(D: FloatArray, Z: FloatArray, owner: IntArray, columns: IntArray) ->
     return True
 
 
+def rank(D: FloatArray, Z: FloatArray, owner: IntArray) -> int | None:
+    """The rank of the rows; ``None`` where they are too many to tell."""
+    columns = D.shape[1] * Z.shape[1]
+    if float(len(D)) ** 2 * columns > _LARGEST:
+        return None
+    found = 0
+    for prime in _PRIMES:
+        x, z = _residues(D, prime), _residues(Z, prime)[owner]
+        system = (x[:, :, None] * z[:, None, :] % prime).reshape(len(D), columns)
+        found = max(found, _rank(system, prime))
+    return found
+
+
 def _residues(values: FloatArray, prime: int) -> IntArray:
     mantissa, exponent = np.frexp(values)
     whole = (np.ldexp(mantissa, 53)).astype(np.int64) % prime
@@ -106,3 +119,30 @@ def _eliminated(system: IntArray, count: int, prime: int) -> bool:
             if system[c, k] != 0:
                 return False
     return True
+
+
+@kernel
+def _rank(system: IntArray, prime: int) -> int:
+    rows, width = system.shape
+    found = 0
+    for j in range(width):
+        pivot = -1
+        for c in range(found, rows):
+            if system[c, j] != 0:
+                pivot = c
+                break
+        if pivot < 0:
+            continue
+        for k in range(j, width):
+            system[found, k], system[pivot, k] = system[pivot, k], system[found, k]
+        inverse = _power(system[found, j], prime - 2, prime)
+        for c in range(found + 1, rows):
+            factor = system[c, j] * inverse % prime
+            if factor != 0:
+                factor = prime - factor
+                for k in range(j, width):
+                    system[c, k] = (system[c, k] + factor * system[found, k]) % prime
+        found += 1
+        if found == rows:
+            break
+    return found

@@ -309,8 +309,12 @@ class EntrywiseSearch:
         p = self.programme
         lower, upper = _bounds(p, W, dual, exponent)
         scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
-        top = float(scaled.b @ dual)
-        return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
+        top, size = float(scaled.b @ dual), float(Lp(exponent).value(W))
+        return (
+            scaled,
+            W / size if 0.0 < size < math.inf else np.zeros_like(W),
+            dual / top if top > 0.0 else dual,
+        )
 
     def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
         lower, upper = _bounds(p, W, dual, exponent)

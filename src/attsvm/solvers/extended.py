@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.solvers.dependence import spanned
+from attsvm.solvers.dependence import rank
 from attsvm.solvers.programme import Programme
 
 _LADDER = (320, 1200, 4000)  # bits, tried one after the other
@@ -225,17 +225,8 @@ class DualActiveSet:
         was computed the only one.
         """
         p = self.programme
-        if len(rows) == 1:
-            return not (p.D[rows[0]].any() and p.Z[p.sequence[rows[0]]].any())
-        from scipy.linalg import qr
-
         used, owner = np.unique(p.sequence[rows], return_inverse=True)
-        D, Z = p.D[rows], p.Z[used]
-        written = (D[:, :, None] * Z[owner][:, None, :]).reshape(len(rows), -1)
-        some = np.flatnonzero(written.any(axis=0))
-        size = np.exp2(np.frexp(np.abs(written[:, some]).max(axis=0))[1])
-        _, order = qr(written[:, some] / size, mode="r", pivoting=True, check_finite=False)
-        return spanned(D, Z, owner.reshape(-1), some[order[: len(rows) - 1]])
+        return rank(p.D[rows], p.Z[used], owner.reshape(-1)) == len(rows) - 1
 
     def demand(self, more: FloatArray) -> bool | Contradiction:
         """The same programme with right-hand sides ``b + more``, from where this one ended. Of a
