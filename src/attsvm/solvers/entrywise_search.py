@@ -310,11 +310,10 @@ class EntrywiseSearch:
         lower, upper = _bounds(p, W, dual, exponent)
         scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
         top, size = float(scaled.b @ dual), float(Lp(exponent).value(W))
-        return (
-            scaled,
-            W / size if 0.0 < size < math.inf else np.zeros_like(W),
-            dual / top if top > 0.0 else dual,
-        )
+        if not 0.0 < size < math.inf and self.best is not None:  # a method that lost its way
+            W = np.ldexp(self.best.W, -p.weight_exponent)
+            size = float(Lp(exponent).value(W)) or 1.0
+        return scaled, W / size, dual / top if top > 0.0 else dual
 
     def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
         lower, upper = _bounds(p, W, dual, exponent)
