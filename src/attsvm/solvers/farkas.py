@@ -15,7 +15,7 @@ added to it.
 
 The argument needs rows that span the space. Where they do not, it is made for as many columns as
 the rows have rank, and :func:`attsvm.solvers.dependence.spanned` decides whether the other columns
-follow from those.
+follow from those: first for differences and for queries alone, then for their products.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers import double_double
 from attsvm.solvers.dependence import spanned
+from attsvm.solvers.programme import Programme
+from attsvm.solvers.proximal import LARGEST_SYSTEM, weighted_moment
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
 _DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
 _COLUMNS = 1600  # columns of the system that is factorised
-_ENTRIES = 1 << 24  # of the rows that are written out
+_ENTRIES = 1 << 24  # of the rows that may be written out
+_WRITTEN = 1 << 21  # and from where on something else is tried first
 _ROWS_PER_COLUMN = 4  # rows that carry the correction
+_SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
 _INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
 
 
@@ -58,32 +62,88 @@ def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
     better[rows] = dual[rows]
     if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
         return better if (b * lam > 0.0).any() else None
+    D, Z = _spanning(D), _spanning(Z)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(Z)))])
     shape = (D.shape[1], Z.shape[1])
+    count = shape[0] * shape[1]
     high, low, size = np.empty(shape), np.empty(shape), np.empty(shape)
     double_double.adjoint(D, Z, offsets, lam, high, low, size)
     pull = (high + low).reshape(-1)
     residual = (np.abs(high) + np.abs(low) + double_double.ROUNDING * size + _TINY).reshape(-1)
-    chosen = _columns(D, Z, owner)
-    if chosen is None or len(lam) * len(chosen) > _ENTRIES:
-        return None
     weight = np.abs(lam)
-    carrying = np.sort(np.argsort(-weight)[: _ROWS_PER_COLUMN * len(chosen)])
-    found = _change(D, Z, owner, weight, carrying, chosen, pull, residual)
+    if len(lam) * count > _WRITTEN:
+        theta = _large(D, Z, offsets, owner, weight, residual)
+        if theta is not None:
+            return better if _gains(b * lam, theta) else None
+    if count > _COLUMNS or len(lam) * count > _ENTRIES:
+        return None
+    every = np.arange(count)
+    carrying = np.sort(np.argsort(-weight)[: _ROWS_PER_COLUMN * count])
+    found = _change(D, Z, owner, weight, carrying, every, pull, residual)
     if found is None and len(carrying) < len(lam):
         carrying = np.arange(len(lam))
-        found = _change(D, Z, owner, weight, carrying, chosen, pull, residual)
+        found = _change(D, Z, owner, weight, carrying, every, pull, residual)
     if found is None:
         return None
     columns, theta, shares = found
-    if len(columns) < D.shape[1] * Z.shape[1] and not spanned(D, Z, owner, columns):
+    # Columns that are proved to be independent and as many as there are rows span all others.
+    if len(columns) < min(count, len(lam)) and not spanned(D, Z, owner, columns):
         return None
-    gains = b * lam
-    total = float(np.abs(gains).sum())
-    if not float(gains.sum()) > (theta + len(gains) * 4.0 * _EPS) * total:
+    if not _gains(b * lam, theta):
         return None
     better[rows[carrying]] *= 1.0 - np.sign(lam[carrying]) * shares
     return better
+
+
+def _spanning(rows: FloatArray) -> FloatArray:
+    """The rows in columns that span all others exactly, which is where a combination has to
+    vanish; all columns where that is not settled.
+    """
+    count = rows.shape[1]
+    if len(rows) >= count:
+        values = np.linalg.eigvalsh(rows.T @ rows)
+        if values[0] > _SEPARATE * values[-1]:
+            return rows
+    chosen = _independent(rows)
+    one, owner = np.ones((1, 1)), np.zeros(len(rows), dtype=np.int64)
+    if len(chosen) == count or not spanned(rows, one, owner, chosen):
+        return rows
+    return np.ascontiguousarray(rows[:, chosen])
+
+
+def _gains(gains: FloatArray, theta: float) -> bool:
+    """Whether the sum of ``gains`` stays positive when each changes by a share of ``theta``."""
+    total = float(np.abs(gains).sum())
+    return float(gains.sum()) > (theta + len(gains) * 4.0 * _EPS) * total
+
+
+def _large(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    owner: IntArray,
+    weight: FloatArray,
+    residual: FloatArray,
+) -> float | None:
+    """The bound of :func:`_change` for rows that span many columns, from the matrix ``M`` itself:
+    ``M - c`` has a Cholesky factor, so its eigenvalues are above ``c`` less all roundings.
+    """
+    from scipy.linalg.lapack import dpotrf
+
+    columns = D.shape[1] * Z.shape[1]
+    if columns > LARGEST_SYSTEM or len(D) < columns:
+        return None
+    count = len(D)
+    nothing = np.zeros(count)
+    p = Programme(D, Z, offsets, owner, nothing, nothing, 0, np.zeros(count, dtype=np.int64))
+    M = weighted_moment(p, np.arange(count), weight)
+    sizes = np.einsum("cd,cd->c", D, D) * np.einsum("nd,nd->n", Z, Z)[owner]
+    rounding = (2.0 * count + 4.0 * columns + 64.0) * _EPS * float(weight @ sizes)
+    distant = float(np.linalg.norm(residual)) * float(np.sqrt(sizes.max())) * (1.0 + 1e-9)
+    needed = max(4.0 * distant, rounding)
+    M[np.diag_indices(columns)] -= needed + rounding
+    _, failed = dpotrf(M, lower=1, overwrite_a=1, clean=0)
+    return None if failed else distant / needed
 
 
 def _prepared(
@@ -137,20 +197,6 @@ def _unit(rows: FloatArray) -> tuple[FloatArray, IntArray]:
         rows = np.ldexp(rows, -largest[:, None])
         total += largest
     return rows, total
-
-
-def _columns(D: FloatArray, Z: FloatArray, owner: IntArray) -> IntArray | None:
-    """Columns that may span all others: products of columns of ``D`` and of ``Z`` that do; ``None``
-    where they are too many.
-    """
-    left = _independent(D) if D.shape[1] * Z.shape[1] > _COLUMNS or len(D) < D.shape[1] else None
-    right = _independent(Z) if len(Z) < Z.shape[1] or left is not None else None
-    left = np.arange(D.shape[1]) if left is None else left
-    right = np.arange(Z.shape[1]) if right is None else right
-    if len(left) * len(right) > _COLUMNS:
-        return None
-    columns: IntArray = (left[:, None] * Z.shape[1] + right[None, :]).reshape(-1)
-    return columns
 
 
 def _independent(rows: FloatArray) -> IntArray:

@@ -23,7 +23,7 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import finish, infeasibility, small
+from attsvm.solvers import farkas, finish, infeasibility, small
 from attsvm.solvers.batch import Found
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
 from attsvm.solvers.choice import FEW
@@ -114,22 +114,29 @@ class _Search:
         ascent = BlockAscent(p, start)
         if self.request.method not in (None, "active-set"):
             self._alone(self.request.method, ascent)
-        elif not self._pivoted(ascent) and not self._late() and not self._digits():
+        elif not self._pivoted(ascent) and not self._late():
+            suspected = None
             if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
-            if not self._done():
-                self._proximal(ascent)
+                if self.farkas is not None and farkas.proved(self.margins, self._found()) is None:
+                    suspected, self.farkas = self.farkas, None
+            if not self._done() and not self._digits():
+                self.farkas = suspected
+                if suspected is None:
+                    self._proximal(ascent)
         self.epochs = ascent.epochs
         if self.farkas is not None:
             return infeasible_solution(
-                self.margins,
-                p.restored(np.zeros((1, 1)), p.cancelled(self.farkas))[1],
-                self.request,
-                self.solver,
-                self.epochs,
+                self.margins, self._found(), self.request, self.solver, self.epochs
             )
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, self.epochs)
+
+    def _found(self) -> FloatArray:
+        """The certificate in the caller's rows."""
+        assert self.farkas is not None
+        p = self.programme
+        return p.restored(np.zeros((1, 1)), p.cancelled(self.farkas))[1]
 
     def _digits(self) -> bool:
         """Extended precision, where that is quick: True when it found what there is."""

@@ -212,6 +212,9 @@ def infeasible_solution(
         proof = None if few is dual else certain(margins, few)
     if proof is None:
         proof = certain(margins, dual)
+    if proof is None and not minimal and np.count_nonzero(dual) > _CHEAP_REDUCTION:
+        few = few_rows(margins, dual)
+        proof = None if few is dual else certain(margins, few)
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()
