@@ -55,7 +55,7 @@ def _plain(margins: Any) -> bool:
     if offsets.shape != (n + 1,):
         return False
     ends = offsets.tolist()
-    return ends[0] == 0 and ends[-1] == m and ends == sorted(ends)
+    return bool(ends[0] == 0 and ends[-1] == m and ends == sorted(ends))
 
 
 def check_batch(batch: Any) -> dict[str, NDArray[Any]]:
