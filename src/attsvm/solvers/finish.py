@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from attsvm.solvers.programme import Programme, equilibrate
 _LARGEST = 60_000  # rows times the rows that can be active, up to which more digits are quick
 _SECONDS = 3.0
 _AIM = 1e-13
+_MISSED = 1e-6  # share of its size by which a margin is missed on purpose
 _UNIT = 2.0**-53  # of rounding to nearest
 _SHARES = (1.0, 0.25)  # of the largest effect of rounding that rows are asked for in addition
 
@@ -116,11 +118,17 @@ def _certified(
 
 
 def repaired(p: Programme, W: FloatArray, deadline: float) -> list[FloatArray]:
-    """Weights near ``W`` that meet every margin of a hard programme, rounded, and weights that
-    exceed them by what that rounding takes away; none where that is not quick.
+    """Weights near ``W`` that meet every margin, rounded, and weights that exceed them by what that
+    rounding takes away; none where that is not quick. Margins that a soft programme misses by more
+    than rounding may stay as they are.
     """
-    if not p.hard or not is_small(p) or not np.isfinite(W).all():
+    if not is_small(p) or not np.isfinite(W).all():
         return []
+    if not p.hard:
+        values = p.values(W)
+        missed = p.b - values > _MISSED * np.maximum(p.b, np.abs(values))
+        sides = np.where(missed, values - np.abs(p.b - values), p.b)
+        p = replace(p, b=sides, cap=np.full(p.m, np.inf))
     search, found = extended.search(p, min(deadline, time.monotonic() + _SECONDS), W)
     if found is not True:
         return []

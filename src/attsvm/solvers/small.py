@@ -11,9 +11,10 @@ zero ``u`` is a Farkas certificate on linearly independent rows of :math:`[A, b]
 needs every one of its rows; otherwise the rows of ``u`` are those of the minimum-norm weights.
 
 Whatever comes out is certified from the caller's own numbers, with the formulas of
-:mod:`attsvm.solvers.certificates`. A programme that ends in neither proof is left to the ordinary
-solver: ``UNSETTLED`` is an answer that costs time, never correctness. Programmes lie end to end in
-memory, as in :class:`attsvm.margins.MarginsBatch`.
+:mod:`attsvm.solvers.certificates`; a contradiction found here has a small residual, and
+:func:`attsvm.solvers.finish.certain` proves it before it is told. A programme that ends in neither
+is left to the ordinary solver: ``UNSETTLED`` is an answer that costs time, never correctness.
+Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 """
 
 from __future__ import annotations
