@@ -43,13 +43,13 @@ def least(q: Question) -> Least | None:
     rows = [[int(a) for a in row] for row in q.written]
     sides = [side / scaled(1, exponent) for side in q.sides]
     # columns (A_c, b_c) as integers; each may have a length of its own
-    columns = []
+    whole = []
     for row, side in zip(rows, sides, strict=True):
-        columns.append([a * side.denominator for a in row] + [side.numerator])
-    lengths = [max((abs(a) for a in column), default=0).bit_length() for column in columns]
+        whole.append([a * side.denominator for a in row] + [side.numerator])
+    lengths = [max((abs(a) for a in column), default=0).bit_length() for column in whole]
     columns = [
         [Fraction(a, 1 << bits) for a in column] if bits else [Fraction(0)] * len(column)
-        for column, bits in zip(columns, lengths, strict=True)
+        for column, bits in zip(whole, lengths, strict=True)
     ]
     gram = _gram(columns)
     target = [column[-1] for column in columns]
