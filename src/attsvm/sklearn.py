@@ -288,7 +288,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         solution: MarginSolution = max_margin(
             margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
         )
-        if solution.status == "infeasible" and isinstance(self.norm_, (Frobenius, Lp)):
+        if solution.status in ("infeasible", "almost infeasible") and isinstance(
+            self.norm_, (Frobenius, Lp)
+        ):
             solution = max_margin(
                 margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
             )

@@ -273,3 +273,13 @@ def test_list_names_the_solvers(capsys):
 def test_toys_answer_to_the_names_of_their_experiments(capsys, name, norm):
     assert main(["solve", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["norm"] == pytest.approx(norm, rel=1e-6)
+
+
+def test_a_selection_that_float64_can_hardly_hold_exits_3(tmp_path, capsys):
+    """Neither proved nor answered: scripts must not take it for either."""
+    X = np.array([[[0.0, 0.0], [-1.0, -0.25], [1.0, np.nextafter(0.25, 0.0)]]])
+    np.savez(tmp_path / "x.npz", X=X, Z=np.ones((1, 1)), y=np.ones(1))
+    assert main(["solve", str(tmp_path / "x.npz"), "--tokens", "0", "--json"]) == 3
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["status"] == "almost infeasible"
+    assert summary["certificate_residual"] <= 1e-15

@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
                     f"  sequence {sequence}: token {margins.selected[sequence]} must beat token"
                     f" {token}"
                 )
-    return 3 if solution.status == "inaccurate" else 0
+    return 3 if solution.status in ("inaccurate", "almost infeasible") else 0
 
 
 def _verdict(opinion: Any) -> str:
@@ -242,7 +242,7 @@ def _summary(solution: Any) -> dict[str, Any]:
         "rank_proved": solution.rank_proved,
         "unique": solution.unique,
         "certificate_residual": (
-            solution.farkas_residual() if solution.status == "infeasible" else None
+            solution.farkas_residual() if "infeasible" in solution.status else None
         ),
         "solver": solution.solver,
         "second_opinion": (

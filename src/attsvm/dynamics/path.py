@@ -189,7 +189,7 @@ def regularization_path(
     solution = max_margin(
         prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens)
     )
-    guess = None if solution.status == "infeasible" else solution.W
+    guess = solution.W if solution.has_weights else None
     rng = np.random.default_rng(seed)
     if parameterization in ("joint", "joint W"):
         head_sizes = sizes if head_radii is None else np.asarray(head_radii, dtype=np.float64)

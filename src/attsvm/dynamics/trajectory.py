@@ -250,7 +250,7 @@ class DirectionWithin:
         single = not several and hasattr(self.target, "W") and hasattr(self.target, "gap")
         solutions = [self.target] if single else list(self.target) if several else []
         if any(
-            each.slack is not None or each.geometry != Frobenius() or each.status == "infeasible"
+            each.slack is not None or each.geometry != Frobenius() or not each.has_weights
             for each in solutions
         ):
             raise InputError(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.margins.arrays import check_batch
 from attsvm.margins.checks import integers
 from attsvm.margins.operator import Margins
 
@@ -29,6 +30,9 @@ class MarginsBatch(Sequence[Margins]):
         token: ``(M,)``, see :attr:`Margins.token`.
         selected: ``(N,)``, see :attr:`Margins.selected`.
         instances: ``(B + 1,)``, where the sequences of each programme begin, from 0 to N.
+
+    Raises:
+        InputError: arrays that do not fit together.
     """
 
     differences: FloatArray
@@ -38,6 +42,10 @@ class MarginsBatch(Sequence[Margins]):
     token: IntArray
     selected: IntArray
     instances: IntArray
+
+    def __post_init__(self) -> None:
+        for name, array in check_batch(self).items():
+            object.__setattr__(self, name, array)
 
     @classmethod
     def stack(cls, programmes: Sequence[Margins]) -> MarginsBatch:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.margins.arrays import check_arrays
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order"]
 
@@ -49,6 +50,9 @@ class Margins:
             (``class``), or an order of two tokens (``order``).
         origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins,
             the query token of ``order`` margins; ``None`` for the others.
+
+    Raises:
+        InputError: arrays that do not fit together.
     """
 
     differences: FloatArray
@@ -60,6 +64,10 @@ class Margins:
     equality: BoolArray | None = None
     kind: Kind = "selection"
     origin: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        for name, array in check_arrays(self).items():
+            object.__setattr__(self, name, array)
 
     @property
     def m(self) -> int:
@@ -89,6 +97,13 @@ class Margins:
             if self.equality is None
             else np.asarray(self.equality, dtype=np.bool_)
         )
+
+    @cached_property
+    def lengths(self) -> FloatArray:
+        r"""``(m,)``: :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
+        sizes: FloatArray = np.sqrt(np.einsum("cd,cd->c", self.differences, self.differences))
+        sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
+        return sizes
 
     @cached_property
     def _uniform(self) -> int:

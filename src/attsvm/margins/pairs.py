@@ -81,6 +81,17 @@ class PairMargins(Margins):
         """Shape ``(d_x, d_z)`` of the weights."""
         return int(self.keys.shape[1]), int(self.queries.shape[1])
 
+    @cached_property
+    def lengths(self) -> FloatArray:
+        """As for :class:`~attsvm.margins.Margins`."""
+        sizes = np.empty(self.m)
+        for _, _, rows in self._blocks():
+            D = self._formed(rows.start, rows.stop)
+            np.einsum("cd,cd->c", D, D, out=sizes[rows])
+        np.sqrt(sizes, out=sizes)
+        sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
+        return sizes
+
     def along(self, moved: FloatArray) -> FloatArray:
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
         return self._along(moved, self._formed)

@@ -196,6 +196,11 @@ def _margin_sentence(margin: dict[str, Any]) -> str:
             f"No weights select all these tokens at once, and the {margin['geometry_title']} has no"
             " soft margin to solve instead."
         )
+    if margin["status"] == "almost infeasible":
+        return (
+            "Weights that select all these tokens at once, if any exist, are too large for float64"
+            f" to hold, and the {margin['geometry_title']} has no soft margin to solve instead."
+        )
     if margin["status"] != "optimal":
         return (
             f"The solver stopped at weights of margin {margin['margin']:.4g}, a relative gap of"

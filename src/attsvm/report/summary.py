@@ -12,6 +12,7 @@ from attsvm.report.numbers import NONE, count, degrees, finite, number, percent,
 STATUS = {
     "optimal": "Both are within the tolerance",
     "infeasible": "No weights can put every selected token ahead of the others",
+    "almost infeasible": "Weights that meet every margin would be too large for float64",
     "inaccurate": "The solver stopped before both were within the tolerance",
 }
 
@@ -110,8 +111,13 @@ def _direction(run: Run) -> Key:
 def _certificate(run: Run) -> Key:
     status = str(run.at("results.margin.status") or NONE)
     known = STATUS.get(status, status)
-    if status == "infeasible":
-        return Key("Certificate", status, "no margin exists", f"{known}.")
+    if status in ("infeasible", "almost infeasible"):
+        return Key(
+            "Certificate",
+            status,
+            "no margin exists" if status == "infeasible" else "hardly any margin",
+            f"{known}.",
+        )
     gap, violation = run.at("results.margin.gap"), run.at("results.margin.violation")
     what = (
         "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall"

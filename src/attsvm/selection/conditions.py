@@ -82,9 +82,7 @@ def _all_support(margins: Margins) -> bool:
             scaled = np.linalg.solve(gram, 1.0 / size)
             return bool((scaled >= -1e-12 * np.abs(scaled).max(initial=0.0)).all())
     solution = max_margin(margins)
-    return solution.status != "infeasible" and bool(
-        (np.abs(margins(solution.W) - 1.0) <= _UNIT).all()
-    )
+    return solution.has_weights and bool((np.abs(margins(solution.W) - 1.0) <= _UNIT).all())
 
 
 def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> BoolArray:
@@ -152,7 +150,7 @@ def dominance(
         InputError: a solution for other tokens than the optimal ones, or none.
     """
     best = optimal_tokens(data, head)
-    if solution.status == "infeasible" or not np.array_equal(solution.margins.selected, best):
+    if not solution.has_weights or not np.array_equal(solution.margins.selected, best):
         raise InputError(
             "the dominance identity needs a solution for the optimal tokens of the data; solve"
             " their selection_margins first"
@@ -185,7 +183,8 @@ def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
         [selection_margins(data.instance(*index), selected[index]) for index in indices]
     )
     return np.array(
-        [solution.status != "infeasible" for solution in solutions], dtype=np.bool_
+        [solution.status not in ("infeasible", "almost infeasible") for solution in solutions],
+        dtype=np.bool_,
     ).reshape(data.batch_shape)
 
 

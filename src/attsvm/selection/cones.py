@@ -89,7 +89,7 @@ def in_margin_cone(
 
 
 def _sized(W: ArrayLike, solution: MarginSolution) -> tuple[FloatArray, FloatArray]:
-    if solution.status == "infeasible":
+    if not solution.has_weights:
         raise InputError("there is no cone around an infeasible solution; check its status first")
     weights = np.asarray(W, dtype=np.float64)
     if weights.shape[-2:] != solution.W.shape:

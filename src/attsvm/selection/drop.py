@@ -73,7 +73,7 @@ def margin_drop(
     )
     samples = reals("prompts", prompts, (None, mapped.shape[-1]), f"(samples, {mapped.shape[-1]})")
     best = max_margin(decoder_margins(data, selected))
-    if best.status == "infeasible":
+    if not best.has_weights:
         raise InputError(
             "no head separates the selected tokens by label, so there is no margin that could drop"
         )
@@ -84,7 +84,7 @@ def margin_drop(
     programmes = [_labels(rows) for rows in features]
     reached = np.array(
         [
-            0.0 if solution.status == "infeasible" else 1.0 / solution.norm
+            1.0 / solution.norm if solution.has_weights else 0.0
             for solution in max_margin(programmes)
         ]
     )
@@ -129,7 +129,7 @@ def margin_drop_bound(data: AttentionData, tokens: ArrayLike, norm: Norm | None 
             " margin_drop, which samples"
         )
     best = max_margin(decoder_margins(data, selected), bound)
-    if best.status == "infeasible":
+    if not best.has_weights:
         raise InputError(
             "no head separates the selected tokens by label, so there is no margin that could drop"
         )

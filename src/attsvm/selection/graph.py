@@ -101,7 +101,7 @@ class GraphSVM:
     @property
     def directed(self) -> bool:
         r"""Whether :math:`W^{mm}` is a direction: feasible and not 0."""
-        return self.solution.status != "infeasible" and self.solution.norm > 0.0
+        return self.solution.has_weights and self.solution.norm > 0.0
 
     def split(self, W: ArrayLike) -> Split:
         """Weights ``(..., d, d)`` along and across the cyclic subspace.

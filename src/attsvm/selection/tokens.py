@@ -91,8 +91,8 @@ def neighbours(solution: MarginSolution) -> list[IntArray]:
         InputError: the solution is infeasible or of the soft margin, for which neighbours are not
             defined.
     """
-    if solution.status == "infeasible" or solution.slack is not None:
-        kind = "infeasible" if solution.status == "infeasible" else "soft-margin"
+    if not solution.has_weights or solution.slack is not None:
+        kind = "soft-margin" if solution.has_weights else solution.status
         raise InputError(
             f"neighbours need a hard-margin solution, this one is {kind}; check its status and"
             " slack first"

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.geometry import Frobenius
 from attsvm.margins import Margins, MarginsBatch
-from attsvm.solvers.certificates import Certificate
+from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.solution import MarginSolution
@@ -109,7 +110,10 @@ class Found(NamedTuple):
                 margins, self.dual, request, "least distance", systems, minimal=True
             )
         norm, gap, violation, rounding = (float(x) for x in self[2:])
-        proof = Certificate(self.W, self.dual, margins(self.W), norm, gap, violation, rounding)
+        if rounding > NO_MATTER:
+            proof = certify_hard(margins, Frobenius(), self.W, self.dual)
+        else:
+            proof = Certificate(self.W, self.dual, margins(self.W), norm, gap, violation, rounding)
         return solved(margins, proof, request, "principal pivoting", systems)
 
 
@@ -138,7 +142,7 @@ def solve_all(
         else [np.zeros(shape) for shape in shapes]
     )
     status, figures, dual = (
-        np.full(count, "", dtype="<U10"),
+        np.full(count, "", dtype="<U17"),
         np.zeros((count, 4)),
         np.zeros(int(rows[-1])),
     )
@@ -150,7 +154,6 @@ def solve_all(
             found = small.settle(
                 batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
             )
-            status[chosen] = np.where(found.outcome == small.CONTRADICTION, "infeasible", "")
             optimal = found.outcome == small.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
@@ -165,6 +168,12 @@ def solve_all(
                 parts = np.split(found.dual, batch.rows[1:-1])
                 for k, weights, multipliers in zip(chosen.tolist(), found.W, parts, strict=True):
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
+            for k in chosen[found.outcome == small.CONTRADICTION].tolist():
+                part = slice(rows[k], rows[k + 1])
+                claim = Found(W[k], dual[part], np.inf, 1.0, figures[k, 2], 0.0)
+                solution = claim.solution(programmes[k], together, int(systems[k]))
+                if solution.status == "infeasible":
+                    written[k], status[k], dual[part] = solution, "infeasible", solution.dual
     for k in np.flatnonzero(status == "").tolist():
         try:
             written[k] = solution = one(programmes[k])

@@ -65,7 +65,9 @@ def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
     return (
-        few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
+        few
+        if few.any() and farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual))
+        else dual
     )
 
 
@@ -77,7 +79,8 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
         equal = margins.equalities | _mirrored(margins, rows)
         words = []
         for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
-            relation = "level with" if equal[c] else "above"
+            relation = "above" if margins.rhs[c] > 0.0 else "not below"
+            relation = "level with" if equal[c] else relation
             words.append(
                 f"token {int(margins.selected[i])} {relation} token"
                 f" {int(margins.token[c])}{_query(margins, i)}"
@@ -87,11 +90,13 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
 
 
 def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
-    """Rows whose opposite is in the programme too, which is how solvers are handed equalities:
-    right-hand side zero.
-    """
+    """Rows whose opposite is in the programme too, which is how solvers are handed equalities."""
     found = np.zeros(margins.m, dtype=np.bool_)
-    found[rows] = margins.rhs[rows] == 0.0
+    for c in rows.tolist():
+        i = int(margins.sequence[c])
+        part = slice(int(margins.offsets[i]), int(margins.offsets[i + 1]))
+        opposite = (margins.differences[part] == -margins.differences[c]).all(axis=1)
+        found[c] = (opposite & (margins.rhs[part] == -margins.rhs[c])).any()
     return found
 
 

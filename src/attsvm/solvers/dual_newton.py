@@ -34,6 +34,7 @@ Outcome = Literal["moved", "short", "stalled", "stopped"]
 LARGEST_SYSTEM = 6000
 _TINY = 1e-100  # instead of zero below a fraction
 _HALVINGS = 30
+_MOST_POINTS = 1200  # evaluations after which a search is given up: usual ones take some dozens
 _ARMIJO = 1e-4
 _NOISE = 1e-14  # rounding of the saddle value, relative
 _RIDGE = 1e-15  # relative to the largest diagonal entry
@@ -78,7 +79,7 @@ class DualNewton:
             * max(float(np.linalg.norm(self.dual)), _TINY)
             / max(float(np.linalg.norm(margins)), _TINY)
         )
-        self.steps = 0
+        self.steps = self.points = 0
 
     def advance(self, accuracy: float, most: int, deadline: float) -> Outcome:
         """Solve the saddle problem until its projected gradient is below ``accuracy`` (in units of
@@ -87,7 +88,7 @@ class DualNewton:
         Returns:
             ``moved``; ``short`` when ``most`` steps were not enough (the point reached is kept);
             ``stalled`` when no step ascends; ``stopped`` when the system is too large or cannot be
-            factored, or the clock passed ``deadline``.
+            factored, after very many evaluations, or when the clock passed ``deadline``.
         """
         centre, old = self.W, self.dual
         now = self._point(self.dual, centre, old)
@@ -96,7 +97,8 @@ class DualNewton:
             if now.residual <= accuracy and count > 0:
                 outcome = "moved"
                 break
-            step = None if time.monotonic() > deadline else self._newton_step(now)
+            late = self.points > _MOST_POINTS or time.monotonic() > deadline
+            step = None if late else self._newton_step(now)
             if step is None:
                 outcome = "stopped"
                 break
@@ -144,6 +146,7 @@ class DualNewton:
         return None
 
     def _point(self, dual: FloatArray, centre: FloatArray, old: FloatArray) -> _Point:
+        self.points += 1
         p = self.programme
         pulled = p.adjoint(dual)
         near = self.energy.proximal(centre + self.tau * pulled, self.tau)

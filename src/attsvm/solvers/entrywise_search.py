@@ -19,13 +19,13 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius
-from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
+from attsvm.solvers import finish, frobenius
+from attsvm.solvers.certificates import Certificate, certify_hard, lower_bound, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy, energy_of
 from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import HOPELESS, Request, solved
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.solution import MarginSolution
@@ -80,11 +80,13 @@ class EntrywiseSearch:
         start = frobenius.solve(
             self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
         )
-        if start.status == "infeasible":
+        if not start.has_weights:
             return start
         p = self.programme
         W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
         self._consider(p, W, dual, start.solver)
+        if start.status == "almost infeasible" and start.gap > HOPELESS:
+            return self._answer()
         exact = self.request.slack is None and self.request.method is None and p.m * p.dof <= SMALL
         if exact and start.gap < 1.0 and is_narrow(W):
             self._narrow()
@@ -307,8 +309,11 @@ class EntrywiseSearch:
         p = self.programme
         lower, upper = _bounds(p, W, dual, exponent)
         scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
-        top = float(scaled.b @ dual)
-        return scaled, W / float(Lp(exponent).value(W)), dual / top if top > 0.0 else dual
+        top, size = float(scaled.b @ dual), float(Lp(exponent).value(W))
+        if not 0.0 < size < math.inf and self.best is not None:  # a method that lost its way
+            W = np.ldexp(self.best.W, -p.weight_exponent)
+            size = float(Lp(exponent).value(W)) or 1.0
+        return scaled, W / size, dual / top if top > 0.0 else dual
 
     def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
         lower, upper = _bounds(p, W, dual, exponent)
@@ -316,6 +321,12 @@ class EntrywiseSearch:
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
+        if not self._good() and self.best.gap < 1.0:
+            p = self.programme
+            W, dual = np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
+            name = f"{self.solver} + extended precision"
+            for near in finish.repaired(p, W, self.deadline):
+                self._consider(p, near, dual, name)
         total = float(self.margins.rhs @ self.best.dual)
         # Scaled like the multipliers of 1/2 ||W||^2, so that b @ dual = ||W||^2 in every norm.
         dual = (
@@ -323,9 +334,11 @@ class EntrywiseSearch:
             if total > 0.0 and self.best.gap < 1.0
             else self.best.dual
         )
-        solution = solved(
-            self.margins, replace(self.best, dual=dual), self.request, self.solver, self.iterations
-        )
+        best = replace(self.best, dual=dual)
+        if best.gap < 1.0:  # the multipliers were rounded once more
+            lower = lower_bound(self.margins, self.norm, dual)
+            best = replace(best, gap=max(0.0, 1.0 - lower / best.norm))
+        solution = solved(self.margins, best, self.request, self.solver, self.iterations)
         return replace(solution, unique=unique_weights(solution, self.norm.p))
 
     def _good(self) -> bool:

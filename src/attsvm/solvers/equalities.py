@@ -60,6 +60,7 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
     )
     return _folded(
         margins,
+        norm,
         solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)),
         source,
         sign,
@@ -92,16 +93,20 @@ def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
 
 
 def _folded(
-    margins: Margins, found: MarginSolution, source: IntArray, sign: FloatArray
+    margins: Margins, norm: Norm, found: MarginSolution, source: IntArray, sign: FloatArray
 ) -> MarginSolution:
     dual = np.zeros(margins.m)
     np.add.at(dual, source, sign * found.dual)
-    if found.status == "infeasible":
+    if found.status in ("infeasible", "almost infeasible") and dual.any():
         dual = dual / np.abs(dual).max()
         support = np.flatnonzero(dual)
     else:
         support = np.unique(source[found.support])
         support = np.union1d(support, np.flatnonzero(margins.equalities))
+    gap = found.gap
+    if found.status != "infeasible" and 0.0 < found.norm < np.inf and dual.any():
+        # A multiplier of an equality is a difference, which rounds once more.
+        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / found.norm)
     message = found.message.replace(
         f"({len(found.support)} of {found.margins.m} constraints support it)",
         f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of"
@@ -111,6 +116,8 @@ def _folded(
         found,
         margins=margins,
         dual=dual,
+        gap=gap if found.gap < 1.0 else 1.0,
+        status="inaccurate" if found.status == "optimal" and gap > found.tol else found.status,
         support=support,
         slacks=np.zeros(margins.m),
         message=message,

@@ -23,9 +23,9 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import infeasibility, small
+from attsvm.solvers import farkas, finish, infeasibility, small
 from attsvm.solvers.batch import Found
-from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft, farkas_residual
+from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.choice import SMALL as _SMALL
 from attsvm.solvers.descent import BlockAscent
@@ -86,7 +86,7 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     solution = Found(found.W[0], found.dual, *found.figures[0].tolist()).solution(
         margins, request, int(found.systems[0])
     )
-    return None if solution.status == "inaccurate" else solution
+    return solution if solution.status in ("optimal", "infeasible") else None
 
 
 class _Search:
@@ -114,22 +114,43 @@ class _Search:
         ascent = BlockAscent(p, start)
         if self.request.method not in (None, "active-set"):
             self._alone(self.request.method, ascent)
-        elif not self._pivoted(ascent) and self.farkas is None and not self._late():
+        elif not self._pivoted(ascent) and not self._late():
+            suspected = None
             if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
-            if not self._done():
-                self._proximal(ascent)
+                if self.farkas is not None and farkas.proved(self.margins, self._found()) is None:
+                    suspected, self.farkas = self.farkas, None
+            if not self._done() and not self._digits():
+                self.farkas = suspected
+                if suspected is None:
+                    self._proximal(ascent)
         self.epochs = ascent.epochs
         if self.farkas is not None:
             return infeasible_solution(
-                self.margins,
-                p.restored(np.zeros((1, 1)), self.farkas)[1],
-                self.request,
-                self.solver,
-                self.epochs,
+                self.margins, self._found(), self.request, self.solver, self.epochs
             )
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, self.epochs)
+
+    def _found(self) -> FloatArray:
+        """The certificate in the caller's rows."""
+        assert self.farkas is not None
+        p = self.programme
+        return p.restored(np.zeros((1, 1)), p.cancelled(self.farkas))[1]
+
+    def _digits(self) -> bool:
+        """Extended precision, where that is quick: True when it found what there is."""
+        p = self.programme
+        if not finish.is_small(p):
+            return False
+        weights, contradiction = finish.settled(self.margins, p, self.request.slack, self.deadline)
+        if contradiction is not None:
+            self.farkas, self.solver = p.scaled_dual(contradiction), "extended precision"
+        elif weights is not None and (
+            self.best is None or self.best.gap == 1.0 or weights.error < self.best.error
+        ):
+            self.best, self.solver = weights, "extended precision"
+        return contradiction is not None or weights is not None
 
     def _alone(self, method: str, ascent: BlockAscent) -> None:
         """One method without the others' help."""
@@ -245,11 +266,7 @@ class _Search:
         if infeasibility.residual(p, dual) > 1e-3:
             return False
         exact = infeasibility.refined(p, dual)
-        if (
-            exact is None
-            or farkas_residual(self.margins, p.restored(np.zeros((1, 1)), exact)[1])
-            > infeasibility.ACCEPTED_RESIDUAL * 100
-        ):
+        if exact is None:
             return False
         self.farkas, self.solver = exact, solver
         return True

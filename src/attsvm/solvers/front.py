@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
-from attsvm.margins import Margins, PairMargins
+from attsvm.margins import Margins, MarginsBatch, PairMargins
+from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.solvers import equalities, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
-from attsvm.solvers.outcomes import Request, Solver, rescaled
-from attsvm.solvers.scaling import scaled
+from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.verification import Verifier, check_verifier, verified
@@ -75,8 +76,8 @@ def max_margin(
     Args:
         margins: one programme, or several, as a sequence or a
             :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
-            each has its own status. Small hard-margin programmes of the Frobenius norm are solved
-            together, on all cores.
+            each has its own status, ``inaccurate`` where a solution leaves float64. Small
+            hard-margin programmes of the Frobenius norm are solved together, on all cores.
         norm: the norm to minimise; the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
@@ -95,15 +96,15 @@ def max_margin(
             takes the time that it takes.
 
     Returns:
-        The solution; its ``status`` says ``optimal``, ``infeasible`` or ``inaccurate``. No
-        exception is raised for the last two.
+        The solution; its ``status`` says ``optimal``, ``infeasible``, ``almost infeasible`` or
+        ``inaccurate``. No exception is raised for the last three.
 
     Raises:
         InputError: a norm without a solver, a solver that does not take the programme, a penalty,
             tolerance or time limit that is not positive, a warm start of another size or with
-            invalid values, a negative or non-finite right-hand side, a solution whose scale leaves
-            float64, equalities where the solver takes none, a second opinion from a solver that is
-            not installed or has no form for the norm.
+            invalid values, a negative or non-finite right-hand side, a single programme whose
+            solution leaves float64, equalities where the solver takes none, a second opinion from a
+            solver that is not installed or has no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
@@ -115,6 +116,8 @@ def max_margin(
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
+    if isinstance(margins, MarginsBatch):
+        check_batch(margins)
     if not isinstance(margins, Margins):
         if warm_start is not None:
             raise InputError(
@@ -131,15 +134,19 @@ def max_margin(
             )
 
         def alone(each: Margins) -> MarginSolution:
-            return max_margin(
-                each,
-                norm,
-                slack=slack,
-                tol=tol,
-                max_seconds=max_seconds,
-                solver=solver,
-                verify=verify,
-            )
+            try:
+                return max_margin(
+                    each,
+                    norm,
+                    slack=slack,
+                    tol=tol,
+                    max_seconds=max_seconds,
+                    solver=solver,
+                    verify=verify,
+                )
+            except OutOfRangeError as error:
+                limit = _default_tolerance(norm) if tol is None else tol
+                return replace(out_of_range(each, limit, slack, str(error)), geometry=norm)
 
         return solve_all(margins, alone, together)
     if isinstance(margins, PairMargins):
@@ -220,7 +227,8 @@ def _default_tolerance(norm: Norm) -> float:
 
 
 def _checked(margins: Margins) -> Margins:
-    """The programme in float64, its values finite."""
+    """The programme in float64, its values finite, its arrays as they were when it was made."""
+    check_arrays(margins)
     wide = [
         np.asarray(array, dtype=np.float64)
         for array in (margins.differences, margins.queries, margins.rhs)

@@ -1,7 +1,8 @@
 """Compiled loops over ragged rows: operators and sweeps of block coordinate ascent.
 
 Sums may be taken in any order (``reassoc``), which lets the loops use vector registers; nothing
-else is relaxed.
+else is relaxed. Compiled code reads memory without asking, so every kernel first refuses arrays
+that do not fit together.
 """
 
 from __future__ import annotations
@@ -33,8 +34,25 @@ def row_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @summing_kernel
+def fitting(offsets: IntArray, rows: int) -> None:
+    """Refuse offsets that do not cut ``rows`` rows into parts, one after the other.
+
+    Raises:
+        ValueError: they begin before the first row, fall, or end elsewhere than at the last.
+    """
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != rows:
+        raise ValueError("offsets must begin at 0 and end at the number of rows")
+    for i in range(len(offsets) - 1):
+        if offsets[i] > offsets[i + 1]:
+            raise ValueError("offsets must not fall")
+
+
+@summing_kernel
 def values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
     """``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``."""
+    fitting(offsets, D.shape[0])
+    if moved.shape[0] != len(offsets) - 1 or moved.shape[1] != D.shape[1]:
+        raise ValueError("moved must have a row per sequence and a column per feature")
     out = np.empty(D.shape[0])
     for i in range(len(offsets) - 1):
         for c in range(offsets[i], offsets[i + 1]):
@@ -48,6 +66,9 @@ def values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
 @summing_kernel
 def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
     """``sum_c dual[c] D[c]`` over the rows of each sequence."""
+    fitting(offsets, D.shape[0])
+    if len(dual) != D.shape[0]:
+        raise ValueError("dual must have an entry per row")
     out = np.zeros((len(offsets) - 1, D.shape[1]))
     for i in range(len(offsets) - 1):
         for c in range(offsets[i], offsets[i + 1]):
@@ -58,8 +79,39 @@ def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
 
 
 @summing_kernel
+def _fitting_blocks(offsets: IntArray, starts: IntArray) -> None:
+    if len(starts) != len(offsets) or starts[0] != 0:
+        raise ValueError("starts must have an entry per sequence and one more, from 0")
+    for i in range(len(offsets) - 1):
+        count = offsets[i + 1] - offsets[i]
+        if starts[i + 1] - starts[i] != count * count:
+            raise ValueError("starts must leave room for a square block per sequence")
+
+
+@summing_kernel
+def _fitting_dual(
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    b: FloatArray,
+    cap: FloatArray,
+    dual: FloatArray,
+    W: FloatArray,
+) -> None:
+    fitting(offsets, D.shape[0])
+    if len(b) != D.shape[0] or len(cap) != D.shape[0] or len(dual) != D.shape[0]:
+        raise ValueError("b, cap and dual must have an entry per row")
+    if Z.shape[0] != len(offsets) - 1 or W.shape[0] != D.shape[1] or W.shape[1] != Z.shape[1]:
+        raise ValueError("W must have a row per feature of D and a column per feature of Z")
+
+
+@summing_kernel
 def block_grams(D: FloatArray, offsets: IntArray, size: FloatArray, starts: IntArray) -> FloatArray:
     """``size[i] * D_i D_i^T`` of every sequence, one after the other in a flat array."""
+    fitting(offsets, D.shape[0])
+    _fitting_blocks(offsets, starts)
+    if len(size) != len(offsets) - 1:
+        raise ValueError("size must have an entry per sequence")
     out = np.empty(starts[-1])
     for i in range(len(offsets) - 1):
         count = offsets[i + 1] - offsets[i]
@@ -90,6 +142,10 @@ def sweep_blocks(
     Returns:
         The largest projected gradient met on the way, measured before each block was changed.
     """
+    _fitting_dual(D, Z, offsets, b, cap, dual, W)
+    _fitting_blocks(offsets, starts)
+    if len(grams) != starts[-1]:
+        raise ValueError("grams must hold a square block per sequence")
     d_x, d_z = W.shape
     moved, change = np.empty(d_x), np.empty(d_x)
     longest = 0
@@ -167,6 +223,9 @@ def sweep_rows(
     """The epoch of :func:`sweep_blocks` without stored Gram blocks: slopes are recomputed from the
     moved query.
     """
+    _fitting_dual(D, Z, offsets, b, cap, dual, W)
+    if len(diagonal) != D.shape[0] or len(size) != Z.shape[0]:
+        raise ValueError("diagonal must have an entry per row, size one per sequence")
     d_x, d_z = W.shape
     moved, start = np.empty(d_x), np.empty(d_x)
     worst = 0.0
@@ -212,6 +271,14 @@ def token_moments(D: FloatArray, first: IntArray, last: IntArray, rows: IntArray
     entries once.
     """
     d = D.shape[1]
+    if len(first) != len(last):
+        raise ValueError("first and last must have the same length")
+    for k in range(len(first)):
+        if first[k] < 0 or last[k] > len(rows):
+            raise ValueError("first and last must be positions in rows")
+    for r in range(len(rows)):
+        if rows[r] < 0 or rows[r] >= D.shape[0]:
+            raise ValueError("rows must be rows of D")
     out = np.zeros((len(first), d * (d + 1) // 2))
     for k in range(len(first)):
         for r in range(first[k], last[k]):

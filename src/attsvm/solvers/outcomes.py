@@ -11,7 +11,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers.certificates import Certificate
+from attsvm.solvers.certificates import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.contradiction import contradiction, few_rows
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
@@ -20,7 +20,11 @@ _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as
 _CHEAP_REDUCTION = (
     200  # rows of a certificate that are reduced at once, so that the message can name them
 )
-_BLUR = 1e-9  # rounding error of the margins beyond which no tolerance can be promised
+# weights in which terms cancel to this many roundings over the tolerance may be beyond float64
+_BEYOND = 4.0
+_SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
+HOPELESS = 1e-3
+"""Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,20 +73,22 @@ def solved(
     close = (
         found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
     ) | margins.equalities
-    blurred = found.rounding > max(request.tol, _BLUR)
     status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
+    residual = math.inf
+    if status != "optimal" and request.slack is None and found.dual.any():
+        residual = farkas_residual(margins, found.dual)
+        if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
+            status = "almost infeasible"
     figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
         message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
+    elif status == "almost infeasible":
+        best = "no weights were found" if found.gap == 1.0 else f"the best have {figures}"
+        message = _almost(margins, found.dual, residual, best)
     elif found.gap == 1.0:
         message = (
             "inaccurate: neither weights that meet every margin nor a contradiction was found"
             f" (violation {found.violation:.1e})"
-        )
-    elif blurred:
-        message = (
-            f"inaccurate: margins of such weights have a rounding error of {found.rounding:.1e}"
-            f" ({figures}); clean or rescale the data"
         )
     else:
         message = (
@@ -119,7 +125,7 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
         InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
     """
     slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
-    if found.status == "infeasible":  # a certificate has no scale
+    if not found.has_weights:  # a certificate has no scale
         return replace(
             found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
         )
@@ -152,10 +158,10 @@ def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
 
 
 def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
-    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and margins
-    that do not drown in rounding.
+    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and no
+    rounding in them that matters.
     """
-    return (error <= tol) & (rounding <= max(tol, _BLUR))
+    return (error <= tol) & (rounding <= NO_MATTER)
 
 
 def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
@@ -191,17 +197,39 @@ def infeasible_solution(
     minimal: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
-    of one).
+    of one): ``infeasible`` where :func:`attsvm.solvers.finish.certain` proves it, ``almost
+    infeasible`` where it does not.
 
     A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
     cheap.
     """
+    from attsvm.solvers.finish import certain
+
     dual = dual / np.abs(dual).max()
+    proof = None
     if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
-        dual = few_rows(margins, dual)
+        few = few_rows(margins, dual)
+        proof = None if few is dual else certain(margins, few)
+    if proof is None:
+        proof = certain(margins, dual)
+    if proof is None and not minimal and np.count_nonzero(dual) > _CHEAP_REDUCTION:
+        few = few_rows(margins, dual)
+        proof = None if few is dual else certain(margins, few)
+    status: Status = "infeasible"
+    if proof is not None:
+        dual = proof / np.abs(proof).max()
+        message = f"infeasible: {contradiction(margins, dual)}"
+    else:
+        residual = farkas_residual(margins, dual)
+        status = "almost infeasible" if residual <= _SMALL else "inaccurate"
+        message = (
+            _almost(margins, dual, residual, "no weights were found")
+            if status == "almost infeasible"
+            else "inaccurate: neither weights that meet every margin nor a contradiction was found"
+        )
     return MarginSolution(
         margins=margins,
-        status="infeasible",
+        status=status,
         W=np.zeros(margins.shape),
         norm=float("inf"),
         dual=dual,
@@ -213,5 +241,32 @@ def infeasible_solution(
         slacks=np.zeros(margins.m),
         solver=solver,
         iterations=iterations,
-        message=f"infeasible: {contradiction(margins, dual)}",
+        message=message,
+    )
+
+
+def _almost(margins: Margins, dual: FloatArray, residual: float, best: str) -> str:
+    return (
+        f"almost infeasible: {contradiction(margins, dual)}; weights that meet all margins hold"
+        f" terms {1.0 / max(residual, 1e-300):.0e} times as large as a margin, and {best}"
+    )
+
+
+def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str) -> MarginSolution:
+    """No answer for a programme whose solution leaves float64: no weights, and the reason."""
+    return MarginSolution(
+        margins=margins,
+        status="inaccurate",
+        W=np.zeros(margins.shape),
+        norm=float("inf"),
+        dual=np.zeros(margins.m),
+        gap=1.0,
+        violation=float(np.abs(margins.rhs).max(initial=0.0)),
+        support=np.zeros(0, dtype=np.int64),
+        tol=tol,
+        slack=slack,
+        slacks=np.zeros(margins.m),
+        solver="none",
+        iterations=0,
+        message=f"inaccurate: {reason}",
     )

@@ -23,6 +23,7 @@ from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
 
 _PEER_TOLERANCE = 1e-10
+_PEER_CONTRADICTION = 1e-12
 
 
 class Rows(NamedTuple):
@@ -148,6 +149,7 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _PEER_TOLERANCE
+    settings.tol_infeas_abs = settings.tol_infeas_rel = _PEER_CONTRADICTION
     settings.max_iter = 500
     P = csc_matrix(diags_array(quadratic)) if quadratic.any() else csc_matrix((columns, columns))
     solver = clarabel.DefaultSolver(

@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.errors import InputError
 from attsvm.margins import Margins
 from attsvm.solvers import kernels
+from attsvm.solvers.scaling import OutOfRangeError
 
 _BLOCK = 256  # rows up to which sequences of one query are treated together
 _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
@@ -130,8 +130,8 @@ def equilibrate(
     """The programme with rows of one size.
 
     Raises:
-        InputError: differences times queries leave the range in which weights and multipliers are
-            float64 numbers.
+        OutOfRangeError: differences times queries leave the range in which weights and multipliers
+            are float64 numbers.
     """
     D, d_exponent = _unit_rows(margins.differences)
     Z, z_exponent = _unit_rows(margins.queries)
@@ -146,10 +146,11 @@ def equilibrate(
         abs(weight_exponent) > _LARGEST_EXPONENT
         or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any()
     ):
-        raise InputError(
-            f"differences of tokens (about 2^{int(d_exponent.max())}) times queries (about"
-            f" 2^{int(z_exponent.max())}) leave the range of float64; divide the tokens or the"
-            " queries by a constant first"
+        sizes = -row_exponent[positive]
+        raise OutOfRangeError(
+            "weights for rows (differences of tokens times queries) of sizes from"
+            f" 2^{int(sizes.min())} to 2^{int(sizes.max())} leave the range of float64; divide the"
+            " tokens or the queries by a constant first"
         )
     b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
     cap = (

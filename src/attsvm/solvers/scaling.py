@@ -26,6 +26,10 @@ _COUNTED = 2.0**-40  # multipliers below this share of the largest may underflow
 _TINY = float(np.finfo(np.float64).tiny)
 
 
+class OutOfRangeError(InputError):
+    """A programme whose solution float64 cannot hold at the scale of its data."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """A programme with differences, queries and right-hand sides near one.
@@ -51,7 +55,7 @@ class Scaling:
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(slack, -self.multipliers))
         if not _TINY <= scaled < np.inf:
-            raise InputError(
+            raise OutOfRangeError(
                 f"slack {slack:g} leaves the range of float64 at the scale of these margins;"
                 f" {_ADVICE}"
             )
@@ -119,7 +123,7 @@ def _moved(what: str, array: FloatArray, exponent: int) -> FloatArray:
     counted = size > _COUNTED * size.max(initial=0.0)
     if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
         power = int(np.frexp(size.max())[1]) + exponent
-        raise InputError(
+        raise OutOfRangeError(
             f"the {what} of the solution (about 2^{power}) leave the range of float64; {_ADVICE}"
         )
     return moved

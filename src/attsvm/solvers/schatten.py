@@ -25,12 +25,12 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius, rank
+from attsvm.solvers import finish, frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.isolated import Isolated, isolated_solution
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.outcomes import HOPELESS, Request, infeasible_solution, solved
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
@@ -38,6 +38,7 @@ from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.spectra import gauge, singular_values
 from attsvm.solvers.splitting import Splitting
 
+_DIGITS = " + extended precision"
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
 _FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
@@ -100,15 +101,32 @@ class _Search:
         if resumed is not None:
             return self._answer(*resumed)
         q = self.reduction.programme
-        coordinates = replace(
-            self.margins, differences=q.D, queries=q.Z, offsets=q.offsets, rhs=q.b
+        coordinates = Margins(
+            q.D, q.Z, q.offsets, q.b, self.margins.token, np.zeros(len(q.Z), dtype=np.int64)
         )
         start = frobenius.solve(
             coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None)
         )
-        if start.status == "infeasible":
-            return self._infeasible(start)
         W, dual = start.W, start.dual
+        if start.status != "optimal" and q is not self.full:
+            # Coordinates are rounded, and such a verdict can hang on that.
+            start = frobenius.solve(
+                self.margins,
+                Frobenius(),
+                replace(self.request, tol=1e-9, warm_start=None, method=None),
+            )
+            if start.status == "almost infeasible" and start.gap > HOPELESS:
+                return self._hopeless(start, start.W, start.dual)
+            if not start.has_weights:
+                return start
+            W = self.reduction.coordinates(np.ldexp(start.W, -self.full.weight_exponent))
+            dual = self.full.scaled_dual(start.dual)
+        if not start.has_weights:
+            return self._without(dual, start)
+        if start.status == "almost infeasible" and start.gap > HOPELESS:
+            lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
+            return self._hopeless(start, lifted, lam)
+        first, narrow = (W, dual), is_narrow(W)
         if not np.abs(W).max() > 0.0:
             return solved(self.margins, self._certificate(W, dual), self.request, self.solver, 0)
         self._rescale(W)
@@ -120,10 +138,10 @@ class _Search:
         iterations = 0
         for attempt, most in enumerate(_ITERATIONS):
             if not np.abs(W).max() > 0.0:
-                W, dual = start.W, start.dual
+                W, dual = first
             self._rescale(W)
             exact = (
-                attempt > 0 or is_narrow(start.W)
+                attempt > 0 or narrow
             ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
             state = Splitting(
                 self.programme,
@@ -173,6 +191,16 @@ class _Search:
 
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None
+        if self.best.error > self.request.tol and self.best.gap < 1.0:
+            p, dual = self.full, self.best.dual
+            W = np.ldexp(self.best.W, -p.weight_exponent)
+            for near in finish.repaired(p, W, self.deadline):
+                better = certify_hard(
+                    self.margins, self.norm, np.ldexp(near, p.weight_exponent), dual
+                )
+                if better.error < self.best.error:
+                    self.best = better
+                    self.solver = f"{self.solver.removesuffix(_DIGITS)}{_DIGITS}"
         solution = replace(
             solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
         )
@@ -286,17 +314,19 @@ class _Search:
                 break
         return W * self.scale, dual
 
-    def _infeasible(self, start: MarginSolution) -> MarginSolution:
-        """The certificate of the reduced programme holds for the whole one; where rounding disturbs
-        it, the whole one is asked again.
-        """
-        dual = self.full.restored(np.zeros((1, 1)), start.dual)[1]
-        found = infeasible_solution(
-            self.margins, dual, self.request, start.solver, start.iterations
+    def _hopeless(self, start: MarginSolution, W: FloatArray, dual: FloatArray) -> MarginSolution:
+        """The weights of the Frobenius norm where float64 can hardly hold any."""
+        if not start.has_weights:
+            return start
+        found = certify_hard(self.margins, self.norm, W, dual)
+        return solved(self.margins, found, self.request, start.solver, start.iterations)
+
+    def _without(self, dual: FloatArray, start: MarginSolution) -> MarginSolution:
+        """No weights, and multipliers that are a contradiction, or nearly one."""
+        restored = self.full.restored(np.zeros((1, 1)), self.full.cancelled(dual))[1]
+        return infeasible_solution(
+            self.margins, restored, self.request, start.solver, start.iterations
         )
-        if found.farkas_residual() <= 1e-12:
-            return found
-        return frobenius.solve(self.margins, Frobenius(), replace(self.request, method=None))
 
     def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
         lifted, lam = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))

@@ -11,9 +11,10 @@ zero ``u`` is a Farkas certificate on linearly independent rows of :math:`[A, b]
 needs every one of its rows; otherwise the rows of ``u`` are those of the minimum-norm weights.
 
 Whatever comes out is certified from the caller's own numbers, with the formulas of
-:mod:`attsvm.solvers.certificates`. A programme that ends in neither proof is left to the ordinary
-solver: ``UNSETTLED`` is an answer that costs time, never correctness. Programmes lie end to end in
-memory, as in :class:`attsvm.margins.MarginsBatch`.
+:mod:`attsvm.solvers.certificates`; a contradiction found here has a small residual, and
+:func:`attsvm.solvers.finish.certain` proves it before it is told. A programme that ends in neither
+is left to the ordinary solver: ``UNSETTLED`` is an answer that costs time, never correctness.
+Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
+from attsvm.solvers.kernels import fitting
 from attsvm.solvers.small_algebra import (
     LANES,
     LARGEST_EXPONENT,
@@ -80,6 +82,19 @@ def solve_range(
         systems: ``(B,)`` number of linear systems solved on the way to the weights, written.
     """
     d_x, d_z = D.shape[1], Z.shape[1]
+    fitting(offsets, len(D))
+    fitting(instances, len(Z))
+    count = len(instances) - 1
+    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
+        raise ValueError(
+            "offsets must have an entry per query and one more, b and dual one per row"
+        )
+    if W.shape != (count, d_x, d_z) or figures.shape != (count, 4):
+        raise ValueError("W and figures must have an entry per programme")
+    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
+        raise ValueError(
+            "outcome and systems must have an entry per programme, first and last be among them"
+        )
     longest, most = 0, 0
     for p in range(first, last):
         longest = max(longest, offsets[instances[p + 1]] - offsets[instances[p]])
@@ -201,14 +216,14 @@ def solve_range(
                 for q in range(c + 1):
                     H[c, q] = G[c, q] + scaled[c] * scaled[q]
                     H[q, c] = H[c, q]
-            count = least_distance(H, scaled, L, rows, u, slope, step)
-            if count < 0:
+            found = least_distance(H, scaled, L, rows, u, slope, step)
+            if found < 0:
                 continue
             distance = 1.0
             for c in range(m):
                 distance -= scaled[c] * u[c]
             if distance <= _NEARLY_ZERO:
-                count = without_idle(H, L, rows, count, u)
+                found = without_idle(H, L, rows, found, u)
                 if contradiction(
                     d,
                     z,
@@ -218,7 +233,7 @@ def solve_range(
                     stretch,
                     L,
                     rows,
-                    count,
+                    found,
                     u,
                     slope,
                     step,

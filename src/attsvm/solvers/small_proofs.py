@@ -12,7 +12,7 @@ from attsvm.solvers.small_algebra import EPS, REFINEMENTS, length, margins, pull
 
 _RESCALINGS = 3
 _ROUNDING = 4e-16
-_NO_MATTER = 1e-12  # rounding error of the margins that no tolerance minds
+_NO_MATTER = 2e-13  # rounding error of the margins that no tolerance minds
 _PROVED = 1e-14  # Farkas residual of a contradiction
 
 
@@ -64,15 +64,19 @@ def certify(
                 ratio = min(ratio, values[c] / b[c])
         if abs(ratio - 1.0) <= _ROUNDING:
             break
-    top, violation, longest = 0.0, 0.0, 0.0
+    top, violation, longest, reach, least = 0.0, 0.0, 0.0, 0.0, 1.0
     for c in range(m):
         top += b[c] * dual[c]
+        reach += lengths[c] * dual[c]
+        if b[c] > 0.0:
+            least = min(least, b[c])
         violation = max(violation, b[c] - values[c])
         longest = max(longest, lengths[c])
     upper, lower = length(W), top / combined
-    rounding = EPS * longest * upper  # by Cauchy-Schwarz
+    rounding = EPS * longest * upper / least  # by Cauchy-Schwarz
     if rounding > _NO_MATTER:
-        rounding = EPS * _largest_products(D, Z, offsets, W, moved)
+        rounding = EPS * _largest_products(D, Z, offsets, W, moved) / least
+    rounding = max(rounding, EPS * reach / combined)
     figures[0], figures[1], figures[2], figures[3] = (
         upper,
         max(0.0, 1.0 - lower / upper),

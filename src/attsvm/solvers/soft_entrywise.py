@@ -20,7 +20,7 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.geometry import Frobenius, Lp
-from attsvm.solvers import frobenius
+from attsvm.solvers import finish, frobenius
 from attsvm.solvers.certificates import Certificate, certify_soft
 from attsvm.solvers.energies import Energy
 from attsvm.solvers.entrywise_search import EntrywiseSearch, stages
@@ -55,6 +55,12 @@ class SoftEntrywiseSearch(EntrywiseSearch):
                     self._consider(self.programme, W, dual, "dual Newton")
                 self._finish(W, dual)
         assert self.best is not None
+        if not self._good():
+            p = self.programme
+            W, dual = np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
+            name = f"{self.solver} + extended precision"
+            for near in finish.repaired(p, W, self.deadline):
+                self._consider(p, near, dual, name)
         solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
         return replace(solution, unique=unique_weights(solution, self.norm.p))
 

@@ -21,7 +21,7 @@ from attsvm.solvers.scaling import scaled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Status = Literal["optimal", "infeasible", "inaccurate"]
+Status = Literal["optimal", "infeasible", "almost infeasible", "inaccurate"]
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,15 @@ class MarginSolution:
     Attributes:
         margins: the programme that was solved.
         status: ``optimal`` promises ``gap`` and ``violation`` within ``tol``; ``infeasible``
-            promises that ``dual`` is a Farkas certificate (see :meth:`farkas_residual`);
-            ``inaccurate`` promises nothing beyond the numbers shown (also when the margins of such
-            large weights drown in rounding, whatever the numbers show).
+            promises that no weights exist, which is proved exactly (see
+            :mod:`attsvm.solvers.farkas`), and ``dual`` is that proof up to rounding; ``almost
+            infeasible`` promises that weights that meet the margins, if any exist, hold terms so
+            much larger than a margin that rounding them to float64 may cost more than ``tol``: one
+            over :meth:`farkas_residual` times as large; ``inaccurate`` promises nothing beyond the
+            numbers shown.
         W: ``(d_x, d_z)``, scaled so that the smallest margin meets its right-hand side; zeros when
-            infeasible.
-        norm: :math:`\|W\|` in the norm of the programme; ``inf`` when infeasible.
+            there are none (:attr:`has_weights`).
+        norm: :math:`\|W\|` in the norm of the programme; ``inf`` when there are no weights.
         dual: ``(m,)``, :math:`\lambda\ge 0`, of any sign on equalities. For the Frobenius norm
             :math:`W=\sum_c\lambda_c A_c` at the optimum.
         gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data;
@@ -169,6 +172,13 @@ class MarginSolution:
         return load(path)
 
     @property
+    def has_weights(self) -> bool:
+        """False when :attr:`W` is zeros because no weights were found: ``infeasible``, and ``almost
+        infeasible`` without any.
+        """
+        return not math.isinf(self.norm)
+
+    @property
     def margin(self) -> float:
         r"""The margin :math:`1/\|W\|` of the unit-norm direction (for right-hand sides of one); 0
         when infeasible.
@@ -200,7 +210,7 @@ class MarginSolution:
         evaluation, so the bound never falls below about 1e-7. Equalities and right-hand sides of
         zero that are missed by rounding are taken as met. Returns pi when nothing is proved.
         """
-        if self.status == "infeasible" or self.norm == 0.0:
+        if not self.has_weights or self.norm == 0.0:
             return math.pi
         near, rounding = self.near(), 16.0 * float(np.finfo(np.float64).eps)
         if near.slack is not None:
@@ -223,7 +233,7 @@ class MarginSolution:
         """Residuals of the optimality conditions in the norm that was minimised; all ``inf`` when
         infeasible.
         """
-        if self.status == "infeasible":
+        if not self.has_weights:
             return Residuals(np.inf, np.inf, np.inf, np.inf)
         near = self.near()
         return residuals_of(near.margins, near.geometry, near.W, near.dual, near.slack, near.slacks)
@@ -249,8 +259,8 @@ class MarginSolution:
         )
 
     def farkas_residual(self) -> float:
-        """See :func:`attsvm.solvers.certificates.farkas_residual`: at rounding level exactly when
-        ``dual`` proves that no weights exist.
+        """See :func:`attsvm.solvers.certificates.farkas_residual`: how far ``dual`` is from a
+        contradiction, relative to its own terms; at rounding level when ``infeasible``.
         """
         return farkas_residual(self.margins, self.dual)
 
@@ -259,9 +269,9 @@ class MarginSolution:
         contradiction, by falling multiplier.
 
         At most ``d_x d_z + 1`` rows unless the programme is too large to reduce. Empty when the
-        status is not ``infeasible``.
+        status is neither ``infeasible`` nor ``almost infeasible``.
         """
-        if self.status != "infeasible":
+        if self.status not in ("infeasible", "almost infeasible"):
             return np.zeros((0, 3), dtype=np.int64)
         dual = few_rows(scaled(self.margins).margins, self.dual)
         rows = np.flatnonzero(dual)

@@ -83,6 +83,10 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
     # every scale.
     unit = near.norm if 0.0 < near.norm < math.inf else 1.0
     rows = written_out(near.margins, near.slack, unit, invariant(norm))
+    if not solution.has_weights and not (rows.equal & (rows.b != 0.0)).any():
+        # Whether weights exist is asked of rows and right-hand sides of size one: larger ones meet
+        # larger right-hand sides.
+        rows = rows._replace(b=np.sign(rows.b))
     if not (np.abs(rows.b) > 0.0).any():
         answer = Answer("nothing to solve", "optimal", 0.0, 0.0, False)
     else:
@@ -93,7 +97,7 @@ def second_opinion(solution: MarginSolution, verify: Verifier) -> SecondOpinion:
 def verified(solution: MarginSolution, verify: Verifier) -> MarginSolution:
     """The solution with its second opinion; ``inaccurate`` when the two disagree."""
     opinion = second_opinion(solution, verify)
-    if opinion.agrees is not False or solution.status == "inaccurate":
+    if opinion.agrees is not False or solution.status in ("inaccurate", "almost infeasible"):
         return replace(solution, second_opinion=opinion)
     ours = "infeasible" if solution.status == "infeasible" else f"{_objective(solution):.10g}"
     theirs = opinion.verdict if opinion.objective is None else f"{opinion.objective:.10g}"
@@ -118,6 +122,9 @@ def _compared(
         objective = float(np.ldexp(theirs, scaled(solution.margins).weights * power))
     if answer.verdict == "none":
         reason = f"{solver} gave no answer ({answer.status}), so there is nothing to compare"
+    elif solution.status == "almost infeasible":
+        difference = None
+        reason = f"theirs {answer.verdict}, and ours proves neither"
     elif solution.status == "infeasible" or answer.verdict == "infeasible":
         agrees, difference = solution.status == answer.verdict, None
         reason = (

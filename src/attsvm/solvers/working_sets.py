@@ -58,7 +58,7 @@ def solve(margins: Margins, norm: Norm, request: Request, inner: Inner) -> Margi
         iterations += max(part.iterations, 1)
         dual = np.zeros(margins.m)
         dual[rows] = part.dual
-        if part.status == "infeasible":
+        if part.status == "infeasible" or not part.has_weights:
             return replace(
                 part,
                 margins=margins,

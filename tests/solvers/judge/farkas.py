@@ -31,16 +31,16 @@ class Decision:
     pivots: int = 0
 
 
-def decide(rows: Any, sides: Sequence[int], equal: Sequence[bool]) -> Decision:
+def decide(rows: Any, right: Sequence[int | Fraction], equal: Sequence[bool]) -> Decision:
     r"""Whether weights exist.
 
     Args:
         rows: ``(m, k)`` integers, :math:`A_c` written out. Each may be multiplied by its own
             positive number, together with its side.
-        sides: ``(m,)`` integers or fractions, :math:`b_c`.
+        right: ``(m,)`` integers or fractions, :math:`b_c`.
         equal: ``(m,)``, which rows ask for equality.
     """
-    sides = [Fraction(each) for each in sides]
+    sides = [Fraction(each) for each in right]
     lists, powers = _shortened(rows)
     objective = _integers([side / (1 << power) for side, power in zip(sides, powers, strict=True)])
     outcome = _simplex(lists, objective, equal)

@@ -347,7 +347,7 @@ def _unimodular(rng: Rng) -> Margins:
         if max(abs(a) for a in grown.reshape(-1)) >= 2**49:
             break
         U = grown
-    last = -sum(int(rng.integers(1, 4)) * row for row in U)
+    last: Any = -np.sum([int(rng.integers(1, 4)) * row for row in U], axis=0)
     last[int(rng.integers(d))] += int(rng.choice([-1, 0, 1]))
     rows = np.vstack([U, last]).astype(float)
     return _rows(rng, rows * 2.0 ** rng.integers(-50, 1, (d + 1, 1)).astype(float))

@@ -12,7 +12,7 @@ It serves two ends: a second decision of feasibility that shares nothing with :m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -22,14 +22,18 @@ from .exact import ROUNDING, Question, shortness
 from .farkas import solve_integers
 from .lengths import as_float
 
+_NORMAL = float(np.finfo(np.float64).tiny)
 _ENTRIES = 500  # columns that enter: far above the number of rows here
 
 
 @dataclass(frozen=True)
 class Least:
-    """``W`` (flat fractions) of least Frobenius norm, or ``None`` when no weights exist."""
+    r"""``W`` (flat fractions) of least Frobenius norm, or ``None`` when no weights exist, and
+    multipliers with :math:`W=\sum_c\lambda_cA_c`.
+    """
 
     W: list[Fraction] | None
+    dual: list[Fraction] = field(default_factory=list)
 
 
 def least(q: Question) -> Least | None:
@@ -39,13 +43,13 @@ def least(q: Question) -> Least | None:
     rows = [[int(a) for a in row] for row in q.written]
     sides = [side / scaled(1, exponent) for side in q.sides]
     # columns (A_c, b_c) as integers; each may have a length of its own
-    columns = []
+    whole = []
     for row, side in zip(rows, sides, strict=True):
-        columns.append([a * side.denominator for a in row] + [side.numerator])
-    lengths = [max((abs(a) for a in column), default=0).bit_length() for column in columns]
+        whole.append([a * side.denominator for a in row] + [side.numerator])
+    lengths = [max((abs(a) for a in column), default=0).bit_length() for column in whole]
     columns = [
         [Fraction(a, 1 << bits) for a in column] if bits else [Fraction(0)] * len(column)
-        for column, bits in zip(columns, lengths, strict=True)
+        for column, bits in zip(whole, lengths, strict=True)
     ]
     gram = _gram(columns)
     target = [column[-1] for column in columns]
@@ -92,20 +96,27 @@ def least(q: Question) -> Least | None:
     pulled = [
         sum((columns[c][k] * u[c] for c in range(m) if u[c]), Fraction(0)) for k in range(width)
     ]
-    return Least([w / rest for w in pulled])
+    stretch = [
+        Fraction(side.denominator, 1 << bits) / scaled(1, exponent)
+        for side, bits in zip(sides, lengths, strict=True)
+    ]
+    dual = [x * by / rest for x, by in zip(u, stretch, strict=True)]
+    return Least([w / rest for w in pulled], dual)
 
 
-def answerable(q: Question, W: Sequence[Fraction], tol: float) -> bool:
+def answerable(q: Question, found: Least, tol: float) -> bool:
     """Whether the solution, rounded to float64, keeps the promise of ``optimal``: every margin met
-    to ``tol`` in the documented unit and in its own scale.
+    to ``tol`` in the documented unit and in its own scale, and multipliers that are normal numbers.
 
     It is lengthened by half of ``tol`` first, which the gap allows. Where this fails, margins of
     weights that large drown in the rounding of the weights themselves, and no solver can hand back
     float64 weights that are proved optimal, unless by luck of the grid.
     """
     grown = 1 + Fraction(tol) / 2
-    rounded = np.array([as_float(each * grown) for each in W])
-    if not np.isfinite(rounded).all():
+    assert found.W is not None
+    rounded = np.array([as_float(each * grown) for each in found.W])
+    sizes = [abs(as_float(each)) for each in found.dual if each]
+    if not np.isfinite(rounded).all() or not all(_NORMAL <= each < np.inf for each in sizes):
         return False
     shape = (q.D.integers.shape[1], q.Z.integers.shape[1])
     values = q.values(dyadic(rounded.reshape(shape)))

@@ -47,6 +47,7 @@ NORMS = (
 SPECTRAL = ("nuc", "spec", "schatten:1.5", "schatten:3")  # no soft margin is offered in these
 NAMED = ("optimal", "infeasible", "inaccurate", "refused", "error", "stopped")
 SECONDS = 5.0
+TOLERANCE = 1e-9  # where no solution says which it was
 LIMIT = 20.0  # of processor time, after which a programme is given up
 
 
@@ -132,28 +133,16 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
             else:
                 found = max_margin(programme.margins, parse_norm(norm), slack=programme.slack)
     except TooLong:
-        spent = time.process_time() - begun
-        return Line(kind, norm, seed, path, "stopped", seconds=spent)
+        return _unanswered(programme, Line(kind, norm, seed, path, "stopped"), begun)
     except InputError as error:
-        spent = time.process_time() - begun
+        line = Line(kind, norm, seed, path, "refused", message=str(error)[:200])
         if "float64" not in str(error):  # the one reason for which these programmes may be refused
-            said = f"refused: {error}"[:200]
-            return Line(kind, norm, seed, path, "error", [said], seconds=spent, message=said)
-        question = Question(programme.margins, norm, programme.slack)
-        truth = programme.slack is not None or question.feasibility().feasible
-        return Line(
-            kind,
-            norm,
-            seed,
-            path,
-            "refused",
-            feasible=truth,
-            answerable=_answerable("refused", truth, programme, norm, 1e-9),
-            seconds=spent,
-            message=str(error)[:200],
-        )
+            line.status, line.wrong = "error", [f"refused: {error}"[:200]]
+        return _unanswered(programme, line, begun)
     except Exception as error:
         spent = time.process_time() - begun
+        if spent > 0.9 * LIMIT:  # compiled code turns the stop into an error of its own
+            return _unanswered(programme, Line(kind, norm, seed, path, "stopped"), begun)
         said = f"{type(error).__name__}: {error}"
         return Line(
             kind, norm, seed, path, "error", [said[:200]], seconds=spent, message=said[:200]
@@ -182,6 +171,15 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     )
 
 
+def _unanswered(programme: Hard, line: Line, begun: float) -> Line:
+    """A line without a solution, with the truth about one."""
+    line.seconds = time.process_time() - begun
+    question = Question(programme.margins, line.norm, programme.slack)
+    line.feasible = programme.slack is not None or question.feasibility().feasible
+    line.answerable = _answerable(line.status, line.feasible, programme, line.norm, TOLERANCE)
+    return line
+
+
 def _answerable(
     status: str, feasible: bool | None, programme: Hard, norm: str, tol: float
 ) -> bool | None:
@@ -196,7 +194,7 @@ def _answerable(
     found = least(question)
     if found is None or found.W is None:
         return None
-    return answerable(question, found.W, tol)
+    return answerable(question, found, tol)
 
 
 def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> Iterator[Line]:
@@ -207,7 +205,7 @@ def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> It
         ways = (False, True) if lists and norm == "fro" and "soft" not in kind else (False,)
         for batched in ways:
             line = one(kind, norm, seed, batched)
-            if SECONDS < line.seconds < LIMIT:
+            if line.seconds > SECONDS and line.status != "stopped":
                 line = one(kind, norm, seed, batched)
             yield line
 

@@ -216,7 +216,8 @@ def test_equalities_are_met_from_both_sides_with_multipliers_of_any_sign() -> No
     assert judge(margins, "fro", None, equality(-2.0, 1.0)).wrong
     twice = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0], equality=[True, True])
     assert Question(twice, "fro").feasibility().feasible is True
-    assert least(Question(twice, "fro")) == Least([Fraction(1), Fraction(0)])
+    found = least(Question(twice, "fro"))
+    assert found == Least([Fraction(1), Fraction(0)], [Fraction(1), Fraction(0)])
     apart = rows([[1.0, 0.0], [2.0, 0.0]], rhs=[1.0, 2.0 + 2.0**-51], equality=[True, True])
     assert Question(apart, "fro").feasibility().feasible is False
     assert least(Question(apart, "fro")) == Least(None)
@@ -378,13 +379,16 @@ def test_two_exact_methods_agree_about_feasibility(kind: str) -> None:
         assert decision.feasible is (found.W is not None)
         if found.W is not None:
             assert meets(system, sides, list(question.equal), found.W)
+            pulled = [x * unit for x in found.dual] @ question.written
+            assert list(pulled) == found.W
+            assert all(x >= 0 for x in np.array(found.dual)[~question.equal])
 
 
 def test_the_exact_solution_of_two_rows() -> None:
     margins = rows([[1.0, 1.0], [1.0, -1.0], [0.5, 0.0]])
     found = least(Question(margins, "fro"))
     assert found is not None
-    assert [Fraction(2), Fraction(0)] == found.W
+    assert found == Least([Fraction(2), Fraction(0)], [Fraction(0), Fraction(0), Fraction(4)])
     assert least(Question(CONTRADICTION, "fro")).W is None  # type: ignore[union-attr]
 
 
@@ -396,7 +400,10 @@ def test_float64_cannot_hold_weights_that_are_too_large_for_their_margins() -> N
         found = least(question)
         assert found is not None
         assert found.W is not None
-        assert answerable(question, found.W, 1e-9) is holds
+        assert answerable(question, found, 1e-9) is holds
+    far = least(Question(rows([[1e-160, 0.0]]), "fro"))  # its multiplier is 1e320
+    assert far is not None
+    assert not answerable(Question(rows([[1e-160, 0.0]]), "fro"), far, 1e-9)
 
 
 # the programmes and the count

@@ -1,0 +1,36 @@
+"""Compiled code is handed arrays that do not fit: an exception, never foreign memory.
+
+The calls are made in a process of their own, so that a crash is a failure of the test and not the
+end of the suite.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from fuzz import proper
+
+from attsvm.solvers import double_double, energies, kernels
+
+FUZZ = Path(__file__).with_name("fuzz.py")
+
+
+def test_no_arguments_crash() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(FUZZ), "60"], capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0, (ran.returncode, ran.stdout[-300:], ran.stderr[-2000:])
+    assert ran.stdout.count("'refused'") == len(proper(np.random.default_rng(0)))
+    assert ran.stdout.count("'refused': 0") <= 4  # functions of one array take any
+
+
+def test_every_kernel_that_python_calls_is_among_them() -> None:
+    listed = set(proper(np.random.default_rng(0)))
+    for module in (kernels, energies, double_double):
+        for name, function in vars(module).items():
+            own = getattr(getattr(function, "py_func", None), "__module__", "") == module.__name__
+            if own and not (module is double_double and name.startswith("_")):
+                assert f"{module.__name__.rsplit('.', 1)[1]}.{name}" in listed

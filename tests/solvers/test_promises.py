@@ -1,0 +1,179 @@
+"""What ``optimal`` and ``infeasible`` promise, on programmes where sixteen digits do not decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from instances import prompt, sphere, with_rhs
+
+from attsvm.data import AttentionData
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, parse_norm
+from attsvm.margins import Margins, order_margins, relax, selection_margins
+from attsvm.solvers import max_margin
+from attsvm.solvers.certificates import farkas_residual
+from attsvm.solvers.farkas import proved
+from attsvm.solvers.verification import second_opinion
+
+
+def near_contradiction(s: float = 1e-8) -> Margins:
+    """Feasible: the second weight alone, as large as 1 / s^2, meets the first two margins."""
+    X = np.zeros((1, 4, 3))
+    X[0, 1], X[0, 2], X[0, 3] = [-s, -s * s, -s * s], [s, -s * s, -s * s], [0.0, 0.0, 1.0]
+    return selection_margins(AttentionData(X, np.ones(1), np.ones((1, 1))), np.array([0]))
+
+
+def fractions(margins: Margins) -> list[list[Fraction]]:
+    Z = margins.queries[margins.sequence]
+    return [
+        [Fraction(float(x)) * Fraction(float(z)) for x in d for z in q]
+        for d, q in zip(margins.differences, Z, strict=True)
+    ]
+
+
+def exact_margins(margins: Margins, W: np.ndarray) -> list[Fraction]:
+    flat = [Fraction(float(w)) for w in W.reshape(-1)]
+    return [
+        sum((a * w for a, w in zip(row, flat, strict=True)), Fraction(0))
+        for row in fractions(margins)
+    ]
+
+
+@pytest.mark.parametrize("name", ["fro", "lp:1.5", "l1", "linf", "nuc", "spec"])
+def test_rows_that_nearly_contradict_each_other_are_no_contradiction(name: str) -> None:
+    margins = near_contradiction()
+    solution = max_margin(margins, parse_norm(name))
+    assert solution.status == "optimal", solution.message
+    assert min(exact_margins(margins, solution.W)) >= 1 - Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize("verify", ["clarabel", "highs"])
+def test_a_second_opinion_sees_rows_of_size_one(verify: str) -> None:
+    pytest.importorskip({"clarabel": "clarabel", "highs": "highspy"}[verify])
+    solution = max_margin(near_contradiction(), verify=verify)  # type: ignore[arg-type]
+    assert solution.status == "optimal", solution.message
+    wrong = replace(solution, status="infeasible", norm=float("inf"))
+    assert second_opinion(wrong, verify).agrees is False  # type: ignore[arg-type]
+
+
+def test_a_small_residual_is_not_a_proof() -> None:
+    """Two opposite rows up to one unit in the last place: weights exist, though of size 1e16."""
+    margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, np.nextafter(-0.25, 0.0)]]], [0])
+    dual = np.ones(2)
+    assert farkas_residual(margins, dual) <= 1e-15
+    assert proved(margins, dual) is None
+    assert max_margin(margins).status != "infeasible"
+    contrary = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.25]]], [0])
+    assert proved(contrary, dual) is not None
+    assert max_margin(contrary).status == "infeasible"
+
+
+def test_almost_infeasible_comes_with_its_certificate() -> None:
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
+    solution = max_margin(prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]))
+    assert solution.status == "almost infeasible"
+    residual = solution.farkas_residual()
+    assert residual <= 1e-11
+    assert f"residual {residual:.0e}" in solution.message
+    # What the status promises: every norm of weights that meet the margins is this large.
+    lower = solution.dual.sum() / np.linalg.norm(solution.margins.adjoint(solution.dual))
+    assert lower >= 1e11
+
+
+def test_the_residual_is_relative_to_the_terms_of_its_own_column() -> None:
+    """Beside rows of size one, columns of size 1e-12 count no less."""
+    margins = prompt([[[0.0, 0.0], [-1.0, -1e-12], [1.0, -1e-12]]], [0])
+    assert farkas_residual(margins, np.ones(2)) == 1.0
+    solution = max_margin(margins)
+    assert solution.status == "optimal", solution.message
+    assert solution.norm == pytest.approx(1e12, rel=1e-9)
+
+
+def test_certificates_of_random_labels_are_proved_and_sharp() -> None:
+    for seed in range(20):
+        solution = max_margin(sphere(6, 8, 2, seed))
+        if solution.status == "infeasible":
+            assert proved(solution.margins, solution.dual) is not None
+            assert solution.farkas_residual() <= 1e-15
+            # No proof for fewer rows: each is needed.
+            for c in np.flatnonzero(solution.dual):
+                rest = solution.dual.copy()
+                rest[c] = 0.0
+                assert proved(solution.margins, rest) is None
+
+
+@pytest.mark.parametrize("slack", [1e-6, 1.0, 1e7, 1e15])
+def test_soft_gaps_hold_in_exact_arithmetic(slack: float) -> None:
+    """The penalty multiplies the rounding of margins."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, Z = rng.standard_normal((4, 4, 3)), rng.standard_normal((4, 3))
+        margins = selection_margins(AttentionData(X, np.ones(4), Z), rng.integers(4, size=4))
+        solution = max_margin(margins, slack=slack)
+        assert solution.status == "optimal", solution.message
+        C = Fraction(slack)
+        short = sum(
+            (max(Fraction(0), 1 - v) for v in exact_margins(margins, solution.W)), Fraction(0)
+        )
+        primal = sum(Fraction(float(w)) ** 2 for w in solution.W.reshape(-1)) / 2 + C * short
+        dual = [Fraction(float(x)) for x in solution.dual]
+        assert all(0 <= x <= C for x in dual)
+        rows = fractions(margins)
+        pulled = [
+            sum((x * row[k] for x, row in zip(dual, rows, strict=True)), Fraction(0))
+            for k in range(len(rows[0]))
+        ]
+        gap = float((primal - sum(dual) + sum(v * v for v in pulled) / 2) / primal)
+        assert gap <= 1e-9
+        assert abs(gap - solution.gap) <= 1e-12
+
+
+def test_right_hand_sides_of_all_sizes_are_met_relative_to_themselves() -> None:
+    """A miss that is small beside the largest right-hand side may be all of the smallest."""
+    rng = np.random.default_rng(3)
+    X, Z = rng.standard_normal((3, 4, 4)), rng.standard_normal((3, 3))
+    W = rng.standard_normal((4, 3))
+    tokens = np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1)
+    margins = selection_margins(AttentionData(X, np.ones(3), Z), tokens)
+    margins = with_rhs(margins, 10.0 ** rng.uniform(-9, 9, margins.m))
+    for name in ("fro", "lp:1.5", "nuc"):
+        solution = max_margin(margins, parse_norm(name))
+        assert solution.status == "optimal", solution.message
+        for value, side in zip(exact_margins(margins, solution.W), margins.rhs, strict=True):
+            assert value >= Fraction(float(side)) * (1 - Fraction(1, 10**9))
+
+
+def test_a_neighbour_out_of_range_changes_nothing() -> None:
+    good = sphere(6, 8, 10, 0)
+    rng = np.random.default_rng(0)
+    huge = AttentionData(1e120 * rng.standard_normal((2, 3, 4)), np.ones(2))
+    far = selection_margins(huge, np.zeros(2, dtype=np.int64))
+    with pytest.raises(InputError, match="leave the range of float64"):
+        max_margin(far)
+    for norm in (Frobenius(), parse_norm("lp:1.5")):
+        batch = max_margin([good, far, good], norm)
+        assert batch.status.tolist() == ["optimal", "inaccurate", "optimal"]
+        assert "leave the range of float64" in batch[1].message
+        assert not batch[1].has_weights
+        np.testing.assert_array_equal(batch[2].W, max_margin(good, norm).W)
+
+
+def test_a_contradiction_in_a_list_is_proved_too() -> None:
+    batch = max_margin([near_contradiction(), sphere(6, 8, 2, 1)])
+    assert batch.status.tolist() == ["optimal", "infeasible"]
+    np.testing.assert_array_equal(batch[0].W, max_margin(near_contradiction()).W)
+    np.testing.assert_array_equal(batch[1].dual, batch.dual[batch.rows[1] : batch.rows[2]])
+
+
+def test_relaxed_rows_of_an_order_are_told_as_what_they_are() -> None:
+    """Above, not below, level: 1 cannot be above 0 where 0 must not be below 1."""
+    margins = order_margins(np.eye(3), [[0, 0, 1], [0, 1, 0]])
+    relaxed = relax(margins, [1])
+    message = max_margin(relaxed).message
+    assert "token 0 not below token 1 for query 0" in message
+    assert "token 1 above token 0 for query 0" in message
+    assert "level" not in message
