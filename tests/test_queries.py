@@ -9,7 +9,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
 from attsvm.margins import query_positions, selection_margins, sequence_margins
-from attsvm.queries import self_attention, sequence_pairs
+from attsvm.queries import bag_queries, self_attention, sequence_pairs
 
 
 def test_self_attention_asks_with_a_token() -> None:
@@ -36,3 +36,12 @@ def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
     assert (one(W) == other(W)).all()
     with pytest.raises(InputError, match="one label per position"):
         sequence_pairs(data, labels[:, :2])
+
+
+@pytest.mark.parametrize("exponent", [-1020, -600, 600, 1020])
+def test_mean_queries_do_not_depend_on_the_unit_of_the_tokens(exponent):
+    tokens = np.random.default_rng(0).uniform(0.5, 1.0, size=(4, 3, 2))
+    mask = np.array([[True, True, True], [True, False, False], [True, True, False], [True] * 3])
+    expected = bag_queries(tokens, mask, "mean")
+    scaled = bag_queries(np.ldexp(tokens, exponent), mask, "mean")
+    assert np.array_equal(scaled, expected)

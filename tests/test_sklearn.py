@@ -50,6 +50,7 @@ def fitted():
         "check_estimator_tags_renamed",
         "check_valid_tag_types",
         "check_mixin_order",
+        "check_param_validation",
     ],
 )
 def test_scikit_learns_own_checks_that_need_no_flat_table(check):
@@ -197,21 +198,33 @@ def _bags(change):
         (
             *_bags(lambda b, y: (b, y)),
             {"lr": -1.0},
-            r"lr is -1\.0; it must be a finite number above 0",
+            r"The 'lr' parameter of AttentionSVC must be a float in the range .* Got -1\.0 instead",
         ),
-        (*_bags(lambda b, y: (b, y)), {"steps": 0}, "steps is 0; it must be a whole number"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"steps": 0},
+            "The 'steps' parameter of AttentionSVC must be an int in the range",
+        ),
         (*_bags(lambda b, y: (b, y)), {"norm": "euclid"}, "unknown norm 'euclid'"),
         (
             *_bags(lambda b, y: (b, y)),
             {"norm": "lp:1.001"},
             r"fit trains for lp:1\.001 by mirror descent",
         ),
-        (*_bags(lambda b, y: (b, y)), {"query": "magic"}, "query is 'magic'"),
-        (*_bags(lambda b, y: (b, y)), {"prediction": "both"}, "prediction is 'both'"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"query": "magic"},
+            "The 'query' parameter of AttentionSVC must be a str among .* Got 'magic'",
+        ),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"prediction": "both"},
+            "The 'prediction' parameter of AttentionSVC must be a str among",
+        ),
         (
             *_bags(lambda b, y: (b, y)),
             {"validation_size": 1.0},
-            r"validation_size is 1\.0; it must lie between 0 and 1",
+            r"The 'validation_size' parameter .* must be a float in the range \(0\.0, 1\.0\)",
         ),
     ],
 )
@@ -292,3 +305,35 @@ def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
     ]
     W = float(model.solution_.W[0, 0])
     assert 0.5 * W**2 + 0.5 * np.maximum(1.0 - a * W, 0.0).sum() <= min(objective) + 1e-9
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e-308])
+def test_tokens_at_the_ends_of_float64_are_refused_before_training(size):
+    bags, labels = make_bags()
+    with pytest.raises(InputError, match="too close to the ends of float64"):
+        AttentionSVC(**FAST).fit([size * bag for bag in bags], labels)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"checkpoint": ""}, "checkpoint"),
+        ({"head_lr": 1e308}, "head_lr"),
+        ({"joint_lr": 1e200}, "joint_lr"),
+        ({"lr": 1e200}, "lr"),
+        ({"lr": 1e-90, "norm": "lp:10"}, "in the dual of mirror descent"),
+        ({"random_state": -1}, "random_state"),
+        ({"records": 2.5}, "records"),
+        ({"tol": float("nan")}, "tol"),
+        ({"merge_duplicates": "yes"}, "merge_duplicates"),
+        ({"progress": 3}, "progress"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_before_anything_is_written(
+    parameters, sentence, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    bags, labels = make_bags()
+    with pytest.raises(InputError, match=sentence):
+        AttentionSVC(**{**FAST, **parameters}).fit(bags, labels)
+    assert list(tmp_path.iterdir()) == []

@@ -7,21 +7,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
 from attsvm.files import brief, load_arrays, save_arrays
+from attsvm.presentation import plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-def _as_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
-    """``value`` as a NumPy array; torch tensors are taken off their device and graph."""
+def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """``value`` as a NumPy array of real numbers or booleans, whatever their width; torch tensors
+    are taken off their device and graph.
+
+    Raises:
+        InputError: rows of different lengths, or complex numbers, dates, texts or objects, none of
+            which is ever converted.
+    """
     if hasattr(value, "detach"):
         tensor: Any = cast(Any, value).detach().cpu()
         value = (
@@ -46,7 +56,7 @@ def _index(position: NDArray[Any]) -> str:
 
 
 def _to_float(name: str, value: ArrayLike) -> FloatArray:
-    array = _as_numpy(name, value)
+    array = real_array(name, value)
     if (
         array.dtype == np.float64
         and array.flags.c_contiguous
@@ -128,7 +138,7 @@ class AttentionData:
     def _checked_mask(value: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
         if value is None:
             return np.ones(shape, dtype=np.bool_)
-        raw = _as_numpy("mask", value)
+        raw = real_array("mask", value)
         if raw.shape != shape:
             raise InputError(f"mask has shape {raw.shape}; it must be {shape}, one entry per token")
         if raw.dtype.kind != "b" and not np.isin(raw, (0, 1)).all():
@@ -193,7 +203,7 @@ class AttentionData:
         """
         if len(bags) == 0:
             raise InputError("bags is empty; give at least one sequence")
-        arrays = [_as_numpy(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
+        arrays = [real_array(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
         width = arrays[0].shape[-1] if arrays[0].ndim == 2 else 0
         for i, array in enumerate(arrays):
             if array.ndim != 2:
@@ -304,6 +314,31 @@ class AttentionData:
         return AttentionData(
             self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens()
         )
+
+    def __repr__(self) -> str:
+        lengths = self.lengths
+        least, most = int(lengths.min()), int(lengths.max())
+        tokens = f"{most}" if least == most else f"{least} to {most}"
+        lead = "" if self.tokens.ndim == 3 else f"{self.tokens.shape[:-3]} instances, "
+        positive = f"{int((self.labels > 0).sum())} of {self.labels.size}"
+        return (
+            f"AttentionData({lead}{self.tokens.shape[-3]} sequences of {tokens} tokens,"
+            f" d_x={self.d_x}, d_z={self.queries.shape[-1]}, {positive} labels +1)"
+        )
+
+    def plot(self, tokens: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+        """A picture of tokens with two features: one colour per sequence, the selected tokens
+        filled and joined to their rivals.
+
+        Args:
+            tokens: ``(n,)``, the selected token of each sequence; none when left out.
+            ax: where to draw; new axes of pyplot when left out.
+
+        Raises:
+            InputError: tokens that do not lie in the plane, several instances, or positions that
+                are not tokens.
+        """
+        return plot("data", self, ax, tokens=tokens)
 
     def save(self, path: str | Path) -> None:
         """Write arrays ``X``, ``y``, ``Z`` and ``mask`` to ``.npz`` or ``.safetensors``; see

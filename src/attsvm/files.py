@@ -17,7 +17,8 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,10 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
+from attsvm.printable import escaped, has_halves, name_of
 
 Array = NDArray[Any]
 
 SUFFIXES = (".npz", ".safetensors")
+CACHE_VARIABLE = "ATTSVM_CACHE"
 
 _DEFLATE_RATIO = 1032  # deflate cannot expand a byte into more than this many
 _CHUNK = 1 << 20
@@ -51,6 +54,81 @@ _SAFETENSORS_TYPES = {
 }
 
 
+def cache_home() -> Path:
+    """Where what is slow to compute is kept: ``$ATTSVM_CACHE``, or ``attsvm`` in
+    ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``. It may not exist yet.
+
+    Raises:
+        RuntimeError: a user without a home, and neither variable set.
+    """
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
+
+
+def require_memory(count: float, what: str) -> None:
+    """Refuse what needs more bytes than the machine has, before any is taken.
+
+    Raises:
+        InputError: ``what`` needs ``count`` bytes, more than there are.
+    """
+    limits = []
+    with suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # of a container
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    if limits and count > min(limits):
+        raise InputError(
+            f"{what} needs about {count / 1e9:.3g} GB of memory, more than the"
+            f" {min(limits) / 1e9:.3g} GB there are; choose smaller sizes"
+        )
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BufferedReader]:
+    """The bytes of a regular file: every reader of a user's file comes through here. What is not a
+    file is not opened, because a pipe would wait for a writer.
+
+    Raises:
+        InputError: no such file, a folder, a pipe or a device, a file that may not be read, or one
+            that cannot be read to its end.
+    """
+    path = Path(path)
+    try:
+        _require_file(path, path.stat().st_mode)
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags)
+        with os.fdopen(descriptor, "rb") as file:
+            _require_file(path, os.fstat(descriptor).st_mode)  # what was there may have changed
+            yield file
+    except FileNotFoundError:
+        what = "is a link to what does not exist" if path.is_symlink() else "does not exist"
+        raise InputError(f"{name_of(path)} {what}; check the spelling and the folder") from None
+    except OSError as error:
+        raise InputError(
+            f"{brief(name_of(path))} cannot be read ({error.strerror or error}); check the file and"
+            " its permissions"
+        ) from None
+
+
+def _require_file(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name_of(path)} is a folder; give the file inside it")
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"{name_of(path)} is a pipe or a device; write what comes out of it to a file first"
+        )
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder of this name; no for a name that cannot be one."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its name only when the block ends well.
@@ -63,12 +141,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file inside it")
-    if not path.parent.is_dir():
-        raise InputError(
-            f"folder {path.parent} does not exist; create it before writing {path.name}"
-        )
+    _check_place(path)
     partial = path.parent / f".{path.stem[:100]}.{secrets.token_hex(4)}.partial{path.suffix}"
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -96,6 +169,26 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_destination(path: str | Path) -> None:
+    """Refuse, before there is anything to write, a file of arrays that could not be written.
+
+    Raises:
+        InputError: another suffix, a folder of this name, or no folder to write it into.
+    """
+    path = Path(path)
+    _suffix(path)
+    _check_place(path)
+
+
+def _check_place(path: Path) -> None:
+    if is_folder(path):
+        raise InputError(f"{path} is a folder; give the name of a file inside it")
+    if not is_folder(path.parent):
+        raise InputError(
+            f"folder {path.parent} does not exist; create it before writing {path.name}"
+        )
 
 
 def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:
@@ -146,14 +239,12 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     """
     path = Path(path)
     suffix = _suffix(path)
-    _require_file(path)
-    try:
-        with path.open("rb") as file:
-            return _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror or error}); check the file and its permissions"
-        ) from None
+    with opened(path) as file:
+        found = _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
+    for name in found:
+        if has_halves(name):
+            raise _corrupt(path, "the name of an array is not Unicode text")
+    return found
 
 
 def _suffix(path: Path) -> str:
@@ -166,21 +257,32 @@ def _suffix(path: Path) -> str:
     return suffix
 
 
-def _require_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the file inside it")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the spelling and the folder")
-
-
 def _corrupt(path: Path, why: str) -> InputError:
     return InputError(f"{path} is truncated or corrupt ({brief(why)}); copy or write it again")
 
 
 def brief(words: str) -> str:
     """What a file says of itself, fit for one sentence."""
-    line = " ".join(words.split())
+    line = escaped(" ".join(words.split()))
     return line if len(line) <= 200 else f"{line[:200]}..."
+
+
+def read_object(text: str | bytes) -> Any:
+    """The value of a JSON text in which no object has a key twice.
+
+    Raises:
+        ValueError: it is not JSON, or of two values of one key it is not clear which is meant.
+    """
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has {brief(twice)} twice")
+    return found
 
 
 # --- npz ---
@@ -208,6 +310,13 @@ def _read_npz(file: BinaryIO, path: Path) -> dict[str, Array]:
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int, path: Path) -> None:
+    names = [entry.filename for entry in entries]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"{path} holds {brief(twice.removesuffix('.npy'))} twice; save it again with"
+            " numpy.savez"
+        )
     if sum(entry.compress_size for entry in entries) > size:
         raise _corrupt(path, f"its entries announce more bytes than the {size} of the file")
     for entry in entries:
@@ -298,7 +407,7 @@ def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
     if length > size - 8:
         raise _corrupt(path, f"its header announces {length} bytes, the file holds {size - 8}")
     try:
-        header = json.loads(file.read(length))
+        header = read_object(file.read(length))
         entries = {
             name: _tensor_entry(value) for name, value in header.items() if name != "__metadata__"
         }

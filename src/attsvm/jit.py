@@ -1,5 +1,5 @@
-"""Compiled kernels: numba with the options of the house, typed for mypy. Machine code is cached on
-disk beside the module.
+"""Compiled kernels: numba with the options of the house, typed for mypy. Machine code is kept on
+disk, see :mod:`attsvm.kernel_cache`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,24 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.dispatcher import Dispatcher
+
+from attsvm.kernel_cache import keep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def compiled(function: Function, **options: Any) -> Function:
+    """Compile a loop with these options of numba, without the GIL, and keep its machine code."""
+    found = numba.njit(nogil=True, **options)(function)
+    if isinstance(found, Dispatcher):  # not with NUMBA_DISABLE_JIT
+        keep(found)
+    return cast("Function", found)
+
+
 def kernel(function: Function) -> Function:
     """Compile a loop whose operations round in the order they are written."""
-    return cast("Function", numba.njit(cache=True, nogil=True)(function))
+    return compiled(function)
 
 
 def summing_kernel(function: Function) -> Function:
@@ -24,17 +35,11 @@ def summing_kernel(function: Function) -> Function:
     Other roundings than left to right, but the same in every call on one machine. Nothing else is
     relaxed.
     """
-    return cast(
-        "Function",
-        numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(function),
-    )
+    return compiled(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def fusing_kernel(function: Function) -> Function:
     """Like :func:`kernel`, but a product and a sum may round once instead of twice; division by
     zero gives what IEEE says.
     """
-    return cast(
-        "Function",
-        numba.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")(function),
-    )
+    return compiled(function, fastmath={"contract"}, error_model="numpy")

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from attsvm.jit import compiled
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WORTH_SHARING = 500.0  # microseconds
@@ -21,24 +23,22 @@ def parallel_kernel(function: Function) -> Function:
     """Like :func:`attsvm.jit.kernel`, with ``numba.prange`` loops spread over the cores. To be
     called from Python, not from a kernel.
     """
-    return _started(numba.njit(cache=True, nogil=True, parallel=True)(function), function)
+    return _started(compiled(function, parallel=True), function)
 
 
 def parallel_part(function: Function) -> Function:
     """Like :func:`parallel_kernel`, to be called from other kernels alone, and those inside
     :func:`threads_for`.
     """
-    return cast("Function", numba.njit(cache=True, nogil=True, parallel=True)(function))
+    return compiled(function, parallel=True)
 
 
 def parallel_fusing_kernel(function: Function) -> Function:
     """Like :func:`attsvm.jit.fusing_kernel`, with ``numba.prange`` loops spread over the cores. To
     be called from Python.
     """
-    compiled = numba.njit(
-        cache=True, nogil=True, parallel=True, fastmath={"contract"}, error_model="numpy"
-    )(function)
-    return _started(compiled, function)
+    fast = compiled(function, parallel=True, fastmath={"contract"}, error_model="numpy")
+    return _started(fast, function)
 
 
 @contextmanager
@@ -79,10 +79,10 @@ def start_threads() -> None:
     torch.set_num_threads(before)
 
 
-def _started(compiled: Callable[..., Any], function: Function) -> Function:
+def _started(fast: Callable[..., Any], function: Function) -> Function:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         start_threads()
-        return compiled(*arguments)
+        return fast(*arguments)
 
     return cast("Function", call)

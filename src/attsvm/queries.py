@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, real_array
 from attsvm.errors import InputError
+
+_FAR = 500  # binary exponents beyond which squares leave float64
 
 
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
@@ -26,13 +28,26 @@ def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
         first: FloatArray = tokens[np.arange(n), np.argmax(mask, axis=1)]
         return first
     if kind == "mean":
-        mean = np.where(mask[..., None], tokens, 0.0).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        visible = _ordinary(np.where(mask[..., None], tokens, 0.0))
+        mean = visible.sum(axis=1) / mask.sum(axis=1, keepdims=True)
         length = np.linalg.norm(mean, axis=1, keepdims=True)
         queries: FloatArray = np.hstack(
             [np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]
         ) / np.sqrt(2.0)
         return queries
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
+
+
+def _ordinary(bags: FloatArray) -> FloatArray:
+    """Bags whose numbers lie near the ends of float64, scaled by a power of two so that sums and
+    squares are numbers; all others as they are.
+    """
+    _, exponent = np.frexp(np.abs(bags).max(axis=(1, 2)))
+    far = np.abs(exponent) > _FAR
+    if not far.any():
+        return bags
+    scaled: FloatArray = np.ldexp(bags, np.where(far, -exponent, 0)[:, None, None])
+    return scaled
 
 
 def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
@@ -66,7 +81,7 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
     Raises:
         InputError: leading axes, or labels of another shape or value.
     """
-    signs = np.asarray(labels, dtype=np.float64)
+    signs = real_array("labels", labels).astype(np.float64)
     if data.batch_shape or signs.shape != data.mask.shape:
         raise InputError(
             f"labels has shape {signs.shape} for positions {data.mask.shape}; give one instance and"

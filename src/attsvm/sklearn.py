@@ -5,23 +5,37 @@ their margin out.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
-from attsvm.fitting import attend
-from attsvm.fitting.descent import descent_kind, joint_descent, selection_descent, step_length
+from attsvm.fitting import LONGEST_STEP, attend
+from attsvm.fitting.descent import (
+    check_step,
+    descent_kind,
+    joint_descent,
+    selection_descent,
+    step_length,
+)
 from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
-from attsvm.fitting.preparation import check_selectable, root_mean_square, selection_steps
+from attsvm.fitting.preparation import (
+    check_selectable,
+    check_units,
+    root_mean_square,
+    selection_steps,
+)
 from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, run_stage
 from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
@@ -32,6 +46,10 @@ from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
 
 Bags = AttentionData | Sequence[ArrayLike] | np.ndarray[Any, Any]
+
+
+class ParameterError(InputError, InvalidParameterError):  # type: ignore[misc]
+    """A parameter that scikit-learn's declared constraints refuse, in scikit-learn's words."""
 
 
 class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -108,6 +126,27 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train_indices_, validation_indices_: which sequences were trained on.
     """
 
+    _parameter_constraints = {  # noqa: RUF012 - the name and form that scikit-learn looks for
+        "norm": [str, Norm],
+        "query": [StrOptions({"mean", "constant", "first"})],
+        "joint_steps": [Interval(Integral, 1, None, closed="left")],
+        "joint_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
+        "head_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
+        "steps": [Interval(Integral, 1, None, closed="left"), None],
+        "lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right"), None],
+        "validation_size": [Interval(Real, 0.0, 1.0, closed="neither")],
+        "slack": [Interval(Real, 0.0, None, closed="neither")],
+        "tol": [Interval(Real, 0.0, None, closed="neither"), None],
+        "solve_seconds": [Interval(Real, 0.0, None, closed="neither")],
+        "records": [Interval(Integral, 1, None, closed="left")],
+        "merge_duplicates": ["boolean"],
+        "prediction": [StrOptions({"soft", "hard", "margin"})],
+        "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both")],
+        "checkpoint": [str, os.PathLike, None],
+        "checkpoint_seconds": [Interval(Real, 0.0, None, closed="neither")],
+        "progress": [callable, None],
+    }
+
     def __init__(
         self,
         *,
@@ -161,18 +200,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: unusable tokens or labels, one class only, one token in every sequence,
                 repeated tokens, a norm that has no descent.
         """
-        data = self._labelled(X, y)
-        given = self.norm if isinstance(self.norm, Norm) else parse_norm(str(self.norm))
-        self.norm_ = parse_norm(given.name)  # one class for one norm
-        descent_kind(self.norm_)
-        self._check_parameters(data)
-        if self.merge_duplicates:
-            data = data.without_duplicates()
-        check_selectable(data)
+        data, self.norm_, parts = self._prepared(X, y)
         self.n_features_in_ = data.d_x
-        self.train_indices_, self.validation_indices_ = split(
-            data.labels, self.validation_size, self.random_state, "validation_size"
-        )
+        self.train_indices_, self.validation_indices_ = parts
         stages = (
             Stages(None, "")
             if self.checkpoint is None
@@ -300,31 +330,42 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data, self.solution_.W if self.prediction == "margin" else self.selection_weights_.W
         )
 
-    def _check_parameters(self, data: AttentionData) -> None:
-        for name in (
-            "joint_lr",
-            "head_lr",
-            "lr",
-            "slack",
-            "tol",
-            "solve_seconds",
-            "checkpoint_seconds",
-        ):
-            value = getattr(self, name)
-            if not (name in _CHOSEN and value is None) and not (np.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value}; it must be a finite number above 0")
-        for name in ("joint_steps", "steps", "records"):
-            value = getattr(self, name)
-            if not (name in _CHOSEN and value is None) and not (
-                isinstance(value, (int, np.integer)) and value >= 1
-            ):
-                raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
-        if self.prediction not in ("soft", "hard", "margin"):
-            raise InputError(
-                f"prediction is {self.prediction!r}; choose 'soft', 'hard' or 'margin'"
+    def check(self, X: Bags, y: ArrayLike | None = None) -> AttentionSVC:
+        """Refuse, before the first step, what :meth:`fit` would refuse with the same arguments.
+
+        Raises:
+            InputError: see :meth:`fit`.
+        """
+        self._prepared(X, y)
+        return self
+
+    def _prepared(
+        self, X: Bags, y: ArrayLike | None
+    ) -> tuple[AttentionData, Norm, tuple[IntArray, IntArray]]:
+        """The data, the norm, and the training and validation sequences, checked."""
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            raise ParameterError(str(error)) from None
+        if self.checkpoint is not None and not os.fspath(self.checkpoint):
+            raise ParameterError(
+                f"The 'checkpoint' parameter of {type(self).__name__} is {self.checkpoint!r}, the"
+                " folder that you work in; give another folder, or None"
             )
+        given = self.norm if isinstance(self.norm, Norm) else parse_norm(self.norm)
+        norm = parse_norm(given.name)  # one class for one norm
+        descent_kind(norm)
+        data = self._labelled(X, y)
         if data.batch_shape:
             raise InputError(f"X has leading axes {data.batch_shape}; fit one instance at a time")
+        if self.merge_duplicates:
+            data = data.without_duplicates()
+        check_selectable(data)
+        check_units(data)
+        if self.lr is not None:
+            check_step(norm, self.lr, selection_steps(data) if self.steps is None else self.steps)
+        parts = split(data.labels, self.validation_size, self.random_state, "validation_size")
+        return data, norm, parts
 
     def _labelled(self, X: Bags, y: ArrayLike | None) -> AttentionData:
         if y is None:
@@ -391,7 +432,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-_CHOSEN = ("steps", "lr", "tol")  # None: by norm and data
 _NOT_IN_KEY = (
     "checkpoint",
     "checkpoint_seconds",

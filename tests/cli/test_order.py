@@ -66,7 +66,7 @@ def test_json_alone_on_standard_output(
             "attsvm: nowhere.txt does not exist; check the spelling and the folder\n",
         ),
         (["{text}", "--vocabulary", "1"], "attsvm: vocabulary is 1; it must be at least 2\n"),
-        (["{folder}"], "is a folder; give one text file\n"),
+        (["{folder}"], "is a folder; give the file inside it\n"),
     ],
 )
 def test_refusals(

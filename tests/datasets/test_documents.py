@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import load, text
-from attsvm.datasets.words import words
+from attsvm.datasets.documents import text_view
+from attsvm.datasets.words import places, words
 from attsvm.errors import InputError
 
 TRAIN = np.arange(0, 90)
@@ -146,3 +147,26 @@ def test_mean_pooling_tells_the_classes_apart(dataset):
 def test_options_that_are_refused(jsonl, options, sentence):
     with pytest.raises(InputError, match=sentence):
         load(jsonl, **options)
+
+
+def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
+    long = "early " + "filler " * 700_000 + "late " + "filler " * 1000 + "x" * 1_000_000
+    view = text_view(long, list(places(long).values()))
+    assert view["characters"] == len(long)
+    assert len(json.dumps(view)) < 200_000
+    text, spans = view["text"], view["spans"]
+    assert len(spans) == 4
+    for name, ranges in zip(("early", "filler", "late", "x" * 100), spans, strict=True):
+        assert ranges, name
+        assert all(0 <= start < end <= len(text) for start, end in ranges)
+        assert all(name.startswith(text[start:end][: len(name)]) for start, end in ranges)
+    assert text.endswith(" … ")
+
+
+def test_a_view_of_a_short_text_is_the_text():
+    view = text_view("one two one", list(places("one two one").values()))
+    assert view == {
+        "kind": "text",
+        "text": "one two one",
+        "spans": [[[0, 3], [8, 11]], [[4, 7]]],
+    }

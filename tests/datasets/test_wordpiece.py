@@ -12,8 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from attsvm.datasets import WordPiece, cache
+from attsvm.datasets import WordPiece
 from attsvm.errors import InputError, MissingExtraError
+from attsvm.files import CACHE_VARIABLE
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 tokenizers = pytest.importorskip("tokenizers")
@@ -40,7 +41,7 @@ TEXTS = ["The film was DULLER!", "a Café, warmth", "film " * 30, "warm"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -110,7 +111,7 @@ def test_training_gives_the_same_vocabulary_in_every_process(tmp_path):
     for name in "abc":
         environment = {
             **os.environ,
-            cache.VARIABLE: str(tmp_path / name),
+            CACHE_VARIABLE: str(tmp_path / name),
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
         found.add(
@@ -200,6 +201,6 @@ def test_without_the_library(monkeypatch, vocabulary):
 
 def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path, vocabulary):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
     with pytest.raises(InputError, match="set ATTSVM_CACHE"):
         WordPiece.load(vocabulary).encode(TEXTS)

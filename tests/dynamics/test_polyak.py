@@ -4,6 +4,8 @@ after.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import mpmath as mp
@@ -207,3 +209,19 @@ def test_schedules_by_name_name_parameters_and_do_not_split_a_group() -> None:
         train(model, data, optimizer, 1, schedule={"Q": falling})
     with pytest.raises(InputError, match="group of its own"):
         train(model, data, optimizer, 1, schedule={"head.readout": falling}, backend="autograd")
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_of_the_optimizer_takes_the_same_steps(way: Any) -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
+    optimizer = SteepestDescent([weight], lr=1.0, step_size="polyak")
+    other = way(optimizer)
+    twin = other.param_groups[0]["params"][0]
+    for one, tensor in ((optimizer, weight), (other, twin)):
+        tensor.grad = torch.full_like(tensor, 2.0)
+        with pytest.raises(InputError, match="needs the loss"):
+            one.step()
+        one.step(loss=3.0)
+        one.step(lambda: torch.tensor(2.0))
+    assert torch.equal(weight, twin)
+    assert not torch.equal(weight, torch.ones_like(weight))

@@ -186,6 +186,51 @@ def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
     assert (trajectory.norm[-1, [0, 2]] > 1.0).all()
 
 
+class SharedHead(torch.nn.Module):
+    """Two layers for all runs."""
+
+    def __init__(self, hidden: int = 4) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.V = torch.nn.Parameter(torch.randn(5, hidden, generator=generator).double())
+        self.v = torch.nn.Parameter(torch.randn(hidden, generator=generator).double())
+
+    def forward(self, outputs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(outputs @ self.V) @ self.v
+
+
+@pytest.mark.parametrize("head_first", [True, False])
+@pytest.mark.parametrize("hidden", [3, 4])  # as many as runs, and not
+def test_a_head_that_runs_share_is_trained_with_them(head_first: bool, hidden: int) -> None:
+    """Its parameters have no axis of runs; runs at rest are noted only when it rests too."""
+    data, _ = unit_sphere(4, 3, 5, seed=[0, 1, 2])
+    data = AttentionData(
+        np.where(np.arange(5) == 0, 0.0, data.tokens), data.labels, data.queries
+    )  # the first entry of every gradient is zero
+    model = Attention.cross(data, SharedHead(hidden))
+    parameters = sorted(model.parameters(), key=lambda each: (each.ndim == 3) == head_first)
+    start = model.head.v.detach().clone()
+    optimizer = SteepestDescent(parameters, lr=0.1, normalize=False)
+    trajectory = train(model, data, optimizer, 5, AtSteps([0, 5]))
+    assert (trajectory.stopped_at == -1).all()
+    assert not torch.equal(model.head.v, start)
+    assert np.isfinite(trajectory.W).all()
+    assert (np.linalg.norm(trajectory.W[-1], axis=(-2, -1)) > 0.0).all()
+
+
+@pytest.mark.parametrize("trained", ["weights", "weights and head"])
+def test_a_run_at_rest_beside_a_shared_head(trained: str) -> None:
+    """Equal tokens give the weights no gradient; a head that moves still moves the run."""
+    data, _ = unit_sphere(4, 3, 5, seed=[0, 1, 2])
+    tokens = np.array(data.tokens)
+    tokens[1] = 1.0
+    data = AttentionData(tokens, data.labels, data.queries)
+    model = Attention.cross(data, SharedHead())
+    parameters = [model.W] if trained == "weights" else list(model.parameters())
+    trajectory = train(model, data, SteepestDescent(parameters, lr=0.1), 3)
+    assert trajectory.stopped_at.tolist() == [-1, 0 if trained == "weights" else -1, -1]
+
+
 def test_zero_queries_stop_too() -> None:
     data = AttentionData(
         np.random.default_rng(0).standard_normal((2, 3, 4)), [1, -1], np.zeros((2, 4))

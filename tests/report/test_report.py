@@ -446,3 +446,74 @@ def test_labels_that_do_not_match_the_tokens_are_not_shown(make_folder: Make) ->
     text = parsed(attsvm.report.write(make_folder("array", change=change, count=4))).text
     assert "token 3" in text
     assert "misplaced" not in text
+
+
+STEERING = "\x00\x1b[31m\x07\x9b\u202e\u2066\u2028"
+
+
+def steering(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]) -> None:
+    """Characters that steer a terminal or a browser, wherever a file may hold text."""
+    run["dataset"] |= {"title": STEERING, "class_names": [f"a{STEERING}", f"b{STEERING}\ud800"]}
+    run["verdict"]["sentences"] = [STEERING]
+    run["environment"][STEERING] = STEERING
+    for example in shown:
+        if example["view"] and example["view"]["kind"] == "text":
+            example["view"]["text"] = STEERING + example["view"]["text"]
+        elif example["view"] and example["view"]["kind"] == "array":
+            example["view"]["labels"][0] = STEERING
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "array"])
+def test_no_character_that_steers_reaches_a_page_or_a_figure(make_folder: Make, kind: str) -> None:
+    folder = make_folder(kind, change=steering, count=8)
+    page = attsvm.report.write(folder)
+    for path in (page, *(folder / "figures").glob("*.svg")):
+        content = path.read_bytes().decode("utf-8")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", content)
+        if path.suffix == ".svg":
+            ET.fromstring(content)
+    assert "␀␛[31m␇" in page.read_text(encoding="utf-8")  # and what was there can be seen
+    assert_sound(page)
+
+
+def test_a_browser_may_run_and_load_nothing(written: Make) -> None:
+    policies = [
+        attributes["content"]
+        for tag, attributes in parsed(written("text") / "report.html").tags
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    (policy,) = policies
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert "script-src" not in rules
+    assert rules["img-src"] == "data:"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("examples.json", "[" * 100_000),
+        ("examples.json", '{"a": 1}'),
+        ("examples.json", "[1]"),
+        ("examples.json", '[{"selected": "x"}]'),
+        ("examples.json", '[{"selected": 1e400, "probability": [1]}]'),
+        ("examples.json", '[{"probability": 5}]'),
+        (
+            "examples.json",
+            '[{"view": {"kind": "text", "text": 3, "spans": 7}, "probability": [1]}]',
+        ),
+        ("examples.json", '[{"view": {"kind": "image", "pixels": [[1]], "boxes": ["x"]}}]'),
+        ("run.json", '{"format": "attsvm-run/1", "results": {"direction": {"measure": {"a": 1}}}}'),
+        ("run.json", '{"format": "attsvm-run/1", "claims": [{"measured": {}}], "dataset": 7}'),
+        ("run.json", "\xff"),
+    ],
+)
+def test_damaged_files_are_one_sentence(make_folder: Make, name: str, content: str) -> None:
+    folder = make_folder("text", count=4)
+    (folder / name).write_bytes(content.encode("latin-1"))
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(InputError) as caught:
+        attsvm.report.write(folder)
+    assert "\n" not in str(caught.value)
+    assert sorted(folder.rglob("*")) == before

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from attsvm.claims.evidence import Evidence
 from attsvm.claims.expectation import Expectation
 from attsvm.errors import InputError
+from attsvm.presentation import cell
 
 Source = Literal["seen", "recalled", "ours"]
 Outcome = Literal["holds", "fails", "not applicable"]
@@ -67,6 +68,9 @@ class Verdict:
             "evidence": list(self.columns),
         }
 
+    def _repr_html_(self) -> str:
+        return cell(self)
+
     def __str__(self) -> str:
         if self.verdict == "not applicable":
             return (
@@ -108,6 +112,9 @@ class Claim:
     reference: str = ""
     explanation: str = ""
     interval: bool = False
+
+    def _repr_html_(self) -> str:
+        return cell(self)
 
     def check(self, evidence: Evidence | Mapping[str, ArrayLike]) -> Verdict:
         """The verdict on this evidence.

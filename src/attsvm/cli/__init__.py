@@ -7,18 +7,31 @@ was not reached, 130 interrupted. Data goes to standard output, everything else 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import attsvm
-from attsvm.cli import bench, fit, listing, order, report, reproduce, solve
-from attsvm.errors import AttsvmError
+from attsvm.cli import bench, fit, listing, order, output, report, reproduce, solve
+from attsvm.errors import AttsvmError, InputError
+from attsvm.printable import name_of
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of every command; building it imports nothing heavy."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="attsvm",
         description=(
             "Which token does a softmax-attention layer select, by what margin, and is that its"
@@ -35,24 +48,50 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(words)
-    options.command_line = shlex.join(["attsvm", *words])
+    output.prepare()
     try:
-        code: int = options.run(options)
+        code = _run(words)
+        output.finish()
     except AttsvmError as error:
-        print(f"attsvm: {error}", file=sys.stderr)
-        return error.exit_code
+        output.tell(f"attsvm: {error}")
+        code = error.exit_code
     except MemoryError:
-        print(
+        output.tell(
             "attsvm: the data does not fit into memory; use fewer sequences, --max-tokens or"
-            " --dimension",
-            file=sys.stderr,
+            " --dimension"
         )
-        return 2
+        code = InputError.exit_code
     except KeyboardInterrupt:
-        print("attsvm: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        output.tell("attsvm: interrupted; the same command goes on from here")
+        code = 130
     except BrokenPipeError:  # the reader of a pipe has left, as `attsvm list | head` does
-        sys.stderr.close()
-        return 0
+        output.abandon()
+        code = 0
+    except OSError as error:
+        output.abandon()
+        output.tell(f"attsvm: {_reason(error)}")
+        code = InputError.exit_code
+    except UnicodeError as error:
+        output.tell(f"attsvm: a text cannot be written ({error}); give text in UTF-8")
+        code = InputError.exit_code
     return code
+
+
+def _run(words: list[str]) -> int:
+    try:
+        options = parser().parse_args(words)
+    except SystemExit:  # --help or --version has been printed; what is wrong is an InputError
+        return 0
+    options.command_line = name_of(shlex.join(["attsvm", *words]))
+    code: int = options.run(options)
+    return code
+
+
+def _reason(error: OSError) -> str:
+    """The sentence for what no reader or writer has put into words."""
+    why = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return f"output cannot be written ({why}); check the place it goes to and its free space"
+    place = name_of(os.fspath(error.filename)) if not isinstance(error.filename, int) else "a file"
+    shown = place if len(place) <= 200 else f"{place[:200]}..."
+    return f"{shown} cannot be used ({why}); check the path, its permissions and the free space"

@@ -6,6 +6,8 @@ import argparse
 import math
 from pathlib import Path
 
+from attsvm.fitting import LONGEST_STEP
+
 
 def positive_int(text: str) -> int:
     """A whole number of at least one."""
@@ -28,6 +30,32 @@ def share(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text} does not lie between 0 and 1")
+    return value
+
+
+def seed(text: str) -> int:
+    """A seed of random numbers: a whole number of at most 32 bits, which every library takes."""
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
+    return value
+
+
+def step_length(text: str) -> float:
+    """The length of a step: thousands of steps of it, squared, must be a number."""
+    value = positive_float(text)
+    if value > LONGEST_STEP:
+        raise argparse.ArgumentTypeError(f"{text} is not at most {LONGEST_STEP:g}")
+    return value
+
+
+def penalty(text: str) -> float:
+    """A price of shortfalls: multiplied with margins, it must stay a number."""
+    value = positive_float(text)
+    if not 1 / LONGEST_STEP <= value <= LONGEST_STEP:
+        raise argparse.ArgumentTypeError(
+            f"{text} does not lie between {1 / LONGEST_STEP:g} and {LONGEST_STEP:g}"
+        )
     return value
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_float, positive_int
+from attsvm.cli.output import show_json, show_lines
 
 
 def add_parser(commands: Any) -> None:
@@ -234,7 +234,7 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
                 record.write(options.out, document, text)
     finally:
         progress.close()
-    print(json.dumps(document, indent=1, ensure_ascii=False) if options.json else text)
+    show_json(document) if options.json else show_lines(text)
     return 0
 
 

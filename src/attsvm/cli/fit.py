@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,30 @@ from attsvm.cli.arguments import (
     add_output,
     data_options,
     default_folder,
+    penalty,
     positive_float,
     positive_int,
+    seed,
     share,
+    step_length,
 )
+from attsvm.cli.output import show, show_json
 from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
-    "seed": (int, "decides the split and every random draw"),
+    "seed": (seed, "decides the split and every random draw"),
     "test_size": (share, "share of the sequences held out for evaluation"),
     "validation_size": (share, "share of the rest that chooses the step of joint training"),
     "joint_steps": (positive_int, "steps of joint training of W and head"),
-    "joint_lr": (positive_float, "length of a step of W in joint training"),
-    "head_lr": (positive_float, "length of a step of the head in joint training"),
+    "joint_lr": (step_length, "length of a step of W in joint training"),
+    "head_lr": (step_length, "length of a step of the head in joint training"),
     "steps": (
         positive_int,
         "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data",
     ),
     "lr": (
-        positive_float,
+        step_length,
         (
             "length of a step of the selection stage, in the norm; by default 16, less for spec, l1"
             " and linf"
@@ -46,7 +49,7 @@ _NUMBERS = {
         ),
     ),
     "slack": (
-        positive_float,
+        penalty,
         "penalty C of the soft margin, used when the hard margin is infeasible",
     ),
     "solve_seconds": (
@@ -143,16 +146,16 @@ def run(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     if options.json:
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+        show_json(result)
     else:
         _print(result, folder)
     return 0 if result["results"]["margin"]["status"] == "optimal" else 3
 
 
 def _print(result: dict[str, Any], folder: Path) -> None:
-    print(result["verdict"]["headline"])
+    show(result["verdict"]["headline"])
     for sentence in result["verdict"]["sentences"]:
-        print(f"  {sentence}")
+        show(f"  {sentence}")
     for claim in result["claims"]:
-        print(f"  {claim['verdict']:>14}  {claim['statement']}")
-    print(f"report: {folder / 'report.html'}")
+        show(f"  {claim['verdict']:>14}  {claim['statement']}")
+    show(f"report: {folder / 'report.html'}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from attsvm.cli.arguments import add_output
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -30,11 +30,11 @@ def run(options: argparse.Namespace) -> int:
         "experiments": {identifier: experiment(identifier).title for identifier in identifiers()},
     }
     if options.json:
-        print(json.dumps(listing, indent=1, ensure_ascii=False))
+        show_json(listing)
         return 0
     for title, entries in listing.items():
-        print(f"{title}:")
+        show(f"{title}:")
         width = max(len(name) for name in entries)
         for name, line in entries.items():
-            print(f"  {name:<{width}}  {line}")
+            show(f"  {name:<{width}}  {line}")
     return 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write_orders(result, read.data, options.out)
     if options.json:
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+        show_json(result)
     else:
         _print(result, options)
     return 0
@@ -110,12 +110,12 @@ def _print(result: dict[str, Any], options: argparse.Namespace) -> None:
     counted = (
         f"{text['tokens']} tokens, {text['distinct']} distinct, vocabulary {text['vocabulary']}"
     )
-    print(f"{options.file}: {counted}, {sentences['all']} sentences")
-    print(
+    show(f"{options.file}: {counted}, {sentences['all']} sentences")
+    show(
         f"  {sentences['explained']} sentences ({share:.1f} %) are explained: the next token {what}"
     )
-    print(f"  {queries['realizable']} of {queries['all']} queries are realizable as they stand")
-    print(
+    show(f"  {queries['realizable']} of {queries['all']} queries are realizable as they stand")
+    show(
         f"  without the unexplained sentences: {queries['acyclic']} queries have a partial order,"
         f" {queries['cyclic']} contradict themselves, {queries['without_order']} compare no tokens"
     )
@@ -125,22 +125,22 @@ def _print(result: dict[str, Any], options: argparse.Namespace) -> None:
             f"{name!r} {score:+.2f}"
             for name, score in zip(example["longest_chain"], example["scores"], strict=True)
         )
-        print(
+        show(
             f"  partial order under {example['query']!r}: {chain} (longest chain, max-margin"
             " scores)"
         )
         _quote(example, join)
     for example in result["examples"]["cyclic"]:
         circle = [*example["cycle"], example["cycle"][0]]
-        print(
+        show(
             f"  cycle under {example['query']!r}: {' > '.join(map(repr, circle))}"
             f" ({example['largest_component']} tokens are tied)"
         )
         _quote(example, join)
     if options.out is not None:
-        print(f"written: {options.out}")
+        show(f"written: {options.out}")
 
 
 def _quote(example: dict[str, Any], join: str) -> None:
     for sentence in example["sentences"]:
-        print(f"      {join.join(sentence['tokens'])!r} then {sentence['label']!r}")
+        show(f"      {join.join(sentence['tokens'])!r} then {sentence['label']!r}")

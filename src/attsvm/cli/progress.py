@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -15,9 +16,17 @@ class Progress:
         self._stage = ""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` steps of ``stage`` are behind us."""
+        """Show that ``done`` of ``total`` steps of ``stage`` are behind us; a standard error that
+        takes no more words is left in peace.
+        """
         if self._quiet:
             return
+        try:
+            self._show(stage, done, total)
+        except OSError:
+            self._quiet, self._bar = True, None
+
+    def _show(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage:
             self.close()
             self._stage = stage
@@ -43,5 +52,6 @@ class Progress:
     def close(self) -> None:
         """End the line of the bar."""
         if self._bar is not None:
-            self._bar.close()
+            with contextlib.suppress(OSError):
+                self._bar.close()
             self._bar = None

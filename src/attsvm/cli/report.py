@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from attsvm.cli.output import show
+
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
@@ -20,5 +22,5 @@ def run(options: argparse.Namespace) -> int:
     """Print the path of the page."""
     from attsvm.report import write
 
-    print(write(options.folder))
+    show(write(options.folder))
     return 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int
+from attsvm.cli.output import show, show_json, tell
 from attsvm.cli.progress import Progress
 
 
@@ -124,24 +123,20 @@ def run(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     for name, why in missing:
-        print(f"attsvm: {name} is left out: {why}", file=sys.stderr)
+        tell(f"attsvm: {name} is left out: {why}")
     code = InputError.exit_code if missing and not options.all and not options.paper else 0
     if options.json:
-        print(
-            json.dumps(
-                {"experiments": [summary(each) for each in runs]}, indent=1, ensure_ascii=False
-            )
-        )
+        show_json({"experiments": [summary(each) for each in runs]})
         return code
     for each in runs:
-        print(
+        show(
             f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials,"
             f" {each['seconds']:.3g} s)"
         )
         for claim in each["claims"]:
-            print(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
+            show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
     if runs:
-        print(f"{options.out / 'index.html'}")
+        show(f"{options.out / 'index.html'}")
     return code
 
 

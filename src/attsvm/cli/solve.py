@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -104,11 +104,13 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
+    from attsvm.files import check_destination
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
 
     norm = parse_norm(options.norm)
     if options.out is not None:
+        check_destination(options.out)  # before the work, not after it
         _refuse_files_of_others(options.out)
     data, extras = _read(options)
     margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
@@ -128,9 +130,9 @@ def run(options: argparse.Namespace) -> int:
         save_arrays(dict(written), options.out)
     summary = _summary(solution)
     if options.json:
-        print(json.dumps(summary, indent=1))
+        show_json(summary)
     else:
-        print(solution.message)
+        show(solution.message)
         shown = {
             name: value
             for name, value in summary.items()
@@ -138,12 +140,12 @@ def run(options: argparse.Namespace) -> int:
         }
         width = max(map(len, shown))
         for name, value in shown.items():
-            print(f"  {name:<{width}}  {value}")
+            show(f"  {name:<{width}}  {value}")
         if solution.second_opinion is not None:
-            print(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
+            show(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
-                print(
+                show(
                     f"  sequence {sequence}: token {margins.selected[sequence]} must beat token"
                     f" {token}"
                 )
@@ -159,8 +161,10 @@ def _verdict(opinion: Any) -> str:
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    from attsvm.files import SUFFIXES
+
     path = Path(options.data)
-    if path.suffix in (".npz", ".safetensors"):
+    if path.suffix.lower() in SUFFIXES:
         from attsvm.data import AttentionData
 
         return AttentionData.read(path)
@@ -199,14 +203,18 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
                 "--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name"
                 " the tokens with --tokens"
             )
-        return optimal_tokens(data, extras["v"])
+        try:
+            return optimal_tokens(data, extras["v"])
+        except InputError as error:
+            name, _, rest = str(error).partition(" ")
+            raise InputError(f"{'v' if name == 'head' else name} {rest}") from None
     if selection == "first":
         return np.argmax(data.mask, axis=-1)
     if selection in extras:
         return extras[selection]
     try:
-        return np.array([int(part) for part in selection.split(",")])
-    except ValueError:
+        return np.array([int(part) for part in selection.split(",")], dtype=np.int64)
+    except (ValueError, OverflowError):
         known = ", ".join(sorted(extras)) or "no further arrays"
         raise InputError(
             f"--tokens {selection!r} is neither positions, nor `optimal` or `first`, nor an array"

@@ -11,6 +11,8 @@ import numpy as np
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
+from attsvm.files import opened
+from attsvm.printable import name_of
 
 
 def array(path: str | Path) -> Dataset:
@@ -28,12 +30,13 @@ def array(path: str | Path) -> Dataset:
             " shape (n, T, d)"
         )
     provenance = {
-        "source": str(path),
+        "source": name_of(path),
         "sha256": file_digest(path),
         "rows": data.n,
         "further_arrays": sorted(extras),
     }
-    return from_data(data, path.name, f"Sequences of {path.name}", provenance)
+    name = name_of(path.name)
+    return from_data(data, name, f"Sequences of {name}", provenance)
 
 
 def from_data(
@@ -61,5 +64,5 @@ def from_data(
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

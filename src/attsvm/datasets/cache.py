@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,33 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.errors import InputError
+from attsvm.files import CACHE_VARIABLE, cache_home
 from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import entry_path, load_entry, save_entry
-
-VARIABLE = "ATTSVM_CACHE"
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def cache_folder() -> Path:
-    """``$ATTSVM_CACHE``, or ``attsvm`` in ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``; made when
-    missing.
+    """The folder :func:`attsvm.files.cache_home`, made when missing.
 
     Raises:
         InputError: it cannot be made.
     """
-    base = os.environ.get(VARIABLE)
-    folder = (
-        Path(base)
-        if base
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
-    )
     try:
+        folder = cache_home()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise InputError(
-            f"the cache {folder} cannot be made ({error.strerror}); set {VARIABLE} to a folder that"
-            " you may write to"
+            f"the cache cannot be made ({error}); set {CACHE_VARIABLE} to a folder that you may"
+            " write to"
         ) from None
     return folder
 

@@ -11,11 +11,12 @@ from attsvm.datasets.base import Dataset
 from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
-from attsvm.files import SUFFIXES
+from attsvm.files import SUFFIXES, is_folder
 
 _MODEL_OPTIONS = ("text", "label", "model", "max_tokens", "query", "byte_limit")
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "dim", "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
+_DIGITS = 19  # of a number of 64 bits
 _GENERATED = {
     "digits": (
         "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another"
@@ -55,12 +56,12 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         return _named(name, arguments, given)
     path = Path(spec)
     suffix, compression = kind_of(path)
-    if path.is_dir() or suffix in TEXT_SUFFIXES:
+    if is_folder(path) or suffix in TEXT_SUFFIXES:
         return _texts(path, given)
     if suffix in SUFFIXES and not compression:
         _refuse(given, (), "a file of arrays")
         return array(path)
-    if path.exists():
+    if _is_there(path):
         kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
         raise InputError(
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
@@ -68,6 +69,13 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     raise InputError(
         f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
     )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that cannot be one
+        return False
 
 
 def instance(spec: str | Path) -> tuple[AttentionData, dict[str, FloatArray]] | None:
@@ -140,7 +148,9 @@ def _generated(
 
 def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
     parts = arguments.split(separator)
-    if len(parts) != count or not all(part.strip().isdecimal() for part in parts):
+    if len(parts) != count or not all(
+        part.strip().isdecimal() and len(part) <= _DIGITS for part in parts
+    ):
         raise InputError(
             f"{arguments!r} makes no sense in a data set's name; write it like {example}"
         )

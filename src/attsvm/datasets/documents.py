@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,14 @@ from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
 from attsvm.datasets.vectors import word_vectors
 from attsvm.datasets.words import Span, places, words
 from attsvm.errors import InputError
+from attsvm.printable import name_of
 from attsvm.queries import bag_queries
 
 Query = Literal["mean", "constant"]
+
+VIEW_LIMIT = 20_000  # characters of the beginning of a text that a view keeps
+_AROUND = 120  # characters kept on either side of the beginning of a token that occurs later
+_GAP = " … "
 
 
 def text(
@@ -99,15 +105,16 @@ def text_dataset(
 ) -> Dataset:
     """A data set of these texts."""
     provenance = {
-        "source": str(path),
+        "source": name_of(path),
         "sha256": source.sha256,
         "rows": len(source.texts),
         **vectors,
     }
     notes = ["A token is a distinct word of a text; repeated words are one token."]
+    name = name_of(path.name)
     return Dataset(
-        path.name,
-        f"Texts of {path.name}",
+        name,
+        f"Texts of {name}",
         "text",
         source.labels,
         source.class_names,
@@ -170,15 +177,47 @@ def encode_bags(
     def view(i: int) -> View:
         content = source.texts[i]
         ranges = spans(content)[:max_tokens] if bags[i] else [[]]
-        return {
-            "kind": "text",
-            "text": content,
-            "spans": [[[start, end] for start, end in token] for token in ranges],
-        }
+        return text_view(content, ranges)
 
     tokens.setflags(write=False)  # lets AttentionData keep the array instead of a copy
     data = AttentionData(tokens, source.labels, bag_queries(tokens, mask, query), mask)
     return Encoded(data, Views(len(bags), view), notes)
+
+
+def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
+    """How a text with its tokens is shown: the first :data:`VIEW_LIMIT` characters of a long one,
+    then the surroundings of the tokens that occur only later.
+
+    Args:
+        content: the text.
+        ranges: the character ranges of each token in it, in the order of occurrence.
+    """
+    if len(content) <= VIEW_LIMIT:
+        spans = [[[start, end] for start, end in token] for token in ranges]
+        return {"kind": "text", "text": content, "spans": spans}
+    pieces = [(0, VIEW_LIMIT)]
+    later = [token[0][0] for token in ranges if token and token[0][1] > VIEW_LIMIT]
+    for start in sorted(later)[: VIEW_LIMIT // (2 * _AROUND)]:
+        first, last = max(0, start - _AROUND), min(len(content), start + _AROUND)
+        if first <= pieces[-1][1]:
+            pieces[-1] = (pieces[-1][0], max(last, pieces[-1][1]))
+        else:
+            pieces.append((first, last))
+    starts = [first for first, _ in pieces]
+    places = np.cumsum([0, *(last - first + len(_GAP) for first, last in pieces)]).tolist()
+    spans = []
+    for token in ranges:
+        kept = []
+        for start, end in token:
+            k = bisect.bisect_right(starts, start) - 1
+            first, last = pieces[k]
+            if start < last:
+                kept.append([places[k] + start - first, places[k] + min(end, last) - first])
+        spans.append(kept)
+    text = _GAP.join(content[first:last] for first, last in pieces)
+    if pieces[-1][1] < len(content):
+        text += _GAP
+    return {"kind": "text", "text": text, "spans": spans, "characters": len(content)}
 
 
 def _spans(numbers: dict[str, int], content: str) -> list[list[Span]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attsvm.data import IntArray
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import brief
+from attsvm.files import brief, opened
 
 
 def hub_file(repository: str, name: str) -> Path:
@@ -55,7 +55,8 @@ def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8
     except ImportError:
         raise MissingExtraError("reading encoded pictures", "pillow", "hub") from None
     try:
-        rows = pyarrow.parquet.read_table(path, columns=[picture, label]).to_pylist()
+        with opened(path) as file:
+            rows = pyarrow.parquet.read_table(file, columns=[picture, label]).to_pylist()
         pixels = np.stack(
             [np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows]
         )

@@ -17,6 +17,7 @@ import pickle
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from attsvm.data import IntArray
 from attsvm.errors import InputError
-from attsvm.files import brief
+from attsvm.files import brief, opened
 
 VARIABLE = "ATTSVM_DATA"
 _LARGEST = 1 << 30  # bytes of one unpacked file; CIFAR-10 has 180 MB
@@ -151,7 +152,8 @@ def image_digest(name: str, folder: str | Path | None = None) -> str:
     digest = hashlib.sha256()
     files = image_files(name, folder)
     for path in files:
-        digest.update(path.read_bytes())
+        with opened(path) as file:
+            digest.update(file.read())
     return digest.hexdigest() if files else ""
 
 
@@ -163,11 +165,12 @@ def _damaged(path: Path, why: object) -> InputError:
 
 
 def _unpacked(path: Path, opener: Callable[..., Any]) -> bytes:
-    try:
-        with opener(path, "rb") as file:
-            content: bytes = file.read(_LARGEST + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(path, error) from None
+    with opened(path) as packed:
+        try:
+            with opener(packed) as file:
+                content: bytes = file.read(_LARGEST + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise _damaged(path, error) from None
     if len(content) > _LARGEST:
         raise _damaged(path, f"it unpacks to more than {_LARGEST} bytes")
     return content
@@ -195,7 +198,7 @@ def _checked(
 
 def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """An idx file of bytes: two zeros, type 8, the number of axes, then the sides, big-endian."""
-    content = _unpacked(path, gzip.open if path.suffix == ".gz" else open)
+    content = _unpacked(path, gzip.open if path.suffix == ".gz" else nullcontext)
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
         raise _damaged(
@@ -220,7 +223,7 @@ def _read_idx(files: Sequence[Path]) -> Parts:
 
 def _read_archive(files: Sequence[Path]) -> Parts:
     (path,) = files
-    content = _unpacked(path, lzma.open if path.suffix == ".xz" else open)
+    content = _unpacked(path, lzma.open if path.suffix == ".xz" else nullcontext)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = [archive[name] for name in ("x_train", "y_train", "x_test", "y_test")]
@@ -256,7 +259,7 @@ class _Batch(pickle.Unpickler):
 
 def _batch(path: Path) -> tuple[NDArray[np.uint8], IntArray]:
     try:
-        batch = _Batch(io.BytesIO(_unpacked(path, open)), encoding="bytes").load()
+        batch = _Batch(io.BytesIO(_unpacked(path, nullcontext)), encoding="bytes").load()
         labels, raw = np.array(batch[b"labels"], dtype=np.int64), batch[b"data"].state[-1]
         pixels = np.frombuffer(raw, np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     except InputError:

@@ -7,21 +7,23 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import json
 import lzma
 import math
+import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.datasets.arrays import file_digest
 from attsvm.errors import InputError, MissingExtraError
+from attsvm.files import is_folder, opened, read_object
+from attsvm.printable import has_halves
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 BYTE_LIMIT = 4 << 30
@@ -73,10 +75,8 @@ def read_texts(
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
-    if path.is_dir():
+    if is_folder(path):
         return _read_folder(path, byte_limit)
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the spelling and the folder")
     with told_in_a_sentence(path):
         rows = list(_rows(path, byte_limit, text, label))
     if not rows:
@@ -87,16 +87,12 @@ def read_texts(
 
 @contextmanager
 def told_in_a_sentence(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while ``path`` is read or decompressed into an :class:`InputError`."""
+    """Turn what goes wrong while ``path`` is decompressed into an :class:`InputError`."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise InputError(
             f"{path} cannot be decompressed ({error}); copy or download it again"
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror or error}); check the file and its permissions"
         ) from None
 
 
@@ -131,6 +127,11 @@ def _rows(
             )
         if not content.strip():
             raise InputError(f"{path}, {where}: {columns[0]} is empty; remove the row")
+        if has_halves(content) or has_halves(str(value)):
+            raise InputError(
+                f"{path}, {where} holds half of a surrogate pair, which is no character; write the"
+                " text in UTF-8"
+            )
         if isinstance(value, (dict, list)) or str(value).strip() == "":
             raise InputError(
                 f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
@@ -165,9 +166,9 @@ def text_lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
     Raises:
         InputError: more bytes, a line of more than 64 MiB, or what is not UTF-8.
     """
-    opener: Any = {"": open, ".gz": gzip.open, ".xz": lzma.open}[compression]
+    unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
     position = 0
-    with cast(BinaryIO, opener(path, "rb")) as file:
+    with opened(path) as content, told_in_a_sentence(path), unpack(content) as file:
         for number in range(1, 1 << 62):
             raw = file.readline(min(_LINE_LIMIT, byte_limit - position) + 1)
             if not raw:
@@ -198,7 +199,7 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = read_object(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number} is not JSON ({error}); write one object per line"
@@ -253,7 +254,7 @@ def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
     except ImportError:
         raise MissingExtraError("reading .parquet files", "pyarrow", "parquet") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
             groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
             if sum(group.total_byte_size for group in groups) > byte_limit:
                 raise InputError(
@@ -265,8 +266,6 @@ def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
                 for fields in batch.to_pylist():
                     row += 1
                     yield f"row {row}", fields
-    except PermissionError:
-        raise
     except (
         pyarrow.ArrowException,
         OSError,
@@ -329,7 +328,8 @@ def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
                 f" and {root / 'pos'}"
             )
         for file in files:
-            raw = file.read_bytes()
+            with opened(file) as content_file:
+                raw = content_file.read(byte_limit - total + 1)
             total += len(raw)
             if total > byte_limit:
                 raise InputError(
@@ -344,7 +344,8 @@ def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
                 ) from None
             if not content.strip():
                 raise InputError(f"{file} is empty; remove the file")
-            digest.update(f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n".encode())
+            line = f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n"
+            digest.update(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
             signs.append(sign)
     return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest.hexdigest())

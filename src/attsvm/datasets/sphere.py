@@ -10,6 +10,9 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
+from attsvm.files import require_memory
+
+_BYTES = 4 + 8 + 8  # of a number: as it is drawn, in double precision, and in the data
 
 
 def unit_sphere(
@@ -43,6 +46,8 @@ def unit_sphere(
     for name, value in (("n", n), ("T", T), ("d", d)):
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
+    runs = 1 if isinstance(seed, (int, np.integer)) else len(seed)
+    require_memory(_BYTES * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
     if not isinstance(seed, (int, np.integer)):
         seeds = list(seed)
         if not seeds:

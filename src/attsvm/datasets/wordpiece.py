@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attsvm.data import BoolArray
 from attsvm.datasets.cache import cached_arrays, cached_text, texts_digest
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import atomic_write, brief
+from attsvm.files import atomic_write, brief, opened
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -106,9 +106,11 @@ class WordPiece:
                     " with a tokeniser"
                 )
         if path.is_file():
+            with opened(path) as file:
+                raw = file.read()
             try:
-                content = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
+                content = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
                 raise InputError(
                     f"{path} cannot be read as text ({brief(str(error))}); give a tokenizer.json or"
                     " a vocab.txt"

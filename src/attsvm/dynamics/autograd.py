@@ -70,7 +70,10 @@ class AutogradEngine:
         like = next(iter(model.weights.values()))
         self._shares = Shares(model, optimizer, step_scale) if step_scale else None
         self._parameters = list(model.parameters())
-        self._trained = [parameter for group in groups for parameter in group["params"]]
+        trained = [parameter for group in groups for parameter in group["params"]]
+        own = {id(parameter) for parameter in (*model.weights.values(), *_readouts(model))}
+        self._own = [each for each in trained if model.runs is None or id(each) in own]
+        self._shared = [each for each in trained if not any(each is other for other in self._own)]
         self._on_cpu = like.device.type == "cpu"
         self._ones = like.new_ones(() if model.runs is None else (model.runs,))
         self._stopped = torch.full((model.runs or 1,), -1, device=like.device)
@@ -130,19 +133,18 @@ class AutogradEngine:
 
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
-        runs, first = len(self._stopped), self._trained[0].grad
+        runs = len(self._stopped)
+        gradients = [each.grad.reshape(runs, -1) for each in self._own if each.grad is not None]
         # One entry of each run most often tells, and looking at it costs nothing where the host
         # need not wait for it.
-        if first is not None and self._on_cpu and first.numpy().reshape(runs, -1)[:, 0].all():
+        if gradients and self._on_cpu and gradients[0].numpy()[:, :1].all():
             return
-        gradients = [
-            parameter.grad.reshape(runs, -1)
-            for parameter in self._trained
-            if parameter.grad is not None
-        ]
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
         for gradient in gradients:
             moving |= gradient.count_nonzero(dim=1) > 0
+        for parameter in self._shared:  # what moves it moves every run
+            if parameter.grad is not None:
+                moving |= parameter.grad.count_nonzero() > 0
         self._stopped.masked_fill_((self._stopped < 0) & ~moving, step)
 
     def look(self) -> Look:
@@ -256,6 +258,12 @@ class AutogradEngine:
                 self._optimizer.param_groups, self._schedule.get_last_lr(), strict=True
             ):
                 group["lr"] = rate
+
+
+def _readouts(model: Attention) -> list[Tensor]:
+    """The readout of a linear head with one column for every run."""
+    head = linear_head(model)
+    return [] if head is None or head.readout.ndim < 3 else [head.readout]
 
 
 def _by_group(

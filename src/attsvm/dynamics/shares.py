@@ -19,7 +19,6 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.optim.mirror_maps import MAPS, PowerMap
 
 
 class Shares:
@@ -43,12 +42,10 @@ class Shares:
         self._moved = [
             (names[name], _beside(names[name], share)) for name, share in step_scale.items()
         ]
-        groups = optimizer.param_groups if isinstance(optimizer, MirrorDescent) else []
-        duals = {
-            id(parameter): _Dual(optimizer, parameter, group)
-            for group in groups
-            for parameter in group["params"]
-        }
+        duals: dict[int, _Dual] = {}
+        if isinstance(optimizer, MirrorDescent):
+            for group in optimizer.param_groups:
+                duals |= {id(each): _Dual(optimizer, each, group) for each in group["params"]}
         self._duals = [duals.get(id(parameter)) for parameter, _ in self._moved]
         self._before: list[Tensor] = []
 
@@ -85,35 +82,18 @@ class _Dual:
     weights.
     """
 
-    def __init__(self, optimizer: Optimizer, parameter: Tensor, group: Mapping[str, Any]) -> None:
+    def __init__(self, optimizer: MirrorDescent, parameter: Tensor, group: dict[str, Any]) -> None:
         if group["weight_decay"] and group["decay_mode"] == "primal" and group["p"] != 2:
             raise InputError(
                 "step_scale scales steps of the dual, and decay_mode='primal' with p other than 2"
                 " is no multiple of a step there; use decay_mode='dual' or 'l2'"
             )
-        self._optimizer, self._weight = optimizer, parameter
-        self._map: PowerMap = MAPS[group["potential"]](float(group["p"]))
-        self._dtype = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
-
-    def _kept(self) -> Tensor | None:
-        found: Tensor | None = self._optimizer.state.get(self._weight, {}).get("dual")
-        return found
+        self._optimizer, self._weight, self._group = optimizer, parameter, group
 
     def point(self) -> Tensor:
         """A copy: the optimiser's own, but where somebody else has written the weights."""
-        weight, kept = self._weight.detach(), self._kept()
-        fresh = self._map.mirror(weight.to(self._dtype))
-        return (
-            fresh
-            if kept is None
-            else torch.where(
-                self._map.agreement(weight, self._map.image(kept).to(weight.dtype)), kept, fresh
-            )
-        )
+        return self._optimizer.dual_of(self._group, self._weight)
 
     def move(self, point: Tensor) -> None:
         """Put the iterate, and the weights with it, at ``point``."""
-        kept = self._kept()
-        if kept is not None:
-            kept.copy_(point)
-        self._weight.copy_(self._map.image(point))
+        self._optimizer.move_to(self._group, self._weight, point)

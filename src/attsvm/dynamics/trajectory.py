@@ -13,9 +13,12 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.dynamics.records import RECORD_FIELDS, Record
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, PowerPotential
+from attsvm.presentation import plot
 from attsvm.store import flatten, gather
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from attsvm.solvers.solution import MarginSolution
 
 
@@ -109,6 +112,33 @@ class Trajectory:
             parameters=parameters,
             observed=observed,
         )
+
+    def __repr__(self) -> str:
+        runs = "" if self.runs is None else f", {self.runs} runs"
+        stopped = int(np.count_nonzero(np.asarray(self.stopped_at) >= 0))
+        ended = f", {stopped} stopped early" if stopped else ""
+        return (
+            f"Trajectory({len(self.steps)} records of {int(self.steps[-1])} steps{runs},"
+            f" W {self.W.shape[-2]} x {self.W.shape[-1]}, mean loss"
+            f" {float(np.mean(self.loss[0])):.4g} to {float(np.mean(self.loss[-1])):.4g},"
+            f" backend={self.backend!r}{ended})"
+        )
+
+    def plot(self, quantity: str | None = None, target: Any = None, ax: Axes | None = None) -> Axes:
+        """A picture: one quantity against the steps, a line per run, or the path of a prompt.
+
+        Args:
+            quantity: ``loss``, ``probability`` (of the selected token), ``norm``, ``gap`` (of the
+                direction, to ``target``), or ``path`` of a prompt in the plane, weights ``(2, 1)``.
+                The gap when there is a target and the loss without one, unless said otherwise.
+            target: a solution or weights, see :meth:`direction_gap`; ``path`` draws its ray.
+            ax: where to draw; new axes of pyplot when left out.
+
+        Raises:
+            InputError: an unknown quantity, a gap without a target, a gap or a path without
+                snapshots of the weights, a path outside of the plane.
+        """
+        return plot("trajectory", self, ax, quantity=quantity, target=target)
 
     @property
     def runs(self) -> int | None:

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.errors import InputError
 from attsvm.jit import kernel
 from attsvm.parallel import parallel_kernel
 
@@ -55,12 +56,23 @@ def published_descent(
 
     Returns:
         weights ``(records, runs, d_x, d_z)`` and heads ``(records, runs, d_x)``.
+
+    Raises:
+        InputError: starts of other shapes than the data asks for, sequences of different lengths.
     """
-    W, v = np.array(start, dtype=np.float64), np.array(head, dtype=np.float64)
+    W, v = (np.array(each, dtype=np.float64, order="C") for each in (start, head))
+    X, Z, y = (np.ascontiguousarray(each) for each in (data.tokens, data.queries, data.labels))
+    if X.ndim != 4 or W.shape != (len(X), data.d_x, data.d_z) or v.shape != (len(X), data.d_x):
+        raise InputError(
+            f"start and head have shapes {W.shape} and {v.shape} for tokens {X.shape} and queries"
+            f" {Z.shape}; give (runs, d_x, d_z) and (runs, d_x), and one instance per run"
+        )
+    if not data.mask.all():
+        raise InputError("sequences have different lengths; the published code takes equal ones")
     weights, heads = np.empty((len(at), *W.shape)), np.empty((len(at), *v.shape))
     step = 0
     for record, stop in enumerate([*at, steps]):
-        _advance(data.tokens, data.queries, data.labels, W, v, p, lr, stop - step, joint)
+        _advance(X, Z, y, W, v, p, lr, stop - step, joint)
         step = stop
         if record < len(at):
             weights[record], heads[record] = W, v

@@ -28,6 +28,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
+from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.stage import Weights
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear
 from attsvm.models import Attention
@@ -132,11 +133,30 @@ def selection_descent(
     model = Attention.cross(data, start.head, start.intercept, init=start.W)
     if kind == "mirror":
         potential = "power" if isinstance(norm, Lp) else "schatten"
-        length = (steps * lr) ** (norm.p - 1.0) / steps
+        length = _dual_length(norm, lr, steps)
         return model, MirrorDescent(
             [model.W], lr=length, p=norm.p, normalize="run", potential=potential
         )
     return model, SteepestDescent([model.W], lr=lr, norm=norm, normalize=True)
+
+
+def check_step(norm: Norm, lr: float, steps: int) -> None:
+    """Refuse a step whose length in the dual of the norm's mirror map is no ordinary number.
+
+    Raises:
+        InputError: it is below 1e-100 or above 1e100.
+    """
+    if descent_kind(norm) == "mirror":
+        logarithm = (norm.p - 1.0) * math.log10(steps * lr) - math.log10(steps)
+        if abs(logarithm) > math.log10(LONGEST_STEP):
+            raise InputError(
+                f"steps of length {lr:g} in {norm.name} are steps of about 10^{logarithm:.0f} in"
+                " the dual of mirror descent, beyond the range of numbers; give a length nearer 1"
+            )
+
+
+def _dual_length(norm: Norm, lr: float, steps: int) -> float:
+    return float((steps * lr) ** (norm.p - 1.0) / steps)
 
 
 def _factors(W: FloatArray) -> tuple[FloatArray, FloatArray]:

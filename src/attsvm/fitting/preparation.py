@@ -10,6 +10,8 @@ from attsvm.data import AttentionData, BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 
+_UNIT = (1e-145, 1e145)
+
 
 def selection_steps(data: AttentionData) -> int:
     """Steps for about 1e11 token features, between 2000 and 20000: minutes at most, and no clock
@@ -24,6 +26,25 @@ def root_mean_square(array: FloatArray, mask: BoolArray | None = None) -> float:
     """
     rows = array.reshape(1, -1, array.shape[-1]) if mask is None else array[mask][None]
     return float(Frobenius().value(rows)[0]) / rows.shape[1] ** 0.5 or 1.0
+
+
+def check_units(data: AttentionData) -> None:
+    """Refuse tokens and queries whose squares or products are no ordinary numbers.
+
+    Raises:
+        InputError: their size, or the product of both, is below 1e-145 or above 1e145.
+    """
+    tokens, queries = root_mean_square(data.tokens, data.mask), root_mean_square(data.queries)
+    for what, size in (
+        ("tokens", tokens),
+        ("queries", queries),
+        ("tokens times queries", tokens * queries),
+    ):
+        if not _UNIT[0] <= size <= _UNIT[1]:
+            raise InputError(
+                f"{what} have a size of about {size:.1e}, too close to the ends of float64 for"
+                " training; divide them by a constant first"
+            )
 
 
 def check_selectable(data: AttentionData) -> None:

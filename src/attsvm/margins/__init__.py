@@ -18,6 +18,7 @@ from attsvm.margins.finite import (
 from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.next_token import order_arcs, order_margins, output_margins
 from attsvm.margins.operator import Margins
+from attsvm.margins.pairs import PairMargins, pair_margins
 from attsvm.margins.selection import prompt_margins, relax, relaxed_margins, selection_margins
 from attsvm.margins.sequence import query_positions, sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
@@ -26,6 +27,7 @@ __all__ = [
     "LeastNorm",
     "Margins",
     "MarginsBatch",
+    "PairMargins",
     "Recombination",
     "decoder_margins",
     "equality_basis",
@@ -36,6 +38,7 @@ __all__ = [
     "order_arcs",
     "order_margins",
     "output_margins",
+    "pair_margins",
     "prompt_margins",
     "query_positions",
     "ratio_margins",

@@ -114,6 +114,12 @@ class Margins:
             np.einsum("cd,cd->c", self.differences[part], moved[self.sequence[part]], out=out[part])
         return out
 
+    def along_sizes(self, moved: FloatArray) -> FloatArray:
+        r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
+        bounds the rounding of a margin.
+        """
+        return replace(self, differences=np.abs(self.differences)).along(moved)
+
     def adjoint(self, dual: ArrayLike) -> FloatArray:
         r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences
         and one product with the queries.

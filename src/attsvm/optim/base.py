@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
+from attsvm.optim.refusal import check_state, unchanged_on_error
 from attsvm.optim.scaling import unless_overflowed, unscale_
 
 TensorList = list[Tensor]
@@ -53,6 +54,8 @@ class DescentOptimizer(Optimizer):
     """
 
     accepts_sparse: ClassVar[bool] = False
+
+    _state_is_foreign = False  # a checkpoint's, and not looked at since
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if not isinstance(params, Tensor):  # which torch refuses in its own words
@@ -97,7 +100,9 @@ class DescentOptimizer(Optimizer):
             self._update(*arguments)
 
     def _moved(self, moving: list[tuple[Any, ...]]) -> None:
-        """Called at the end of a step, when nothing is written any more."""
+        """Called when a step under a ``GradScaler`` has been kept or taken back without a look at
+        which, and nothing is written any more.
+        """
 
     @property
     def _step_supports_amp_scaling(self) -> bool:  # the name under which a GradScaler asks
@@ -119,6 +124,7 @@ class DescentOptimizer(Optimizer):
 
         Raises:
             InputError: the closure returned None, or a gradient that this optimiser cannot use.
+                Nothing has been changed then.
         """
         loss = None
         if closure is not None:
@@ -137,8 +143,69 @@ class DescentOptimizer(Optimizer):
             if float(overflow):
                 return loss
             overflow = None
-        moving: list[tuple[Any, ...]] = []
+        if torch.compiler.is_compiling():
+            self._advance(self.param_groups, overflow, scale)
+            return loss
+        self.check_step()
+        risky = self.risky_groups()
+        if not risky:
+            self._advance(self.param_groups, overflow, scale)
+            return loss
+        with unchanged_on_error(self, risky):
+            self._advance(risky, overflow, scale)
+        others = [group for group in self.param_groups if not any(group is each for each in risky)]
+        self._advance(others, overflow, scale)
+        return loss
+
+    def check_step(self) -> None:
+        """Raise :class:`~attsvm.errors.InputError` for what the next step would refuse; nothing is
+        changed.
+        """
         for group in self.param_groups:
+            self._check_gradients(group)
+        if self._state_is_foreign:
+            for parameter, known in self.state.items():
+                check_state(parameter, known, self.state_names)
+            self._state_is_foreign = False
+
+    def _check_gradients(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if gradient.layout is not torch.strided:
+                self._check_sparse(group, parameter, gradient)
+            if (
+                gradient.shape != parameter.shape
+                or gradient.device != parameter.device
+                or not gradient.is_floating_point()
+            ):
+                raise InputError(
+                    f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a"
+                    f" {gradient.dtype} gradient of shape {tuple(gradient.shape)} on"
+                    f" {gradient.device}; give a real gradient of its own shape and device"
+                )
+
+    def _check_sparse(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        if not (self.accepts_sparse and gradient.layout is torch.sparse_coo):
+            raise InputError(
+                f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
+                f" ({gradient.layout}); {type(self).__name__} needs"
+                f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
+            )
+
+    def risky_groups(self) -> list[dict[str, Any]]:
+        """The groups whose steps can fail when some of it is written, as only the data can tell.
+        They step first, on a copy that puts them back.
+        """
+        return []
+
+    def _advance(
+        self, groups: list[dict[str, Any]], overflow: Tensor | None, scale: Tensor | None
+    ) -> None:
+        """Move the parameters of these groups."""
+        moving: list[tuple[Any, ...]] = []
+        for group in groups:
             parameters: TensorList = []
             gradients: TensorList = []
             states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
@@ -160,8 +227,7 @@ class DescentOptimizer(Optimizer):
             unless_overflowed(
                 overflow, known, lambda: self._update_groups(moving), lambda: self._born(moving)
             )
-        self._moved(moving)
-        return loss
+            self._moved(moving)
 
     def _born(self, moving: list[tuple[Any, ...]]) -> TensorList:
         """The state that the step has made and :meth:`_new_state` has not."""
@@ -183,18 +249,12 @@ class DescentOptimizer(Optimizer):
         """Gather what takes part in this step. ``torch.compile`` runs the method of this name
         outside its graph.
         """
+        if torch.compiler.is_compiling():
+            self._check_gradients(group)
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if gradient.layout is not torch.strided and not (
-                self.accepts_sparse and gradient.layout is torch.sparse_coo
-            ):
-                raise InputError(
-                    f"a parameter of shape {tuple(parameter.shape)} has a sparse gradient"
-                    f" ({gradient.layout}); {type(self).__name__} needs"
-                    f" {'dense or COO' if self.accepts_sparse else 'dense'} real gradients"
-                )
             known = self.state.get(parameter, {})
             added = self._new_state(group, parameter, known)
             if added:  # a parameter without state leaves no entry behind
@@ -230,6 +290,7 @@ class DescentOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._state_is_foreign = True
         for group in self.param_groups:  # hyper-parameters that an older checkpoint does not know
             for name, value in self.defaults.items():
                 group.setdefault(name, value)

@@ -4,6 +4,7 @@ training loop.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, overload
 
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from attsvm.errors import InputError
+from attsvm.optim.base import DescentOptimizer
+from attsvm.optim.refusal import unchanged_on_error
 
 
 class CombinedOptimizer(Optimizer):
@@ -27,7 +30,7 @@ class CombinedOptimizer(Optimizer):
     step of every member.
 
     Args:
-        optimizers: the members, in the order of their groups. Their steps run in this order.
+        optimizers: the members, in the order of their groups.
 
     Raises:
         InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that
@@ -96,7 +99,12 @@ class CombinedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any]) -> Any: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Evaluate the closure once, then step every member."""
+        """Evaluate the closure once, then step every member.
+
+        Raises:
+            InputError: the closure returned None, or a gradient that a member of this package
+                cannot use. Nothing has been changed then.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -106,7 +114,20 @@ class CombinedOptimizer(Optimizer):
                     "the closure given to CombinedOptimizer.step returned None; return the loss"
                     " from it"
                 )
-        for member in self.optimizers:
+        own = [member for member in self.optimizers if isinstance(member, DescentOptimizer)]
+        for member in own:
+            member.check_step()
+        risky = {id(member): groups for member in own if (groups := member.risky_groups())}
+        safe = [member for member in own if id(member) not in risky]
+        with contextlib.ExitStack() as copies:
+            for member in own:  # a later member may fail, and others know how to take theirs back
+                if id(member) in risky:
+                    copies.enter_context(unchanged_on_error(member, risky[id(member)]))
+                    member.step()
+            for other in self.optimizers:
+                if not isinstance(other, DescentOptimizer):
+                    other.step()
+        for member in safe:
             member.step()
         return loss
 
@@ -114,6 +135,25 @@ class CombinedOptimizer(Optimizer):
         """Clear the gradients of every member's parameters."""
         for member in self.optimizers:
             member.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What every member says of itself, in torch's layout of one optimiser."""
+        before: Any = self._optimizer_state_dict_pre_hooks
+        for hook in before.values():
+            hook(self)
+        joined: dict[str, Any] = {"state": {}, "param_groups": []}
+        for member in self.optimizers:
+            first = sum(len(group["params"]) for group in joined["param_groups"])
+            saved = member.state_dict()
+            joined["state"] |= {first + index: value for index, value in saved["state"].items()}
+            joined["param_groups"] += [
+                {**group, "params": [first + index for index in group["params"]]}
+                for group in saved["param_groups"]
+            ]
+        after: Any = self._optimizer_state_dict_post_hooks
+        for hook in after.values():
+            joined = hook(self, joined) or joined
+        return joined
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Hand every member its part of what :meth:`state_dict` returned."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.errors import InputError
 from attsvm.optim import kernels, power_kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
@@ -58,7 +59,7 @@ def fused_step(
         )
         sizes, starts, owners = _blocks(tuple(weights[index].numel() for index in members))
         g, y, w = (
-            np.array([_address(tensors[index]) for index in members])
+            np.array([_address(tensors[index], weights[index]) for index in members])
             for tensors in (gradients, duals, weights)
         )
         with at_most_threads(min(torch.get_num_threads(), len(starts))):
@@ -67,8 +68,36 @@ def fused_step(
     torch.autograd.graph.increment_version([dual for dual in duals if dual is not None])
 
 
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _address(tensor: Tensor | None, weight: Tensor) -> int:
+    """Where the numbers of a contiguous tensor on the CPU lie, 0 for None.
+
+    Raises:
+        InputError: they are not as many, or not of the kind, that the kernel will walk through
+            beside those of ``weight``; or their memory was given away.
+    """
+    if tensor is None:
+        return 0
+    address = tensor.data_ptr()
+    if address == 0 or tensor.numel() != weight.numel() or tensor.dtype != weight.dtype:
+        raise InputError(
+            f"the compiled step got a {tensor.dtype} tensor of shape {tuple(tensor.shape)}"
+            f"{' without memory' if address == 0 else ''} for a parameter of shape"
+            f" {tuple(weight.shape)} and {weight.dtype}; give the gradient and the state the shape"
+            " of their parameter"
+        )
+    return address
+
+
+def fused_image(potential: PowerMap, dual: Tensor) -> Tensor:
+    """The weights that :func:`fused_step` leaves beside a contiguous ``dual``, to the bit."""
+    image = torch.empty_like(dual)
+    writes = kernels.written64 if dual.dtype == torch.float64 else kernels.written32
+    writes(
+        dual.detach().view(-1).numpy(),
+        image.view(-1).numpy(),
+        compiled_power(potential.inverse, dual.dtype),
+    )
+    return image
 
 
 def compiled_power(exponent: Exponent, dtype: torch.dtype = torch.float64) -> power_kernels.Power:

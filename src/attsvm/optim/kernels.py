@@ -15,7 +15,15 @@ import numpy.typing as npt
 from numba import types
 from numba.np.numpy_support import carray
 
-from attsvm.optim.power_kernels import Power, image32, image64, is_special, reinterpreting
+from attsvm.jit import fusing_kernel
+from attsvm.optim.power_kernels import (
+    FloatArray,
+    Power,
+    image32,
+    image64,
+    is_special,
+    reinterpreting,
+)
 from attsvm.parallel import parallel_fusing_kernel
 
 IntArray = npt.NDArray[np.int64]
@@ -111,3 +119,20 @@ def step64(
         for i in range(count):
             y[i] -= eta * g[i]
         image64(y, w, inverse[0], inverse[1], inverse[2])
+
+
+@fusing_kernel
+def written32(y: FloatArray, w: FloatArray, inverse: Power) -> None:  # pragma: no cover - compiled
+    """The float32 weights that a step leaves beside the dual iterate ``y``, to the bit."""
+    for first in range(0, y.size, BLOCK):
+        stop = min(first + BLOCK, y.size)
+        special = 0
+        for i in range(first, stop):
+            special += is_special(y[i])
+        image32(y[first:stop], w[first:stop], special, inverse[0], inverse[1], inverse[2])
+
+
+@fusing_kernel
+def written64(y: FloatArray, w: FloatArray, inverse: Power) -> None:  # pragma: no cover - compiled
+    """The float64 weights that a step leaves beside the dual iterate ``y``, to the bit."""
+    image64(y, w, inverse[0], inverse[1], inverse[2])

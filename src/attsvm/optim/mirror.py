@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,13 +13,15 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.optim.base import DescentOptimizer, StateList, TensorList
+from attsvm.optim.base import DescentOptimizer, StateList, TensorList, reads_host
 from attsvm.optim.mirror_maps import MAPS
 from attsvm.optim.mirror_step import fused_obstacle, take_step
 from attsvm.optim.moving import Moving, mirror_map, normalize, state_dtype
-from attsvm.optim.reductions import like, local, part, refuse_flat, whole
+from attsvm.optim.reductions import is_sharded, like, local, part, refuse_flat, whole
+from attsvm.optim.written import digest, written_images
 
 _DECAYS = ("dual", "primal", "l2")
+_NOTHING = (-1, None)  # no version, and no knowledge of who wrote it
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
 
 
@@ -130,7 +134,7 @@ class MirrorDescent(DescentOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        self._written: dict[Tensor, int] = {}
+        self._forget()
         settings = {
             name: value
             for name, value in locals().items()
@@ -138,9 +142,58 @@ class MirrorDescent(DescentOptimizer):
         }
         super().__init__(params, settings)
 
+    def _forget(self) -> None:
+        """Nothing is known of who wrote the weights."""
+        self._written: dict[Tensor, tuple[int, bool]] = {}  # version, and whether by the kernel
+        self._traced = False  # a compiled step writes without a word
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._written = {}  # of another process, or older than what is loaded
+        self._forget()
         super().__setstate__(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        plain: dict[str, Any] = super().__getstate__()
+        digests = self._digests()
+        state = defaultdict(dict, plain["state"])
+        state.update((p, {**plain["state"][p], "digest": value}) for p, value in digests.items())
+        return {**plain, "state": state}
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch lays it out; beside every dual a digest of the weights that it belongs to, by
+        which a loaded optimiser knows them again.
+        """
+        saved = super().state_dict()
+        digests, state = self._digests(), dict(saved["state"])
+        for mine, theirs in zip(self.param_groups, saved["param_groups"], strict=True):
+            for parameter, index in zip(mine["params"], theirs["params"], strict=True):
+                if parameter in digests:
+                    state[index] = {**state[index], "digest": digests[parameter]}
+        return {**saved, "state": state}
+
+    @torch.no_grad()
+    def _digests(self) -> dict[Tensor, Tensor]:
+        """Of the weights that belong to each dual: those that are there, or those that the last
+        step wrote where somebody else has written since.
+        """
+        found: dict[Tensor, Tensor] = {}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                known = self.state.get(parameter, {})
+                if "dual" not in known or "digest" in known:  # loaded, and not stepped since
+                    continue
+                weight, wrote = parameter.detach(), self._written.get(parameter)
+                if not self._in_step(parameter) and wrote is not None and not is_sharded(weight):
+                    weight = written_images(
+                        group, mirror_map(group), known["dual"], weight, wrote[1]
+                    )[0]
+                found[parameter] = digest(weight)
+        return found
+
+    def _in_step(self, parameter: Tensor) -> bool:
+        """Whether nobody else has written the weights since the last step, as far as can be
+        seen.
+        """
+        return self._written.get(parameter, _NOTHING)[0] == parameter._version or self._traced
 
     def _check_group(self, group: dict[str, Any]) -> None:
         p = group["p"]
@@ -212,42 +265,126 @@ class MirrorDescent(DescentOptimizer):
         writes are noticed.
         """
         for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state.get(parameter, {}).pop("dual", None)
+            self._drop_duals(group)
+
+    def _drop_duals(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            for name in ("dual", "digest"):
+                self.state.get(parameter, {}).pop(name, None)
+
+    @torch.no_grad()
+    def dual_of(self, group: dict[str, Any], parameter: Tensor) -> Tensor:
+        """A copy of the dual iterate of the present weights of a parameter of this group, kept or
+        not; no state is made.
+        """
+        added = self._new_state(group, parameter, self.state.get(parameter, {}))
+        kept: Tensor | None = added.get("dual", self.state.get(parameter, {}).get("dual"))
+        if kept is None:
+            wide = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
+            return mirror_map(group).mirror(parameter.to(wide))
+        return kept if added else kept.clone()
+
+    @torch.no_grad()
+    def move_to(self, group: dict[str, Any], parameter: Tensor, dual: Tensor) -> None:
+        """Put a parameter of this group at the weights of this dual iterate, and the dual that is
+        kept of it there.
+        """
+        kept = self.state.get(parameter, {}).get("dual")
+        if kept is not None:
+            kept.copy_(dual)
+        parameter.copy_(mirror_map(group).image(dual))
+        self._written[parameter] = parameter._version, False
 
     def _new_state(
         self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
     ) -> dict[str, Any]:
         if group.setdefault("dual_p", group["p"]) != group["p"]:
             group["dual_p"] = group["p"]
-            for other in group["params"]:
-                self.state.get(other, {}).pop("dual", None)
+            self._drop_duals(group)
         if not _keeps_dual(group, parameter):
-            known.pop("dual", None)
+            self._drop_duals({"params": [parameter]})
             return {}
-        potential, dual = mirror_map(group), known.get("dual")
-        gather = whole if group["potential"] == "schatten" else local
-        weight = gather(parameter.detach())
-        if dual is None:
-            return {
-                "dual": like(
-                    _part(
-                        potential.mirror(weight.to(state_dtype(group, parameter))), parameter, group
-                    ),
-                    parameter,
-                )
-            }
-        if self._written.get(parameter) != parameter._version:
-            mine = gather(dual)
-            kept = potential.agreement(weight, potential.image(mine).to(weight.dtype))
-            local(dual).copy_(
-                _part(
-                    torch.where(kept, mine, potential.mirror(weight.to(mine.dtype))),
-                    parameter,
-                    group,
-                )
+        if "dual" in known:
+            if "digest" in known or not self._in_step(parameter):
+                self._follow(group, parameter, known)
+            return {}
+        weight = _gather(group)(parameter.detach()).to(state_dtype(group, parameter))
+        fresh = _part(mirror_map(group).mirror(weight), parameter, group)
+        return {"dual": like(fresh, parameter)}
+
+    def _init_group(
+        self,
+        group: dict[str, Any],
+        parameters: TensorList,
+        gradients: TensorList,
+        *states: StateList,
+    ) -> None:
+        super()._init_group(group, parameters, gradients, *states)
+        self._traced = self._traced or torch.compiler.is_compiling()
+
+    def _follow(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> None:
+        """Take the dual anew from every entry of the weights that somebody else has written."""
+        potential, gather = mirror_map(group), _gather(group)
+        weight, mine, before = gather(parameter.detach()), gather(known["dual"]), None
+        if "digest" in known:
+            before = digest(parameter) == known.pop("digest")
+            if reads_host(group, before) and before:
+                return
+        fused = self._written.get(parameter, _NOTHING)[1]
+        kept = weight.new_zeros((), dtype=torch.bool) if before is None else before
+        for image in written_images(group, potential, mine, weight, fused):
+            kept = kept | potential.agreement(weight, image)
+        dual = torch.where(kept, mine, potential.mirror(weight.to(mine.dtype)))
+        local(known["dual"]).copy_(_part(dual, parameter, group))
+
+    def check_step(self) -> None:
+        """See :meth:`DescentOptimizer.check_step`."""
+        super().check_step()
+        shared = {
+            (group["p"], group["potential"])
+            for group in self.param_groups
+            if group["normalize"] == "global"
+            and any(parameter.grad is not None for parameter in group["params"])
+        }
+        if len(shared) > 1:
+            raise InputError(
+                "groups with normalize='global' have different p or potential; one norm needs one"
+                " of each"
             )
-        return {}
+
+    def _check_gradients(self, group: dict[str, Any]) -> None:
+        super()._check_gradients(group)
+        if group["potential"] != "schatten" or torch.compiler.is_compiling():
+            return
+        for gradient in (parameter.grad for parameter in group["params"]):
+            if (
+                gradient is not None
+                and not is_sharded(gradient)  # each process would see its own part
+                and not bool(torch.isfinite(gradient).all())
+            ):
+                raise InputError(
+                    f"a gradient of shape {tuple(gradient.shape)} is not finite and has no singular"
+                    " values; nothing was moved: skip this step, or lower lr"
+                )
+
+    def _check_sparse(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        super()._check_sparse(group, parameter, gradient)
+        if (
+            group["momentum"]
+            or group["weight_decay"]
+            or group["normalize"] == "run"
+            or group["potential"] == "schatten"
+            or group["capturable"]
+        ):
+            raise InputError(
+                "a sparse gradient moves its own entries alone; use it without momentum,"
+                " weight_decay, normalize='run', potential='schatten' and capturable, or give a"
+                " dense gradient"
+            )
+
+    def risky_groups(self) -> list[dict[str, Any]]:
+        """See :meth:`DescentOptimizer.risky_groups`."""
+        return [group for group in self.param_groups if group["potential"] == "schatten"]
 
     def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
         works = [Moving(*arguments[:-1]) for arguments in moving]
@@ -256,14 +393,18 @@ class MirrorDescent(DescentOptimizer):
             if group["potential"] == "schatten":
                 work.gather()
         normalize(works)
-        for work in works:
-            take_step(work.group, mirror_map(work.group), work.weights, work.gradients, work.duals)
+        for work, (_, parameters, *_) in zip(works, moving, strict=True):
+            fused = take_step(
+                work.group, mirror_map(work.group), work.weights, work.gradients, work.duals
+            )
             work.write_back()
+            if not torch.compiler.is_compiling() and any(d is not None for d in work.duals):
+                self._written.update((p, (p._version, fused)) for p in parameters)
 
     def _moved(self, moving: list[tuple[Any, ...]]) -> None:
-        if not torch.compiler.is_compiling():
-            for _, parameters, *_ in moving:
-                self._written.update((parameter, parameter._version) for parameter in parameters)
+        for parameter in (each for _, parameters, *_ in moving for each in parameters):
+            if parameter in self._written:
+                self._written[parameter] = parameter._version, self._written[parameter][1]
 
     def _directions(
         self, group: dict[str, Any], parameters: TensorList, work: Moving, buffers: StateList
@@ -327,6 +468,10 @@ def _part(values: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     its parts.
     """
     return part(values, parameter) if group["potential"] == "schatten" else values
+
+
+def _gather(group: dict[str, Any]) -> Callable[[Tensor], Tensor]:
+    return whole if group["potential"] == "schatten" else local
 
 
 def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:

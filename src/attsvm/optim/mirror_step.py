@@ -13,7 +13,7 @@ from attsvm.optim.base import StateList, TensorList, add_scaled, scalar
 from attsvm.optim.mirror_maps import PowerMap, SchattenMap
 from attsvm.optim.powers import signed_power, signed_powers
 
-_LONG = 1 << 16  # numbers: below it a list of tensors is no work, and starting threads is
+LONG = 1 << 16  # numbers: below it a list of tensors is no work, and starting threads is
 
 
 def take_step(
@@ -22,9 +22,12 @@ def take_step(
     weights: TensorList,
     gradients: TensorList,
     duals: StateList,
-) -> None:
+) -> bool:
     """Decay, dual step and image of one group, by the path that the group asks for or that
     applies.
+
+    Returns:
+        Whether that was the compiled kernel.
     """
     lr = scalar(group, "lr")
     decay = group["weight_decay"] if group["decay_mode"] != "l2" else 0.0
@@ -37,30 +40,33 @@ def take_step(
     ):
         if decay:
             torch._foreach_mul_(weights, shrink)
-        return add_scaled(weights, gradients, -lr)  # the dual is the weight
+        add_scaled(weights, gradients, -lr)  # the dual is the weight
+        return False
     path = _choose(group, potential, weights, gradients, duals)
     if path == "fused":
         from attsvm.optim.fused import fused_step
 
-        return fused_step(
+        fused_step(
             potential, weights, [g.contiguous() for g in gradients], duals, float(shrink), float(lr)
         )
+        return True
     if path == "foreach":
-        return _multi_tensor(potential, weights, gradients, duals, shrink, lr)
+        _multi_tensor(potential, weights, gradients, duals, shrink, lr)
+        return False
     for weight, gradient, kept in zip(weights, gradients, duals, strict=True):
         dual = potential.mirror(weight.to(gradient.dtype)) if kept is None else kept
         if decay:
             dual.mul_(shrink)
         dual.add_(gradient, alpha=-lr) if not isinstance(lr, Tensor) else dual.sub_(gradient * lr)
         weight.copy_(potential.image(dual))
-    return None
+    return False
 
 
 def fused_obstacle(parameter: Tensor) -> str | None:
     """Why the compiled kernel cannot move this parameter, or None."""
     if type(parameter) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(parameter).__name__}"
-    if parameter.device.type != "cpu":
+    if not parameter.is_cpu:
         return f"is on {parameter.device}, and not on the CPU"
     if parameter.dtype not in (torch.float32, torch.float64):
         return f"is {parameter.dtype}, and neither float32 nor float64"
@@ -83,7 +89,7 @@ def _choose(
         wanted is None
         and multiple is None
         and not group["capturable"]
-        and sum(w.numel() for w in weights) >= _LONG
+        and sum(w.numel() for w in weights) >= LONG
     ):
         tensors = zip(weights, gradients, duals, strict=True)
         if all(
@@ -93,7 +99,7 @@ def _choose(
             for w, g, d in tensors
         ):
             return "fused"
-    if multiple or (multiple is None and weights[0].device.type != "cpu"):
+    if multiple or (multiple is None and not weights[0].is_cpu):
         return "foreach"
     return "loop"
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.errors import InputError
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import MAPS, PowerMap
 from attsvm.optim.reductions import is_sharded, like, local, max_dtype, norms, part, whole
@@ -44,19 +43,6 @@ class Moving:
     def _gathered(
         self, weight: Tensor, gradient: Tensor, dual: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        group = self.group
-        if (
-            group["momentum"]
-            or group["weight_decay"]
-            or group["normalize"] == "run"
-            or group["potential"] == "schatten"
-            or group["capturable"]
-        ):
-            raise InputError(
-                "a sparse gradient moves its own entries alone; use it without momentum,"
-                " weight_decay, normalize='run', potential='schatten' and capturable, or give a"
-                " dense gradient"
-            )
         entries = tuple(gradient.indices())
         rows = weight[entries]
         self._targets.append((weight, entries, rows))
@@ -120,11 +106,6 @@ def normalize(works: list[Moving]) -> None:
                 )
             )
     if shared:
-        if len({(work.group["p"], work.group["potential"]) for work in shared}) > 1:
-            raise InputError(
-                "groups with normalize='global' have different p or potential; one norm needs one"
-                " of each"
-            )
         potential = mirror_map(shared[0].group)
         each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
         norm = norms(

@@ -37,18 +37,13 @@ def polyak_step(
         floor.
 
     Raises:
-        InputError: one loss per run, of another number of runs than the parameters have.
+        InputError: what :func:`check_loss` refuses.
     """
+    check_loss(loss, floor, runs)
     value, lowest = (
         torch.as_tensor(loss).detach().to(lengths[0]),
         torch.as_tensor(floor).to(lengths[0]),
     )
-    for name, number in (("loss", value), ("loss_floor", lowest)):
-        if number.ndim > 1 or (number.ndim == 1 and any(count != len(number) for count in runs)):
-            raise InputError(
-                f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give"
-                " one number, or one per run"
-            )
     gap = (value - lowest).clamp(min=0.0)
     rows = len(gap) if gap.ndim else 1
     per_run = torch.cat([length.reshape(rows, -1) for length in lengths], dim=1)
@@ -57,3 +52,19 @@ def polyak_step(
     step = gap.reshape(rows) / (factor * safe)
     step = torch.where(total > 0, step if normalize else step / safe, torch.zeros_like(step))
     return step if gap.ndim else step[0]
+
+
+def check_loss(loss: Any, floor: float | Tensor, runs: list[int]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` for no loss, and for one loss or floor per run of
+    another number of runs than the parameters have.
+    """
+    if loss is None:
+        raise InputError(
+            "step_size='polyak' needs the loss: give step() a closure that returns it, or loss="
+        )
+    for name, number in (("loss", torch.as_tensor(loss)), ("loss_floor", torch.as_tensor(floor))):
+        if number.ndim > 1 or (number.ndim == 1 and any(count != len(number) for count in runs)):
+            raise InputError(
+                f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give"
+                " one number, or one per run"
+            )

@@ -105,7 +105,7 @@ def _root_(size: Tensor, rest: float) -> Tensor:
 
 
 def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
-    """:func:`signed_power` of every tensor, in multi-tensor calls."""
+    """:func:`signed_power` of every tensor, by the same operations in multi-tensor calls."""
     sizes = list(torch._foreach_abs(ys))
     whole, rest = exponent.whole, exponent.rest
     if rest == 0.0 and whole <= 3:
@@ -116,15 +116,33 @@ def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
         if whole > 1:
             torch._foreach_mul_(sizes, ys)
         return sizes
-    if rest == 0.0:
+    if rest == 0.0 and whole == 4:
+        for _ in range(2):
+            torch._foreach_mul_(sizes, sizes)
+    elif rest == 0.0 and whole == 10 and all(y.dtype != torch.float64 for y in ys):
+        for _ in range(2):
+            torch._foreach_mul_(sizes, sizes)
+        torch._foreach_mul_(sizes, torch._foreach_abs(ys))
+        torch._foreach_mul_(sizes, sizes)
+    elif rest == 0.0:
         torch._foreach_pow_(sizes, float(whole))
-    elif rest == 0.5 and whole == 0:
-        torch._foreach_sqrt_(sizes)
     else:
-        roots = list(torch._foreach_pow(sizes, rest))
+        roots = _roots(sizes, rest)
         if whole:
             torch._foreach_pow_(sizes, float(whole))
             torch._foreach_mul_(roots, sizes)
         sizes = roots
     torch._foreach_mul_(sizes, torch._foreach_sign(ys))
     return sizes
+
+
+def _roots(sizes: list[Tensor], rest: float) -> list[Tensor]:
+    """:func:`_root_` of every tensor, as new ones."""
+    if rest not in (0.25, 0.5, 0.75):
+        return list(torch._foreach_pow(sizes, rest))
+    roots = list(torch._foreach_sqrt(sizes))
+    if rest == 0.25:
+        torch._foreach_sqrt_(roots)
+    elif rest == 0.75:
+        torch._foreach_mul_(roots, torch._foreach_sqrt(roots))
+    return roots

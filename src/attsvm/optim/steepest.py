@@ -16,10 +16,10 @@ from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scale
 from attsvm.optim.blocks import Blocks, assembled, matrices, portions, together
 from attsvm.optim.directions import aligned_length, steepest_direction
 from attsvm.optim.polar import Polar
-from attsvm.optim.polyak import polyak_step
+from attsvm.optim.polyak import check_loss, polyak_step
 from attsvm.optim.reductions import is_sharded, local
 from attsvm.optim.sharded import sharded_directions
-from attsvm.optim.steepest_settings import check_settings, takes_kernel
+from attsvm.optim.steepest_settings import check_settings, decomposes, takes_kernel
 
 # a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default,
 # read it
@@ -108,6 +108,7 @@ class SteepestDescent(DescentOptimizer):
     """
 
     state_names = ("momentum_buffer",)
+    _loss: Any = None  # of the step that is being taken
 
     def __init__(
         self,
@@ -154,7 +155,6 @@ class SteepestDescent(DescentOptimizer):
             "capturable": capturable,
             "differentiable": differentiable,
         }
-        self._loss: Any = None
         super().__init__(params, defaults)
 
     @overload
@@ -291,7 +291,7 @@ class SteepestDescent(DescentOptimizer):
                     for _ in part
                 ]
                 steps = polyak_step(
-                    self._known_loss(),
+                    self._loss,
                     group["loss_floor"],
                     group["polyak_factor"],
                     lengths,
@@ -304,12 +304,18 @@ class SteepestDescent(DescentOptimizer):
             for vector, part in zip(vectors, parts, strict=True)
         ], steps
 
-    def _known_loss(self) -> Any:
-        if self._loss is None:
-            raise InputError(
-                "step_size='polyak' needs the loss: give step() a closure that returns it, or loss="
-            )
-        return self._loss
+    def check_step(self) -> None:
+        """See :meth:`DescentOptimizer.check_step`."""
+        super().check_step()
+        for group in self.param_groups:
+            moving = [p for p in group["params"] if p.grad is not None and p.numel()]
+            if group["step_size"] == "polyak" and moving:
+                runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
+                check_loss(self._loss, group["loss_floor"], runs)
+
+    def risky_groups(self) -> list[dict[str, Any]]:
+        """See :meth:`DescentOptimizer.risky_groups`."""
+        return [group for group in self.param_groups if decomposes(group)]
 
     def _check_group(self, group: dict[str, Any]) -> None:
         check_settings(group)

@@ -51,12 +51,17 @@ def check_settings(group: dict[str, Any]) -> None:
         )
     if group["fused"]:
         _check_fused(group)
-    decomposes = takes_singular_values(norm) and not (norm == Spectral() and polar != "exact")
-    if group["capturable"] and decomposes:
+    if group["capturable"] and decomposes(group):
         raise InputError(
             f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on"
             " the host; use Spectral() with polar='polar-express'"
         )
+
+
+def decomposes(group: dict[str, Any]) -> bool:
+    """Whether the direction takes a singular value decomposition, or may."""
+    norm = group["norm"]
+    return takes_singular_values(norm) and not (norm == Spectral() and group["polar"] != "exact")
 
 
 def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:

@@ -79,17 +79,15 @@ def fit_dataset(
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
+    shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
+    model = AttentionSVC(
+        **shared, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
+    )
+    model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
     with RunFolder(folder, request, files=_FILES, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
-        shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
-        model = AttentionSVC(
-            **shared,
-            random_state=settings.seed,
-            checkpoint=run_folder.checkpoint,
-            checkpoint_seconds=checkpoint_seconds,
-        )
         started = time.perf_counter()
-        model.set_params(progress=progress).fit(encoded.data.take(rest))
+        model.set_params(checkpoint=run_folder.checkpoint, progress=progress).fit(learned)
         timing["fit"] = time.perf_counter() - started
         timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
         timing["selection_training"] = float(model.trajectory_.seconds[-1])

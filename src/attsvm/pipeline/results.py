@@ -13,6 +13,7 @@ from attsvm.dynamics import direction_gap
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.pipeline.geometry import distances, measure_of, norm_title
+from attsvm.pipeline.plane import plane_arrays
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.sklearn import AttentionSVC
 
@@ -129,6 +130,12 @@ def run_arrays(
     solution, soft, hard = model.solution_, model.weights_, model.selection_weights_
     trajectory, joint = model.trajectory_, model.joint_trajectory_
     optimal = optimal_tokens(train, hard.head, ties="first")
+    plane = plane_arrays(
+        train,
+        solution.margins.selected,
+        token_scores(train, hard.head),
+        solution.support_tokens(),
+    )
     return {
         "W": hard.W,
         "head": hard.head,
@@ -154,6 +161,7 @@ def run_arrays(
             ]
         ),
         **parts,
+        **plane,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
         "trajectory_norm": (

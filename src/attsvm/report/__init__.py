@@ -8,7 +8,13 @@ folder give the same bytes.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from attsvm.data import AttentionData
+    from attsvm.report.explorer.notebook import Explorer
 
 
 def write(folder: str | Path, run: dict[str, Any] | None = None) -> Path:
@@ -33,4 +39,36 @@ def write(folder: str | Path, run: dict[str, Any] | None = None) -> Path:
     return write_report(Path(folder), run)
 
 
-__all__ = ["write"]
+def explore(
+    data: AttentionData,
+    tokens: ArrayLike | None = None,
+    scores: ArrayLike | None = None,
+    p: float = 2.0,
+) -> Explorer:
+    r"""A page to play with: the sequences of ``data`` in the plane, the prompt of largest margin in
+    :math:`\|\cdot\|_p`, and the descent that turns towards it.
+
+    A notebook shows it as it is; ``.save("explorer.html")`` writes it as one file that loads
+    nothing; ``.widget()`` is an ``anywidget`` (extra ``notebook``).
+
+    Args:
+        data: up to 12 sequences of up to 12 tokens with two features. There is one prompt for all:
+            the logit of a token is :math:`z_i\,x^\top w` where queries have one feature, and
+            :math:`x^\top w` where they have more.
+        tokens: ``(n,)``, the token to be chosen in each sequence; by default the one with the
+            highest score, without scores the first.
+        scores: ``(n, T)``, see :func:`attsvm.token_scores`; by default 1 for the chosen token and 0
+            for the others.
+        p: exponent of the norm, 1.1 to infinity.
+
+    Raises:
+        InputError: tokens that are not in the plane, more than a picture holds, a sequence with
+            nothing to choose, or arrays that do not fit the data.
+    """
+    from attsvm.report.explorer import state_of
+    from attsvm.report.explorer.notebook import Explorer
+
+    return Explorer(state_of(data, tokens, scores, p))
+
+
+__all__ = ["explore", "write"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from attsvm.errors import InputError
+from attsvm.files import opened
 from attsvm.report.style import (
     ATTENTION,
     BEST,
@@ -79,8 +80,10 @@ def _read(folder: Path, held: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise InputError(
             f"{folder} has no history.jsonl; give a folder that train_classifier wrote"
         )
+    with opened(path) as file:
+        content = file.read()
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in content.decode("utf-8").splitlines()]
         columns = [
             [row[name] for row in rows] for name in ("epoch", "train_loss", f"{held}_accuracy")
         ]
@@ -88,7 +91,7 @@ def _read(folder: Path, held: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise InputError(
             f"{path} has no column {error}; its columns are {', '.join(rows[0])}"
         ) from None
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); train again with another folder"
         ) from None

@@ -55,6 +55,7 @@ class Example:
         segments: the text, whole.
         excerpt: the text without what does not matter; None when the whole text is short.
         characters: length of the text.
+        cut: whether only a part of it is here.
         photo: the image with its patches.
         bars: tokens of a sequence without a view of its own.
         more: tokens not listed in ``bars``.
@@ -73,6 +74,7 @@ class Example:
     segments: list[text.Segment] = field(default_factory=list)
     excerpt: list[text.Segment] | None = None
     characters: int = 0
+    cut: bool = False
     photo: pixels.Photo | None = None
     bars: list[Bar] = field(default_factory=list)
     more: int = 0
@@ -172,12 +174,14 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     }
     if view.get("kind") == "text":
         whole = text.segments(view, probability, selected, rival)
+        shown = text.capped(whole)
         return Example(
             "text",
             **common,
-            segments=text.capped(whole),
+            segments=shown,
             excerpt=text.excerpt(whole),
-            characters=len(str(view.get("text", ""))),
+            characters=_integer(view.get("characters")) or len(str(view.get("text", ""))),
+            cut=bool(_integer(view.get("characters"))) or len(whole) > len(shown),
         )
     if (
         view.get("kind") == "image"

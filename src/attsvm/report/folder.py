@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays
+from attsvm.printable import visible
 from attsvm.store import read_json, read_run
 
 
@@ -99,7 +100,19 @@ def read(folder: Path, record: Any = None) -> Run:
             f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it"
             " anew"
         )
-    return Run(folder, record, _arrays(folder / "arrays.safetensors"), examples)
+    arrays = _arrays(folder / "arrays.safetensors")
+    return Run(folder, _visible(record), arrays, _visible(examples))
+
+
+def _visible(value: Any) -> Any:
+    """The same JSON value; every text without what steers a page, and with as many characters."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_visible(item) for item in value]
+    if isinstance(value, dict):
+        return {visible(key): _visible(item) for key, item in value.items()}
+    return value
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

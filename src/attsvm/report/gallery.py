@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.files import atomic_write
-from attsvm.report.page import tally, templates
+from attsvm.report.explorer import fragment, presets, script_hash, style
+from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
 
 _ORDER = ("fails", "not applicable", "holds")
@@ -27,8 +28,12 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
     """
     from markupsafe import Markup
 
-    environment = templates()
-    page = environment.get_template("experiment.html.j2").render(
+    toy = next((each for each in presets() if each.experiment == run["id"]), None)
+    page = document(
+        "experiment.html.j2",
+        explorer=toy and Markup(fragment(toy)),
+        explorer_css=Markup(style()),
+        policy="; ".join([POLICY, f"script-src '{script_hash()}'"]) if toy else POLICY,
         run=run,
         claims=run["claims"],
         tally=tally(list(run["claims"])),
@@ -56,19 +61,16 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
         for title, group in groupby(runs, key=lambda run: str(run["paper_title"]))
     ]
     claims = [{**claim, "experiment": run["id"]} for run in runs for claim in run["claims"]]
-    page = (
-        templates()
-        .get_template("gallery.html.j2")
-        .render(
-            papers=papers,
-            claims=claims,
-            counts={
-                verdict: sum(claim["verdict"] == verdict for claim in claims)
-                for verdict in reversed(_ORDER)
-            },
-            title="Claims and figures, reproduced",
-            experiments=len(runs),
-        )
+    page = document(
+        "gallery.html.j2",
+        papers=papers,
+        claims=claims,
+        counts={
+            verdict: sum(claim["verdict"] == verdict for claim in claims)
+            for verdict in reversed(_ORDER)
+        },
+        title="Claims and figures, reproduced",
+        experiments=len(runs),
     )
     with atomic_write(folder / "index.html") as partial:
         partial.write_text(page, encoding="utf-8")

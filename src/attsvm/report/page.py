@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attsvm.report import examples, numbers, summary, support
+from attsvm.printable import visible
+from attsvm.report import examples, numbers, plane, summary, support
 from attsvm.report.figures.accuracy import rows as accuracy_rows
 from attsvm.report.folder import Run
 from attsvm.report.style import Picture, inline
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
     import jinja2
 
 _TEMPLATES = Path(__file__).parent / "templates"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'"
+)
+"""What a browser may do with a page, whatever came into it from a file: no script, nothing loaded.
+Styles are inside the page, and many are attributes, which a hash does not cover.
+"""
 
 _NAMES = {
     "d_x": "features of a token",
@@ -58,7 +67,7 @@ _GAP_WORDS = {
 CURVES = ("joint", "loss", "selection", "norm")
 
 
-def templates() -> jinja2.Environment:
+def _templates() -> jinja2.Environment:
     """The environment of every page: escaping on, numbers printed the house's way, the style sheet
     as ``css``.
     """
@@ -77,21 +86,35 @@ def templates() -> jinja2.Environment:
     environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(
         str(verdict), "–"
     )
+    environment.globals["policy"] = POLICY
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return environment
+
+
+def document(
+    template: str, filters: dict[str, Callable[..., str]] | None = None, **content: Any
+) -> str:
+    """A page from its template, without any character that steers a browser or a terminal: files
+    may hold anything.
+    """
+    environment = _templates()
+    environment.filters |= filters or {}
+    return visible(environment.get_template(template).render(content))
 
 
 def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     """The HTML of the report."""
     from markupsafe import Markup
 
-    environment = templates()
-    environment.filters["share"] = lambda value: f"{min(1.0, max(0.0, float(value))):.3f}"
     peak = examples.peak(run)
-    environment.filters["shade"] = lambda value, full=1.0: (
-        f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}"
-    )
-    return environment.get_template("page.html.j2").render(
+    explored = plane.explorer(run)
+    filters: dict[str, Callable[..., str]] = {
+        "share": lambda value: f"{min(1.0, max(0.0, float(value))):.3f}",
+        "shade": lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}",
+    }
+    return document(
+        "page.html.j2",
+        filters,
         at=run.at,
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
         curves=[name for name in CURVES if name in pictures],
@@ -113,6 +136,8 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         constraints=support.constraints(run),
         class_names=run.class_names,
         commands=commands(run),
+        explorer=explored and {key: Markup(text) for key, text in explored.items()},
+        policy="; ".join([POLICY, explored["source"]]) if explored else POLICY,
         title=str(run.at("dataset.title") or run.at("dataset.name") or "attsvm"),
         fields=_fields(run),
     )

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.printable import visible
 from attsvm.report.numbers import count, power
 
 if TYPE_CHECKING:
@@ -95,6 +98,24 @@ class Picture:
     width: float = WIDTH
 
 
+def _matplotlib() -> Any:
+    """matplotlib, whatever the environment calls its backend: a figure that goes into a file needs
+    none, and a name that is no backend would end the import. A name that is one is kept.
+    """
+    if "matplotlib" in sys.modules:
+        return sys.modules["matplotlib"]
+    named = os.environ.pop("MPLBACKEND", None)
+    try:
+        import matplotlib as mpl
+    finally:
+        if named is not None:
+            os.environ["MPLBACKEND"] = named
+    if named:
+        with suppress(ValueError):
+            mpl.rcParams["backend"] = named
+    return mpl
+
+
 @contextmanager
 def canvas(
     height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **grid: Any
@@ -102,7 +123,7 @@ def canvas(
     """A figure ``width`` by ``height`` inches with its axes, drawn in the house style inside the
     ``with`` block.
     """
-    import matplotlib as mpl
+    mpl = _matplotlib()
     from matplotlib.figure import Figure
 
     defaults: dict[str, Any] = {
@@ -125,9 +146,8 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
         )  # a script that the bundled font lacks; the page uses the reader's fonts
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Picture(
-        name, title, caption, alt, svg.getvalue(), png.getvalue(), float(figure.get_figwidth())
-    )
+    drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
+    return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
 
 
 def inline(picture: Picture) -> str:

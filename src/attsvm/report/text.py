@@ -15,6 +15,7 @@ _VISIBLE = 0.005  # attention below half a percent is not shaded
 _WHOLE = 420  # texts up to this many characters are shown whole
 _AROUND = 110  # characters kept on either side of a word that matters
 _LIMIT = 20_000  # characters of a text that the page holds at most
+_READ = 50_000  # characters of a text that are looked at, more than a view has
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,21 @@ class Segment:
 
 def ranges(view: dict[str, Any], token: int) -> list[tuple[int, int]]:
     """Character ranges of a token, cut to the text."""
-    spans, length = view.get("spans") or [], len(str(view.get("text", "")))
+    spans, length = view.get("spans") or [], len(_text(view))
     if not 0 <= token < len(spans):
         return []
     cut = [(max(0, int(start)), min(length, int(end))) for start, end in spans[token]]
     return [(start, end) for start, end in cut if start < end]
 
 
+def _text(view: dict[str, Any]) -> str:
+    return str(view.get("text", ""))[:_READ]
+
+
 def word(view: dict[str, Any], token: int, limit: int = 28) -> str:
     """The first occurrence of a token, shortened."""
     found = ranges(view, token)
-    text = " ".join(str(view.get("text", ""))[slice(*found[0])].split()) if found else ""
+    text = " ".join(_text(view)[slice(*found[0])].split()) if found else ""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -55,7 +60,7 @@ def segments(
     """The whole text as segments. Where tokens overlap, the selected one is drawn on top, then the
     rival, then by attention.
     """
-    text = str(view.get("text", ""))
+    text = _text(view)
     owner = np.full(len(text), -1, dtype=np.int64)
     piece = np.zeros(len(text), dtype=np.int64)
     shaded = [

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, real_array
 from attsvm.errors import InputError
 from attsvm.solvers.solution import MarginSolution
 
@@ -29,7 +29,7 @@ def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
     Raises:
         InputError: a head of another size, or one with values that are not finite.
     """
-    v = np.asarray(head.detach().cpu() if hasattr(head, "detach") else head, dtype=np.float64)
+    v = real_array("head", head).astype(np.float64)
     if v.shape not in ((data.d_x,), (*data.batch_shape, data.d_x)):
         raise InputError(
             f"head has shape {v.shape}; it must be ({data.d_x},), one weight per token feature"
@@ -119,7 +119,7 @@ def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:
         InputError: scores of another shape, or a solution that :func:`neighbours` refuses.
     """
     margins = solution.margins
-    gamma = np.asarray(scores, dtype=np.float64)
+    gamma = real_array("scores", scores).astype(np.float64)
     longest = int(max(margins.token.max(initial=0), margins.selected.max(initial=0))) + 1
     if gamma.ndim != 2 or gamma.shape[0] != margins.n or gamma.shape[1] < longest:
         raise InputError(

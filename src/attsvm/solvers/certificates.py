@@ -12,7 +12,7 @@ is computed from the caller's margins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -161,8 +161,6 @@ def _rounding(margins: Margins, W: FloatArray, values: FloatArray) -> float:
     nothing where the margin exceeds its right-hand side by more.
     """
     moved: FloatArray = np.abs(margins.queries) @ np.abs(W).T
-    error = np.finfo(np.float64).eps * replace(
-        margins, differences=np.abs(margins.differences)
-    ).along(moved)
+    error = np.finfo(np.float64).eps * margins.along_sizes(moved)
     room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
     return max(0.0, float((error - room).max(initial=0.0)))

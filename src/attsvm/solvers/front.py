@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten
-from attsvm.margins import Margins
-from attsvm.solvers import equalities
+from attsvm.margins import Margins, PairMargins
+from attsvm.solvers import equalities, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import MODULES, method_of, no_solver
 from attsvm.solvers.outcomes import Request, Solver, rescaled
@@ -142,11 +142,41 @@ def max_margin(
             )
 
         return solve_all(margins, alone, together)
-    margins = _checked(margins)
+    if isinstance(margins, PairMargins):
+        if not working_sets.worth(margins):
+            margins = margins.restricted(np.arange(margins.m))
+    else:
+        margins = _checked(margins)
     method = method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     tol = _default_tolerance(norm) if tol is None else tol
+    many = isinstance(margins, PairMargins) or (
+        method is None and not margins.equalities.any() and (margins.rhs > 0.0).all()
+    )
+    if many and warm_start is None and working_sets.worth(margins):
+
+        def inner(
+            part: Margins, near: float, start: FloatArray | None, left: float | None
+        ) -> MarginSolution:
+            return _direct(part, norm, slack, near, start, left, method)
+
+        found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
+    else:
+        found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
+    return found if verify is None else verified(found, verify)
+
+
+def _direct(
+    margins: Margins,
+    norm: Norm,
+    slack: float | None,
+    tol: float,
+    warm_start: MarginSolution | ArrayLike | None,
+    max_seconds: float | None,
+    method: str | None,
+) -> MarginSolution:
+    """One programme with all of its rows, at a scale near one, by the solver of its norm."""
     near = scaled(margins)
     request = Request(
         tol=tol,
@@ -179,7 +209,7 @@ def max_margin(
     found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)
-    return found if verify is None else verified(found, verify)
+    return found
 
 
 def _default_tolerance(norm: Norm) -> float:

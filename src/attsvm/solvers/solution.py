@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
+from attsvm.presentation import cell, plot
 from attsvm.solvers.certificates import farkas_residual, lower_bound
 from attsvm.solvers.contradiction import few_rows
 from attsvm.solvers.residuals import Residuals, residuals_of
 from attsvm.solvers.scaling import scaled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Status = Literal["optimal", "infeasible", "inaccurate"]
 
@@ -116,6 +121,52 @@ class MarginSolution:
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
     second_opinion: SecondOpinion | None = None
     step: float | None = None
+
+    def __repr__(self) -> str:
+        constraints, sequences = self.margins.m, self.margins.n
+        return (
+            f"MarginSolution({self.status}, norm={self.norm:.6g}, geometry={self.geometry!r},"
+            f" W {self.W.shape[0]} x {self.W.shape[1]}, {constraints} constraints of {sequences}"
+            f" sequences, {len(self.support)} support, gap={self.gap:.1e},"
+            f" violation={self.violation:.1e})"
+        )
+
+    def _repr_html_(self) -> str:
+        return cell(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """A picture: the half-planes of a prompt in the plane, weights ``(2, 1)``; of other weights
+        the smallest margin of every sequence.
+
+        Args:
+            ax: where to draw; new axes of pyplot when left out.
+
+        Raises:
+            InputError: an infeasible programme outside of the plane.
+        """
+        return plot("solution", self, ax)
+
+    def save(self, path: str | Path) -> None:
+        """Write the solution and its programme to ``.npz`` or ``.safetensors``; :meth:`load` gives
+        the same bits back.
+
+        Raises:
+            InputError: another suffix, or a file that cannot be written.
+        """
+        from attsvm.solvers.saving import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MarginSolution:
+        """The solution of a file that :meth:`save` wrote.
+
+        Raises:
+            InputError: no such file, or one that holds no solution.
+        """
+        from attsvm.solvers.saving import load
+
+        return load(path)
 
     @property
     def margin(self) -> float:

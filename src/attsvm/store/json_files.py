@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.errors import InputError
-from attsvm.files import atomic_write
-
+from attsvm.files import atomic_write, opened
 
 _LONE = re.compile("[\ud800-\udfff]")
 
@@ -36,9 +35,11 @@ def read_json(path: Path) -> Any:
     Raises:
         InputError: it cannot be read, or is not JSON.
     """
+    with opened(path) as file:
+        content = file.read()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); delete it and run the same command again to write it"
             " anew"

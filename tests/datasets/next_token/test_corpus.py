@@ -100,7 +100,7 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "broken.xz").write_bytes(b"not compressed")
     for call, message in [
         (lambda: corpus(tmp_path / "nowhere.txt"), "nowhere.txt does not exist"),
-        (lambda: corpus(tmp_path), "is a folder; give one text file"),
+        (lambda: corpus(tmp_path), "is a folder; give the file inside it"),
         (lambda: corpus(short), "holds 1 tokens; a text needs at least two"),
         (lambda: corpus(written(tmp_path, "", "empty.txt")), "holds 0 tokens"),
         (lambda: corpus(tmp_path / "latin.txt"), "is not UTF-8 at byte 3"),

@@ -14,7 +14,7 @@ import numpy as np
 from attsvm.data import IntArray
 from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import identity
-from attsvm.datasets.readers import BYTE_LIMIT, kind_of, text_lines, told_in_a_sentence
+from attsvm.datasets.readers import BYTE_LIMIT, kind_of, text_lines
 from attsvm.errors import InputError
 
 Level = Literal["word", "char"]
@@ -132,12 +132,7 @@ def corpus(
 
 
 def _read(path: Path, byte_limit: int) -> str:
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the spelling and the folder")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give one text file")
-    with told_in_a_sentence(path):
-        return "".join(text_lines(path, kind_of(path)[1], byte_limit))
+    return "".join(text_lines(path, kind_of(path)[1], byte_limit))
 
 
 def _tokens(text: str, level: Level) -> tuple[IntArray, list[str]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import MINUS, count, degrees, finite, number
+from attsvm.report.plots import course
 from attsvm.report.style import (
     FAINT,
     TRAINED,
@@ -16,7 +17,6 @@ from attsvm.report.style import (
     canvas,
     label_ends,
     logarithmic,
-    markers,
     render,
 )
 
@@ -79,15 +79,12 @@ def direction(run: Run) -> Picture | None:
     )
     if columns is None:
         return None
-    shown = np.flatnonzero((columns[0] > 0) & np.isfinite(columns[1]) & (columns[1] > 0))
-    if not len(shown):
-        return None
-    steps, gaps = (column[shown] for column in columns)
     with canvas(2.75) as (figure, panels):
         axes = panels[0]
-        axes.plot(steps, gaps, color=TRAINED, marker=markers(len(shown)))
-        logarithmic(axes.xaxis, steps)
-        logarithmic(axes.yaxis, gaps)
+        shown = course(axes, columns[0], columns[1], logarithmic_values=True)
+        if not shown.any():
+            return None
+        steps, gaps = (column[shown] for column in columns)
         axes.set_title(words.title)
         axes.set_xlabel("step of the selection stage")
         angle = math.degrees(math.acos(max(-1.0, min(1.0, 1.0 - float(gaps[-1])))))

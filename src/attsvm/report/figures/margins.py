@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import count, number, percent
+from attsvm.report.plots import histogram
 from attsvm.report.style import (
     BEST,
     FAINT,
@@ -17,8 +18,6 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
-
-_BINS = 36
 
 
 def margins(run: Run) -> Picture | None:
@@ -37,21 +36,14 @@ def margins(run: Run) -> Picture | None:
         min(float(both.min()), 0.0),
         max(float(np.quantile(both, 0.98)), 1.0 if run.margin else 0.0),
     )
-    if high <= low:
-        high = low + 1.0
-    edges = np.linspace(low, high, _BINS + 1)
+    high = high if high > low else low + 1.0
     beyond = int((both > high).sum())
     with canvas(3.1, rows=2, sharex=True) as (figure, panels):
         for axes, values, colour, name in (
             (panels[0], best, BEST, "max-margin direction"),
             (panels[1], trained, TRAINED, "trained direction"),
         ):
-            heights, _ = np.histogram(np.minimum(values, high), edges)
-            axes.bar(
-                edges[:-1], heights, width=np.diff(edges), align="edge", color=colour, linewidth=0
-            )
-            axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
-            axes.yaxis.get_major_locator().set_params(integer=True, nbins=3)
+            histogram(axes, values, low, high, colour)
             axes.set_title(name, color=colour)
             if run.margin:
                 axes.axvline(1.0, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.report.folder import Run
 from attsvm.report.numbers import count, finite, number, percent, threshold
+from attsvm.report.plots import course
 from attsvm.report.style import (
     ATTENTION,
     FAINT,
@@ -95,15 +96,13 @@ def loss(run: Run) -> Picture | None:
     if columns is None:
         return None
     steps, values = columns
-    shown = _from_step_one(steps)
-    if not len(shown):
-        return None
     with canvas(_HEIGHT) as (figure, panels):
         axes = panels[0]
-        axes.plot(steps[shown], values[shown], color=TRAINED, marker=markers(len(shown)))
+        shown = course(axes, steps, values)
+        if not shown.any():
+            return None
         axes.set_title("training loss, mean per sequence")
         axes.set_xlabel("step of the selection stage")
-        logarithmic(axes.xaxis, steps[shown])
         last = values[shown][-1]
         label_ends(axes, [(last, number(last), TRAINED)])
         caption = (
@@ -169,15 +168,12 @@ def norm(run: Run) -> Picture | None:
     columns = run.series("trajectory_step", "trajectory_norm")
     if columns is None:
         return None
-    shown = np.flatnonzero((columns[0] > 0) & (columns[1] > 0) & np.isfinite(columns[1]))
-    if not len(shown):
-        return None
-    steps, values = (column[shown] for column in columns)
     with canvas(_HEIGHT) as (figure, panels):
         axes = panels[0]
-        axes.plot(steps, values, color=INK, marker=markers(len(shown)))
-        logarithmic(axes.xaxis, steps)
-        logarithmic(axes.yaxis, values)
+        shown = course(axes, columns[0], columns[1], INK, logarithmic_values=True)
+        if not shown.any():
+            return None
+        values = columns[1][shown]
         axes.set_title(f"{run.norm_title} of the weights")
         axes.set_xlabel("step of the selection stage")
         label_ends(axes, [(values[-1], number(values[-1]), INK)])

@@ -1,0 +1,69 @@
+"""What the commands print, whatever the files hold and whatever the terminal can show."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+from typing import Any
+
+from attsvm.printable import escaped
+
+_STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def prepare() -> None:
+    """Let standard output and error write out what their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def show(text: object) -> None:
+    """Print a line on standard output; control characters are written out."""
+    print(escaped(str(text)))
+
+
+def show_lines(text: str) -> None:
+    """Print a text of several lines."""
+    print(escaped(text, keep="\n"))
+
+
+def show_json(value: Any) -> None:
+    """Print JSON: characters as they are, but for those that steer a terminal or that its encoding
+    lacks.
+    """
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    text = _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=1)
+    print(text)
+
+
+def tell(text: object) -> None:
+    """Print a line on standard error; a full or closed one is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(escaped(str(text)), file=sys.stderr, flush=True)
+
+
+def finish() -> None:
+    """Write out what standard output still holds.
+
+    Raises:
+        OSError: it cannot take it: a full disk, or a reader that has left.
+    """
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
+
+
+def abandon() -> None:
+    """Drop what standard output still holds, so that the end of the process does not try again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,20 @@
+"""What the heads of a trained transformer select, by what margin, and which tokens decide it."""
+
+from __future__ import annotations
+
+from attsvm.probe.audit import Audit, Comparison, Head, Support, audit
+from attsvm.probe.capture import Recording, capture
+from attsvm.probe.guard import HeadMetrics, LogitGuard, LogitWarning
+
+__all__ = [
+    "Audit",
+    "Comparison",
+    "Head",
+    "HeadMetrics",
+    "LogitGuard",
+    "LogitWarning",
+    "Recording",
+    "Support",
+    "audit",
+    "capture",
+]

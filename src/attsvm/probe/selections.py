@@ -1,0 +1,185 @@
+r"""What every head of a recording selects, and how firmly.
+
+With logits :math:`a_t` of one query, its *selected* token is the largest, its *margin* the distance
+to the best rival, :math:`a_{(1)}-a_{(2)}` in nats, and its *top mass* the softmax weight of the
+selected token. A margin grows with the length of keys and queries, so margins of different heads
+compare only *scale-free*: divided by :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size
+of a logit of that head. Tokens of one class count as one: their weights add, and they are no
+rivals of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.probe.capture import Attended, Layer, Recording
+
+_BLOCK = 1 << 22  # logits computed at a time, 16 megabytes in float32
+
+KINDS = ("itself", "previous", "first", "same token", "special", "other")
+"""What a selected token can be, in the order in which it is asked; ``special`` is a separator."""
+
+_SPECIAL = {"[CLS]", "[SEP]", "<s>", "</s>", "<|endoftext|>", "<bos>", "<eos>", ".", ","}
+
+
+@dataclass(frozen=True, eq=False)
+class Selections:
+    """What the heads of one layer select, query by query of all texts, end to end.
+
+    Attributes:
+        text, position: ``(q,)``, where the queries stand.
+        selected: ``(heads, q)``, the position of the largest logit.
+        runner: ``(heads, q)``, that of the best rival, -1 where there is none.
+        margin: ``(heads, q)`` nats; ``inf`` where there is no rival.
+        size: ``(heads,)``, the typical size of a logit; margins over it are scale-free.
+        top: ``(heads, q)``, softmax weight of the selected token's class.
+        entropy: ``(heads, q)`` nats.
+        peak: ``(heads, q)``, the largest logit.
+        kind: ``(heads, q)``, numbers of :data:`KINDS`.
+    """
+
+    text: IntArray
+    position: IntArray
+    selected: IntArray
+    runner: IntArray
+    margin: FloatArray
+    size: FloatArray
+    top: FloatArray
+    entropy: FloatArray
+    peak: FloatArray
+    kind: IntArray
+
+    @property
+    def scale_free(self) -> FloatArray:
+        """``(heads, q)``: margins in units of the typical logit of their head."""
+        return self.margin / self.size[:, None]
+
+
+class Row(NamedTuple):
+    """Statistics of a block of queries, ``(heads, b)`` each."""
+
+    selected: Tensor
+    runner: Tensor
+    margin: Tensor
+    top: Tensor
+    entropy: Tensor
+    peak: Tensor
+
+
+def selections(
+    recording: Recording,
+    layer: Layer,
+    classes: Callable[[int], ArrayLike] | Sequence[ArrayLike] | None = None,
+) -> Selections:
+    """What each head of ``layer`` selects at every kept query.
+
+    Args:
+        recording: the recording that the layer belongs to, for its tokens.
+        layer: one of its layers.
+        classes: per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of
+            the text's number.
+
+    Raises:
+        InputError: classes that do not fit the text.
+    """
+    rows = [
+        _text_rows(text, _classes(classes, text.text, text.keys.shape[1])) for text in layer.texts
+    ]
+    parts = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
+    found = Row(*parts)
+    where = np.concatenate([each.positions for each in layer.texts])
+    text = np.concatenate([np.full(len(each.positions), each.text) for each in layer.texts])
+    selected = found.selected.numpy()
+    return Selections(
+        text,
+        where,
+        selected,
+        found.runner.numpy(),
+        found.margin.double().numpy(),
+        _sizes(layer),
+        found.top.double().numpy(),
+        found.entropy.double().numpy(),
+        found.peak.double().numpy(),
+        _kinds(recording, layer, selected, where, text),
+    )
+
+
+def _text_rows(text: Attended, classes: IntArray | None) -> Row:
+    heads, q, T = len(text.queries), len(text.positions), text.keys.shape[1]
+    step = max(1, _BLOCK // max(heads * T, 1))
+    blocks = [_rows(text.logits(start, start + step), classes) for start in range(0, q, step)]
+    return Row(*(torch.cat(column, dim=1) for column in zip(*blocks, strict=True)))
+
+
+def _rows(logits: Tensor, classes: IntArray | None) -> Row:
+    peak, selected = logits.max(dim=-1)
+    # relative to the peak, so that nothing cancels in saturated heads
+    below = logits - peak[..., None]
+    normal = torch.logsumexp(below, dim=-1)
+    weights = (below - normal[..., None]).exp()
+    entropy = normal - (weights * below.masked_fill(below == -torch.inf, 0.0)).sum(dim=-1)
+    if classes is None:
+        top = (-normal).exp()
+        rivals = logits.scatter(-1, selected[..., None], -torch.inf)
+    else:
+        group = torch.from_numpy(classes)
+        own = group[selected][..., None] == group
+        top = (weights * own).sum(dim=-1)
+        rivals = logits.masked_fill(own, -torch.inf)
+    second, runner = rivals.max(dim=-1)
+    alone = second == -torch.inf
+    runner = runner.masked_fill(alone, -1)
+    return Row(selected, runner, peak - second, top, entropy, peak)
+
+
+def _classes(
+    classes: Callable[[int], ArrayLike] | Sequence[ArrayLike] | None, text: int, T: int
+) -> IntArray | None:
+    if classes is None:
+        return None
+    found = np.asarray(classes(text) if callable(classes) else classes[text])
+    if found.shape != (T,) or found.dtype.kind not in "iu":
+        raise InputError(
+            f"classes of text {text} have shape {found.shape} and dtype {found.dtype}; they must"
+            f" be integers ({T},)"
+        )
+    return found.astype(np.int64)
+
+
+def _sizes(layer: Layer) -> FloatArray:
+    """The typical size of a logit per head, from root mean squares of keys and queries."""
+    keys = torch.cat([text.keys.float() for text in layer.texts], dim=1)
+    queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
+    sizes = [each.square().sum(dim=-1).mean(dim=1).sqrt() for each in (keys, queries)]
+    k = sizes[0].repeat_interleave(layer.heads // len(sizes[0]))
+    found: FloatArray = (layer.texts[0].scale * k * sizes[1]).double().numpy()
+    return np.maximum(found, np.finfo(np.float64).tiny)
+
+
+def _kinds(
+    recording: Recording, layer: Layer, selected: IntArray, where: IntArray, text: IntArray
+) -> IntArray:
+    kind = np.full(selected.shape, KINDS.index("other"))
+    if layer.cross:
+        return kind
+    for i, number in enumerate(text):
+        if number < len(recording.words):
+            words = recording.words[number]
+            special = np.array([word in _SPECIAL for word in words])
+            kind[special[selected[:, i]], i] = KINDS.index("special")
+        if number < len(recording.tokens):
+            ids = recording.tokens[number]
+            kind[ids[selected[:, i]] == ids[where[i]], i] = KINDS.index("same token")
+    kind[selected == 0] = KINDS.index("first")
+    kind[selected == where - 1] = KINDS.index("previous")
+    kind[selected == where] = KINDS.index("itself")
+    return kind

@@ -1,0 +1,1278 @@
+/* The explorer: sequences of tokens in the plane, the prompt of largest margin, and the descent
+   that turns towards it. First the mathematics, pure functions of a state; then the drawing.
+
+   A state is { p, mode, start, headStart, sequences: [{ label, weight, tokens, scores, chosen }] }:
+   tokens [[x, y], ...]; one score per token; chosen, the positions of the tokens to be selected.
+   The logit of a token x under the prompt w is weight * <x, w>. Mode "fixed" has a head that gives
+   every token its score; "joint" trains the head too, with labels of -1 and +1; "shared" trains
+   the attention to divide itself equally among the chosen tokens of a sequence. */
+
+const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
+const cross = (a, b) => a[0] * b[1] - a[1] * b[0];
+const minus = (a, b) => [a[0] - b[0], a[1] - b[1]];
+const times = (c, a) => [c * a[0], c * a[1]];
+const size = (a) => Math.hypot(a[0], a[1]);
+const power = (x, r) => Math.sign(x) * Math.abs(x) ** r;
+
+/** The lp norm, 1 <= p <= Infinity. */
+export function norm(a, p) {
+  const most = Math.max(Math.abs(a[0]), Math.abs(a[1]));
+  if (p === Infinity || most === 0) return most;
+  return most * (Math.abs(a[0] / most) ** p + Math.abs(a[1] / most) ** p) ** (1 / p);
+}
+
+/** 1 - cosine of the angle between two vectors, exact also when it is tiny; 1 without a
+    direction. */
+export function gap(a, b) {
+  if (!size(a) || !size(b)) return 1;
+  const d = minus(times(1 / size(a), a), times(1 / size(b), b));
+  return dot(d, d) / 2;
+}
+
+/** Rows <a, w> >= b that say "the chosen tokens win". An equality is two rows of right-hand side
+    0. Each row knows its sequence i, its chosen token s and the other token t. */
+export function rowsOf(state, chosen = state.sequences.map((q) => q.chosen), relaxed = []) {
+  const rows = [];
+  state.sequences.forEach(({ tokens, weight }, i) => {
+    const [s, ...equals] = chosen[i];
+    tokens.forEach((token, t) => {
+      if (t === s) return;
+      const a = times(weight, minus(tokens[s], token));
+      if (!equals.includes(t)) rows.push({ a, b: relaxed.includes(i) ? 0 : 1, i, s, t });
+      else for (const sign of [1, -1]) rows.push({ a: times(sign, a), b: 0, i, s, t, equal: true });
+    });
+  });
+  return rows;
+}
+
+/** The shortest point of the line <a, w> = b: by Hoelder's inequality, aligned with a. */
+function foot({ a, b }, p) {
+  const q = p === Infinity ? 1 : p / (p - 1);
+  const most = Math.max(Math.abs(a[0]), Math.abs(a[1]));
+  const u = times(1 / most, a);
+  const total = Math.abs(u[0]) ** q + Math.abs(u[1]) ** q;
+  const aligned = (x) => (x === 0 ? 0 : power(x, q - 1));
+  return times(b / most / total, [aligned(u[0]), aligned(u[1])]);
+}
+
+/** Minimise ||w||_p subject to rows <a, w> >= b with b >= 0, exactly, by going through the
+    candidates. In the plane the optimum is the shortest point of one row, or the point where two
+    rows meet; for p = Infinity also the corner of a square on a row. Returns { status, w, norm,
+    support, conflict }: support lists the rows that hold with equality, conflict the rows (three
+    at most) of a contradiction: non-negative multiples of them add up to 0 >= something positive.
+    */
+export function solve(rows, p) {
+  const nothing = { w: [0, 0], norm: Infinity, support: [], conflict: [] };
+  const wanted = rows.filter((row) => row.b > 0);
+  if (!wanted.length) return { ...nothing, status: "optimal", norm: 0 };
+  let best = null;
+  const consider = (w) => {
+    const length = norm(w, p);
+    if (!Number.isFinite(length)) return;
+    if (best && length > best.norm * (1 + 1e-13)) return;
+    const euclidean = size(w);
+    if (best && length > best.norm * (1 - 1e-13) && euclidean >= size(best.w)) return;
+    for (const { a, b } of rows) if (dot(a, w) - b < -1e-10 * (b + size(a) * euclidean)) return;
+    best = { w, norm: length };
+  };
+  rows.forEach((row, k) => {
+    if (row.b > 0 && size(row.a) > 0) consider(foot(row, p));
+    if (p === Infinity && row.b > 0) {
+      for (const corner of [
+        [1, 1],
+        [1, -1],
+        [-1, 1],
+        [-1, -1],
+      ]) {
+        const slope = dot(row.a, corner);
+        if (slope > 0) consider(times(row.b / slope, corner));
+      }
+    }
+    for (let j = 0; j < k; j++) {
+      const other = rows[j];
+      const area = cross(row.a, other.a);
+      if (area !== 0 && (row.b > 0 || other.b > 0)) {
+        consider([
+          (row.b * other.a[1] - other.b * row.a[1]) / area,
+          (other.b * row.a[0] - row.b * other.a[0]) / area,
+        ]);
+      }
+    }
+  });
+  if (!best) return { ...nothing, status: "infeasible", conflict: conflict(rows) };
+  const support = rows.flatMap(({ a, b }, k) =>
+    b > 0 && dot(a, best.w) - b <= 1e-5 * b ? [k] : [],
+  );
+  return { ...nothing, ...best, status: "optimal", support };
+}
+
+/** Farkas: rows whose cone holds the origin although one of them asks for something positive. By
+    Caratheodory's theorem three are enough; of all such sets one within the fewest sequences, and
+    of those the one that misses by most. */
+function conflict(rows) {
+  const units = rows.map(({ a, b }) =>
+    size(a) ? { u: times(1 / size(a), a), b: b / size(a) } : null,
+  );
+  const zero = rows.findIndex((row, k) => !units[k] && row.b > 0);
+  if (zero >= 0) return [zero];
+  let best = [],
+    worst = 0,
+    spread = Infinity;
+  const weigh = (set, shares) => {
+    if (shares.some((share) => share < 0)) return;
+    const total = shares.reduce((sum, share) => sum + share, 0);
+    const missed = set.reduce((sum, k, j) => sum + shares[j] * units[k].b, 0) / total;
+    const across = new Set(set.map((k) => rows[k].i)).size;
+    if (missed > 0 && (across < spread || (across === spread && missed > worst * (1 + 1e-9)))) {
+      best = set;
+      worst = missed;
+      spread = across;
+    }
+  };
+  for (let i = 0; i < rows.length; i++) {
+    for (let j = 0; j < i; j++) {
+      if (!units[i] || !units[j]) continue;
+      const area = cross(units[i].u, units[j].u);
+      if (Math.abs(area) < 1e-12 && dot(units[i].u, units[j].u) < 0) weigh([i, j], [1, 1]);
+    }
+  }
+  if (best.length) return best;
+  for (let i = 0; i < rows.length; i++) {
+    for (let j = 0; j < i; j++) {
+      for (let k = 0; k < j; k++) {
+        if (!units[i] || !units[j] || !units[k]) continue;
+        const [u, v, w] = [units[i].u, units[j].u, units[k].u];
+        const shares = [cross(v, w), cross(w, u), cross(u, v)];
+        const sign = shares.reduce((sum, share) => sum + share, 0) < 0 ? -1 : 1;
+        weigh(
+          [i, j, k],
+          shares.map((share) => sign * share),
+        );
+      }
+    }
+  }
+  return best;
+}
+
+/** The programme of a state. In joint mode the head has one of its own, and a sequence that is
+    not a support vector of the head asks for a margin of zero only. { rows, head, ...solve(rows,
+    p) }. */
+export function marginOf(state, chosen) {
+  if (state.mode !== "joint") {
+    const rows = rowsOf(state, chosen);
+    return { rows, head: null, ...solve(rows, state.p) };
+  }
+  const sides = state.sequences.map((q, i) => ({
+    a: times(q.label, q.tokens[q.chosen[0]]),
+    b: 1,
+    i,
+    s: q.chosen[0],
+    t: q.chosen[0],
+  }));
+  const head = solve(sides, 2);
+  if (head.status !== "optimal") return { ...head, rows: sides, head, blamed: "head" };
+  const rows = rowsOf(
+    state,
+    chosen,
+    sides.flatMap((_, i) => (head.support.includes(i) ? [] : [i])),
+  );
+  return { rows, head, ...solve(rows, state.p) };
+}
+
+const softplus = (x) => (x > 0 ? x + Math.log1p(Math.exp(-x)) : Math.log1p(Math.exp(x)));
+
+/** Loss, attention and downhill direction of a state, as a function of the prompt w and the head
+    v. Everything is relative to the winning token, and each sequence carries its scale as a
+    logarithm: the direction keeps all its digits when the other tokens weigh 1e-300 or less.
+    `push` (for w) and `pull` (for v) are downhill up to a positive factor; in mode "shared" push
+    is the gradient. */
+export function landscape({ sequences, mode }) {
+  const n = sequences.length;
+  const parts = sequences.map(({ tokens, weight, scores, label, chosen }) => ({
+    x: Float64Array.from(tokens, (token) => weight * token[0]),
+    y: Float64Array.from(tokens, (token) => weight * token[1]),
+    tokens,
+    weight,
+    label,
+    chosen,
+    gamma: Float64Array.from(mode === "fixed" ? scores : tokens, (score) =>
+      mode === "fixed" ? score : 0,
+    ),
+    target: Float64Array.from(tokens, (_, t) => (chosen.includes(t) ? 1 / chosen.length : 0)),
+    r: new Float64Array(tokens.length),
+  }));
+  const scales = new Float64Array(n),
+    slopes = new Float64Array(n);
+  const vectors = new Float64Array(2 * n),
+    means = new Float64Array(2 * n);
+  const added = (values, logs) => {
+    let top = -Infinity;
+    for (let i = 0; i < n; i++)
+      if (values[2 * i] || values[2 * i + 1]) top = Math.max(top, logs[i]);
+    const sum = [0, 0];
+    for (let i = 0; top > -Infinity && i < n; i++) {
+      const c = Math.exp(logs[i] - top);
+      sum[0] += c * values[2 * i];
+      sum[1] += c * values[2 * i + 1];
+    }
+    return sum;
+  };
+  return (w, v) => {
+    let loss = 0,
+      mass = 0;
+    const picked = [];
+    for (let i = 0; i < n; i++) {
+      const { x, y, r, gamma, target, chosen, label, tokens, weight } = parts[i];
+      const count = x.length;
+      let win = 0;
+      for (let t = 1; t < count; t++) {
+        if ((x[t] - x[win]) * w[0] + (y[t] - y[win]) * w[1] > 0) win = t;
+      }
+      picked.push(win);
+      let rest = 0;
+      for (let t = 0; t < count; t++) {
+        r[t] = (x[t] - x[win]) * w[0] + (y[t] - y[win]) * w[1];
+        if (t !== win) rest += Math.exp(r[t]);
+      }
+      const lse = Math.log1p(rest);
+      for (const t of chosen) mass += Math.exp(r[t] - lse) / n;
+      let gx = 0,
+        gy = 0;
+      if (mode === "shared") {
+        for (let t = 0; t < count; t++) {
+          const c = (target[t] - Math.exp(r[t] - lse)) / n;
+          gx += c * (x[t] - x[win]);
+          gy += c * (y[t] - y[win]);
+          if (target[t]) loss += (target[t] * (Math.log(target[t]) - r[t] + lse)) / n;
+        }
+        vectors[2 * i] = gx;
+        vectors[2 * i + 1] = gy;
+        continue;
+      }
+      if (mode === "joint") {
+        for (let t = 0; t < count; t++)
+          gamma[t] = label * (tokens[t][0] * v[0] + tokens[t][1] * v[1]);
+      }
+      let most = -Infinity; // the largest logit of a token with another score than the winner
+      for (let t = 0; t < count; t++) if (gamma[t] !== gamma[win] && r[t] > most) most = r[t];
+      let share = 0;
+      for (let t = 0; t < count; t++) {
+        if (gamma[t] !== gamma[win]) share += Math.exp(r[t] - most) * (gamma[win] - gamma[t]);
+      }
+      const D = most === -Infinity ? 0 : Math.exp(most - lse) * share; // what attention loses
+      const u = gamma[win] - D;
+      loss += softplus(-u) / n;
+      slopes[i] = -softplus(u); // log |l'(u)| of the logistic loss
+      scales[i] = slopes[i] + most - lse;
+      for (let t = 0; most > -Infinity && t < count; t++) {
+        const c =
+          gamma[t] === gamma[win]
+            ? -Math.exp(r[t] - lse) * share
+            : Math.exp(r[t] - most) * (gamma[win] - gamma[t] - D);
+        gx += c * (x[win] - x[t]);
+        gy += c * (y[win] - y[t]);
+      }
+      vectors[2 * i] = gx;
+      vectors[2 * i + 1] = gy;
+      if (mode === "joint") {
+        let top = -Infinity;
+        for (let t = 0; t < count; t++) if ((x[t] || y[t]) && r[t] > top) top = r[t];
+        let mx = 0,
+          my = 0;
+        for (let t = 0; top > -Infinity && t < count; t++) {
+          const c = (Math.exp(r[t] - top) * label) / weight;
+          mx += c * x[t];
+          my += c * y[t];
+        }
+        means[2 * i] = mx;
+        means[2 * i + 1] = my;
+        slopes[i] += top > -Infinity ? top - lse : 0;
+      }
+    }
+    if (mode === "shared") scales.fill(0);
+    return { loss, mass, picked, push: added(vectors, scales), pull: added(means, slopes) };
+  };
+}
+
+/** Steps at which the path is kept: all early ones, then evenly on a logarithmic scale. */
+export function marks(steps) {
+  const kept = new Set([0, steps]);
+  for (let k = 1; k <= Math.min(40, steps); k++) kept.add(k);
+  for (let x = Math.log(40); x < Math.log(steps); x += 0.03) kept.add(Math.round(Math.exp(x)));
+  return [...kept].sort((a, b) => a - b);
+}
+
+/** Mirror descent of the lp potential with steps of one length (p = 2: normalised gradient
+    descent; p = Infinity: descent by signs). In mode "shared" the steps shrink with the gradient.
+    Returns one record { step, w, v, loss, mass, picked } per mark. */
+export function descend(state, steps = 1000, lr = 0.1, kept = marks(steps)) {
+  const { p, mode } = state;
+  const q = p === Infinity ? 1 : p / (p - 1);
+  let w = [...state.start],
+    v = [...(state.headStart ?? [0, 0])];
+  const dual = p === Infinity ? w : w.map((x) => power(x, p - 1));
+  const look = landscape(state),
+    records = [];
+  let next = 0;
+  for (let step = 0; ; step++) {
+    const now = look(w, v);
+    if (step === kept[next]) {
+      records.push({
+        step,
+        w: [...w],
+        v: [...v],
+        loss: now.loss,
+        mass: now.mass,
+        picked: now.picked,
+      });
+      next++;
+    }
+    if (step === steps) return records;
+    const length = norm(now.push, q);
+    if (length > 0) {
+      const rate = mode === "shared" ? 5 * lr : lr / length;
+      for (const j of [0, 1]) {
+        if (p === Infinity) w[j] += rate * length * Math.sign(now.push[j]);
+        else {
+          dual[j] += rate * now.push[j];
+          w[j] = p === 2 ? dual[j] : power(dual[j], 1 / (p - 1));
+        }
+      }
+    }
+    const lift = size(now.pull);
+    if (lift > 0) v = [v[0] + (lr / lift) * now.pull[0], v[1] + (lr / lift) * now.pull[1]];
+  }
+}
+
+/* The state in an address: fields between "~", sequences between "/", tokens between ";". */
+
+const digits = (x) => String(Number(x.toFixed(4)));
+
+export function encode(state) {
+  const sequences = state.sequences.map(({ label, weight, tokens, scores, chosen }) =>
+    [
+      digits(label),
+      digits(weight),
+      ...tokens.map(
+        (token, t) => [...token, scores[t]].map(digits).join(",") + (chosen.includes(t) ? "*" : ""),
+      ),
+    ].join(";"),
+  );
+  const point = (a) => a.map(digits).join(",");
+  return [
+    state.p === Infinity ? "inf" : digits(state.p),
+    state.mode,
+    point(state.start),
+    point(state.headStart),
+    sequences.join("/"),
+  ].join("~");
+}
+
+/** The state of an address; null when it is not one. */
+export function decode(text) {
+  const [p, mode, start, headStart, body, ...more] = text.split("~");
+  if (!body || more.length || !["fixed", "joint", "shared"].includes(mode)) return null;
+  const numbers = (list) => list.split(",").map(Number);
+  const sequences = body.split("/").map((line) => {
+    const [label, weight, ...tokens] = line.split(";");
+    const values = tokens.map((token) => numbers(token.replace("*", "")));
+    return {
+      label: Number(label),
+      weight: Number(weight),
+      tokens: values.map(([x, y]) => [x, y]),
+      scores: values.map(([, , score]) => score),
+      chosen: tokens.flatMap((token, t) => (token.endsWith("*") ? [t] : [])),
+    };
+  });
+  const state = {
+    p: p === "inf" ? Infinity : Number(p),
+    mode,
+    start: numbers(start),
+    headStart: numbers(headStart),
+    sequences,
+  };
+  const pair = (a) => a.length === 2 && a.every(Number.isFinite);
+  const sound =
+    state.p >= 1.1 &&
+    pair(state.start) &&
+    pair(state.headStart) &&
+    sequences.length <= 12 &&
+    sequences.every(
+      (q) =>
+        q.chosen.length &&
+        q.tokens.length > 1 &&
+        q.tokens.length <= 12 &&
+        Number.isFinite(q.label) &&
+        Number.isFinite(q.weight) &&
+        q.tokens.every(pair) &&
+        q.scores.every(Number.isFinite),
+    );
+  return sound ? state : null;
+}
+
+/** A state from what a page or Python hands over: gaps filled in, nothing shared with the
+    original. */
+export function complete(given) {
+  const sequences = given.sequences.map(
+    ({ tokens, scores, chosen = [0], label = 1, weight = 1 }) => ({
+      label,
+      weight,
+      tokens: tokens.map((token) => [...token]),
+      chosen: [...chosen],
+      scores: scores ? [...scores] : tokens.map((_, t) => (chosen.includes(t) ? 1 : 0)),
+    }),
+  );
+  return {
+    mode: given.mode ?? "fixed",
+    sequences,
+    p: given.p === "inf" ? Infinity : (given.p ?? 2),
+    start: [...(given.start ?? [0, 0])],
+    headStart: [...(given.headStart ?? [0, 0])],
+  };
+}
+
+/* Drawing. */
+
+const LETTERS = "ABCDEFGHIJKL";
+const HALF = 200,
+  DISC = 128,
+  RIM = 190; // of the pictures, in their own units
+const nameOf = (i, t) => `${LETTERS[i]}${t + 1}`;
+const list = (names) =>
+  names.length < 2
+    ? names.join("")
+    : `${names.slice(0, -1).join(", ")} and ${names[names.length - 1]}`;
+const short = (x) =>
+  x === 0
+    ? "0"
+    : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3
+      ? x
+          .toExponential(0)
+          .replace("e-", " · 10^−")
+          .replace("e+", " · 10^")
+          .replace(/\^(.*)/, (_, e) =>
+            [...e].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789−".indexOf(c)]).join(""),
+          )
+      : String(Number(x.toPrecision(3)));
+const degreesOf = (g) => (2 * Math.asin(Math.min(1, Math.sqrt(g / 2))) * 180) / Math.PI;
+const angle = (g) => `${degreesOf(g) < 0.01 ? "less than 0.01" : short(degreesOf(g))}°`;
+const exponentOf = (slider) => (slider <= 0 ? Infinity : 1 / slider);
+
+function make(name, attributes = {}, ...children) {
+  const svg = /^(svg|g|path|circle|text|line|clipPath)$/.test(name);
+  const node = svg
+    ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+const set = (node, attributes) => {
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+};
+const f = (x) => x.toFixed(2);
+const line = (points) =>
+  points.length ? `M${points.map((a) => `${f(a[0])} ${f(a[1])}`).join("L")}` : "";
+const show = (node, visible) => {
+  node.style.display = visible ? "" : "none";
+};
+
+function arrow(from, to) {
+  const d = minus(to, from),
+    length = size(d);
+  if (length < 1) return "";
+  const u = times(1 / length, d),
+    back = minus(to, times(11, u)),
+    side = [-u[1] * 4.5, u[0] * 4.5];
+  return `${line([from, back])}M${line([
+    to,
+    [back[0] + side[0], back[1] + side[1]],
+    minus(back, side),
+  ]).slice(1)}Z`;
+}
+
+/** The part of a convex polygon where <a, w> >= b. */
+function clipped(polygon, { a, b }) {
+  const kept = [];
+  polygon.forEach((point, k) => {
+    const before = polygon[(k + polygon.length - 1) % polygon.length];
+    const [here, there] = [dot(a, point) - b, dot(a, before) - b];
+    if (here >= 0 !== there >= 0) {
+      const c = there / (there - here);
+      kept.push([before[0] + c * (point[0] - before[0]), before[1] + c * (point[1] - before[1])]);
+    }
+    if (here >= 0) kept.push(point);
+  });
+  return kept;
+}
+
+const round = (radius) =>
+  Array.from({ length: 96 }, (_, k) =>
+    times(radius, [Math.cos((k * Math.PI) / 48), Math.sin((k * Math.PI) / 48)]),
+  );
+
+/** Put an explorer into an element. `given` is { state, sentence, presets: [{ key, name, say,
+    state }] } with `own`, what the list of examples calls the state, or `key`, which of them it
+    is. After each change by the reader `options.changed(state)` is called. Returns { set(state)
+    }. */
+export function mount(element, given, options = {}) {
+  let state = complete(given.state);
+  let solved,
+    local,
+    path,
+    frame = 0,
+    drag = null,
+    playing = 0,
+    scale = 1,
+    view;
+  const presets = given.presets ?? [];
+
+  const sentence = make("p", { class: "axp-say" });
+  const menu = make("select", { "aria-label": "Example" });
+  if (given.own) menu.append(make("option", { value: "own" }, given.own));
+  presets.forEach((preset, k) => menu.append(make("option", { value: String(k) }, preset.name)));
+  const slider = make("input", { type: "range", min: "0", max: String(1 / 1.1), step: "any" });
+  const sliderWords = make("output", { class: "axp-number" });
+  const reset = make("button", { type: "button" }, "Start again");
+  const top = make(
+    "div",
+    { class: "axp-bar" },
+    make("label", {}, make("span", {}, "Example"), menu),
+    make("label", { class: "axp-wide" }, make("span", {}, "Norm p"), slider, sliderWords),
+    reset,
+  );
+
+  const panel = (label) =>
+    make("svg", { viewBox: "0 0 400 400", role: "group", "aria-label": label });
+  const plane = panel(
+    "Tokens in the plane. Tab to a token, move it with the arrow keys, choose it with Enter.",
+  );
+  const prompts = panel("Prompts in the plane: the half-planes of the margins, and the descent.");
+  const verdict = make("p", { class: "axp-verdict" });
+  const spoken = make("p", { class: "axp-hidden", "aria-live": "polite" });
+  const time = make("input", {
+    type: "range",
+    min: "0",
+    step: "1",
+    "aria-label": "Step of the descent",
+  });
+  const timeWords = make("output", { class: "axp-number" });
+  const play = make("button", { type: "button" }, "Replay");
+  const curves = ["loss", "attention on the chosen", "angle to the limit"].map((title) => {
+    const value = make("output", { class: "axp-number" });
+    const marker = make("line", { class: "axp-now", y1: 0, y2: 60 });
+    const curve = make("path", { class: "axp-curve" });
+    const svg = make(
+      "svg",
+      { viewBox: "0 0 200 60", preserveAspectRatio: "none", "aria-hidden": "true" },
+      make("path", { class: "axp-axis", d: "M0 60H200" }),
+      marker,
+      curve,
+    );
+    return { value, marker, curve, node: make("div", {}, make("span", {}, title), value, svg) };
+  });
+  element.classList.add("axp");
+  element.replaceChildren(
+    sentence,
+    top,
+    make(
+      "div",
+      { class: "axp-panels" },
+      make(
+        "figure",
+        {},
+        plane,
+        make(
+          "figcaption",
+          {},
+          make("b", {}, "Tokens. "),
+          "The token of a sequence that lies farthest along the arrow gets its attention. Drag " +
+            "tokens; press one to choose it. The green bars, all of one length, are the margin; " +
+            "they start at the support tokens.",
+        ),
+      ),
+      make(
+        "figure",
+        {},
+        prompts,
+        make(
+          "figcaption",
+          {},
+          make("b", {}, "Prompts. "),
+          "Each line is a rival to beat; in the green area all are beaten, and its shortest " +
+            "prompt is the best. " +
+            "Training starts at the diamond. Beyond the inner circle lengths are logarithmic.",
+        ),
+      ),
+    ),
+    verdict,
+    spoken,
+    make(
+      "div",
+      { class: "axp-bar" },
+      play,
+      make("label", { class: "axp-wide" }, make("span", {}, "Training"), time, timeWords),
+    ),
+    make("div", { class: "axp-curves" }, ...curves.map((curve) => curve.node)),
+  );
+
+  const layer = (svg, name, kind) => {
+    const node = make(name, { class: `axp-${kind}` });
+    svg.append(node);
+    return node;
+  };
+  let parts;
+  const at = (token) => [
+    HALF + ((token[0] - view.x) / view.half) * 186,
+    HALF - ((token[1] - view.y) / view.half) * 186,
+  ];
+
+  function fitView() {
+    const all = state.sequences.flatMap((q) => q.tokens);
+    const span = (j) => [Math.min(...all.map((a) => a[j])), Math.max(...all.map((a) => a[j]))];
+    const [[left, right], [low, high]] = [span(0), span(1)];
+    const reach = Math.max(...[left, right, low, high].map(Math.abs));
+    const extent = Math.max(right - left, high - low) / 2 || 1;
+    view =
+      reach < 2.5 * extent
+        ? { x: 0, y: 0, half: 1.25 * reach }
+        : { x: (left + right) / 2, y: (low + high) / 2, half: 1.4 * extent };
+  }
+
+  function build() {
+    fitView();
+    plane.replaceChildren();
+    prompts.replaceChildren();
+    parts = {
+      cross: layer(plane, "path", "axis"),
+      spokes: [],
+      marks: [],
+      chords: [],
+      edges: [],
+      names: [],
+    };
+    state.sequences.forEach((_, i) => {
+      parts.spokes.push(layer(plane, "path", `spoke axp-c${i % 5}`));
+    });
+    for (const kind of ["level", "bar", "local", "head", "best", "trained"]) {
+      parts[kind] = layer(plane, "path", kind);
+    }
+    parts.note = layer(plane, "text", "note");
+    parts.stacks = layer(plane, "text", "note");
+    set(parts.note, { x: 8, y: 392 });
+    set(parts.stacks, { x: 8, y: 18 });
+    const many = state.sequences.reduce((sum, q) => sum + q.tokens.length, 0);
+    const radius = many <= 16 ? 13 : many <= 30 ? 11 : 9;
+    state.sequences.forEach(({ tokens }, i) =>
+      tokens.forEach((_, t) => {
+        const label = make("text", { dy: "0.35em" }, nameOf(i, t));
+        const mark = make(
+          "g",
+          {
+            class: `axp-token axp-c${i % 5}`,
+            tabindex: "0",
+            role: "button",
+            "data-i": i,
+            "data-t": t,
+          },
+          make("circle", { r: "22", class: "axp-grip" }),
+          make("circle", { r: radius + 4, class: "axp-halo" }),
+          make("circle", { r: radius, class: "axp-dot" }),
+          label,
+        );
+        if (radius < 13) label.classList.add("axp-small");
+        plane.append(mark);
+        parts.marks.push({ mark, i, t });
+      }),
+    );
+    const disc = make("circle", { cx: HALF, cy: HALF, r: DISC, class: "axp-disc" });
+    prompts.append(make("circle", { cx: HALF, cy: HALF, r: RIM, class: "axp-rim" }), disc);
+    parts.area = layer(prompts, "path", "area");
+    parts.ball = layer(prompts, "path", "ball");
+    state.sequences.forEach((_, i) => {
+      parts.chords.push(layer(prompts, "path", `chord axp-c${i % 5}`));
+      parts.edges.push(layer(prompts, "path", `edge axp-c${i % 5}`));
+    });
+    for (const kind of ["localray", "ray", "course", "bestprompt"])
+      parts[kind] = layer(prompts, "path", kind);
+    parts.point = make("circle", { r: 5, class: "axp-point" });
+    parts.runner = make("circle", { r: 6, class: "axp-runner" });
+    parts.start = make(
+      "g",
+      { class: "axp-start", tabindex: "0", role: "button" },
+      make("circle", { r: "22", class: "axp-grip" }),
+      make("path", { d: "M0-7L7 0L0 7L-7 0Z" }),
+    );
+    prompts.append(parts.point, parts.runner, parts.start);
+    for (let k = 0; k < 8; k++) parts.names.push(layer(prompts, "text", "name"));
+    for (const kind of ["promptnote", "length"]) parts[kind] = layer(prompts, "text", "note");
+    set(parts.promptnote, { x: 8, y: 18 });
+    set(parts.length, { x: 8, y: 392 });
+  }
+
+  /** Where a prompt is drawn: true inside the circle, its length logarithmic outside. */
+  function place(w) {
+    const length = size(w) / scale;
+    const r =
+      length <= 1
+        ? DISC * length
+        : DISC + ((RIM - DISC) * Math.log(length)) / Math.max(Math.log(path.far / scale), 1e-9);
+    return length === 0 ? [HALF, HALF] : [HALF + (r * w[0]) / size(w), HALF - (r * w[1]) / size(w)];
+  }
+
+  function compute() {
+    solved = marginOf(state);
+    const unit = Math.max(...rowsOf(state).map(({ a }) => size(a))) || 1;
+    const zoom = unit > 0.2 && unit < 12 ? 1 : unit / 2; // steps of 0.1 suit tokens of size one
+    const seen = {
+      ...state,
+      start: times(zoom, state.start),
+      sequences: state.sequences.map((q) => ({
+        ...q,
+        tokens: q.tokens.map((token) => times(1 / zoom, token)),
+      })),
+    };
+    const records = descend(seen).map((record) => ({ ...record, w: times(1 / zoom, record.w) }));
+    const last = records[records.length - 1];
+    const strayed = state.sequences.flatMap((q, i) =>
+      q.chosen.includes(last.picked[i]) ? [] : [i],
+    );
+    local = null;
+    if (strayed.length && state.mode === "fixed") {
+      const found = marginOf(
+        state,
+        last.picked.map((t) => [t]),
+      );
+      // a limit of training only where every rival at the margin has a lower score
+      const limit =
+        found.status === "optimal" &&
+        found.norm > 0 &&
+        found.support.every((k) => {
+          const { i, s, t } = found.rows[k];
+          return state.sequences[i].scores[s] > state.sequences[i].scores[t];
+        });
+      local = { ...found, strayed, picked: last.picked, limit };
+    }
+    const goal = local ? local : solved;
+    const known = local ? local.limit : solved.status === "optimal" && solved.norm > 0;
+    path = {
+      records,
+      strayed,
+      far: Math.max(...records.map((record) => size(record.w))),
+      gaps: known ? records.map((record) => gap(record.w, goal.w)) : null,
+    };
+    const near =
+      solved.status === "optimal" && solved.norm > 0
+        ? [size(solved.w)]
+        : solved.conflict
+            .map((k) => solved.rows[k])
+            .filter((row) => row.b && size(row.a))
+            .map((row) => 1.6 / size(row.a));
+    scale = Math.max(...near, local?.limit ? size(local.w) : 0) / 0.62;
+    if (!(scale > 0 && Number.isFinite(scale))) scale = 1;
+    set(time, { max: String(records.length - 1) });
+    if (!playing) time.value = String(records.length - 1);
+    drawCurves();
+  }
+
+  const along = (step) =>
+    (200 * Math.log1p(step)) / Math.log1p(path.records[path.records.length - 1].step);
+
+  function drawCurves() {
+    const { records, gaps } = path;
+    const most = Math.max(...records.map((record) => record.loss)) || 1;
+    const logs = gaps?.map((g) => Math.log10(Math.max(degreesOf(g), 1e-3)));
+    const heights = [
+      records.map((r) => r.loss / most),
+      records.map((r) => r.mass),
+      logs?.map((x) => (x + 3) / (Math.log10(180) + 3)),
+    ];
+    curves.forEach((curve, k) =>
+      set(curve.curve, {
+        d: heights[k]
+          ? line(records.map((record, j) => [along(record.step), 57 - 54 * heights[k][j]]))
+          : "",
+      }),
+    );
+  }
+
+  function drawTokens() {
+    const feasible = solved.status === "optimal" && solved.norm > 0;
+    const origin = [HALF, HALF];
+    const [cx, cy] = at([0, 0]);
+    set(parts.cross, { d: `M0 ${f(cy)}H400M${f(cx)} 0V400` });
+    state.sequences.forEach(({ tokens, chosen }, i) =>
+      set(parts.spokes[i], {
+        d: tokens
+          .map((token, t) => (t === chosen[0] ? "" : line([at(tokens[chosen[0]]), at(token)])))
+          .join(""),
+      }),
+    );
+    const towards = (w, length) => [
+      HALF + (length * w[0]) / size(w),
+      HALF - (length * w[1]) / size(w),
+    ];
+    set(parts.best, { d: feasible ? arrow(origin, towards(solved.w, 150)) : "" });
+    set(parts.local, { d: local?.limit ? arrow(origin, towards(local.w, 150)) : "" });
+    const record = path.records[Number(time.value)];
+    set(parts.trained, { d: size(record.w) ? arrow(origin, towards(record.w, 105)) : "" });
+    const head =
+      solved.head?.status === "optimal" ? times(1 / size(solved.head.w), solved.head.w) : null;
+    set(parts.head, {
+      d: head
+        ? line([
+            [cx - 400 * head[1], cy - 400 * head[0]],
+            [cx + 400 * head[1], cy + 400 * head[0]],
+          ])
+        : "",
+    });
+    const bars = [],
+      levels = [];
+    const touching = new Set(),
+      blamed = new Set();
+    if (feasible) {
+      const u = times(1 / size(solved.w), solved.w);
+      for (const k of solved.support) {
+        const { i, s, t } = solved.rows[k];
+        const [from, to] = [state.sequences[i].tokens[t], state.sequences[i].tokens[s]];
+        const turn = minus(from, times(-dot(u, minus(to, from)), u));
+        bars.push(line([at(from), at(turn)]));
+        levels.push(line([at(turn), at(to)]));
+        touching.add(`${i},${t}`);
+      }
+    }
+    for (const k of solved.conflict) blamed.add(`${solved.rows[k].i},${solved.rows[k].t}`);
+    set(parts.bar, { d: bars.join("") });
+    set(parts.level, { d: levels.join("") });
+    for (const { mark, i, t } of parts.marks) {
+      const token = state.sequences[i].tokens[t],
+        chosen = state.sequences[i].chosen.includes(t);
+      const key = `${i},${t}`,
+        supports = touching.has(key),
+        wrong = blamed.has(key);
+      const [x, y] = at(token);
+      mark.setAttribute("transform", `translate(${f(x)} ${f(y)})`);
+      mark.classList.toggle("axp-chosen", chosen);
+      mark.classList.toggle("axp-support", supports);
+      mark.classList.toggle("axp-wrong", wrong);
+      mark.setAttribute("aria-pressed", String(chosen));
+      mark.setAttribute(
+        "aria-label",
+        `Token ${t + 1} of sequence ${LETTERS[i]}${chosen ? ", chosen" : ""}${
+          supports ? ", at the margin" : ""
+        }${wrong ? ", part of the contradiction" : ""}, at ${short(token[0])}, ${short(token[1])}`,
+      );
+    }
+    const heap = {};
+    for (const { i, t } of parts.marks) {
+      const [x, y] = at(state.sequences[i].tokens[t]);
+      (heap[`${Math.round(x / 2)},${Math.round(y / 2)}`] ??= []).push(nameOf(i, t));
+    }
+    const stacks = Object.values(heap).filter((names) => names.length > 1);
+    parts.stacks.textContent = stacks
+      .map((names) => `${list(names)} lie on one another`)
+      .join("; ");
+    const sideOf = (sign) =>
+      list(state.sequences.flatMap((q, i) => (q.label * sign > 0 ? [LETTERS[i]] : [])));
+    parts.note.textContent =
+      state.mode !== "joint"
+        ? ""
+        : `dashed: the head's boundary, ${sideOf(1) || "none"} against ${sideOf(-1) || "none"}`;
+  }
+
+  function drawPrompts() {
+    const feasible = solved.status === "optimal" && solved.norm > 0;
+    const flat = (w) => [HALF + (DISC * w[0]) / scale, HALF - (DISC * w[1]) / scale];
+    let area = round(scale);
+    for (const row of solved.rows) area = clipped(area, row);
+    set(parts.area, { d: feasible && area.length ? `${line(area.map(flat))}Z` : "" });
+    const circle = round(1);
+    set(parts.ball, {
+      d: feasible
+        ? `${line(circle.map((u) => flat(times(solved.norm / norm(u, state.p), u))))}Z`
+        : "",
+    });
+    const deciding = new Set(feasible ? solved.support : solved.conflict);
+    const chords = parts.chords.map(() => []),
+      edges = parts.edges.map(() => []);
+    const names = [];
+    solved.rows.forEach((row, k) => {
+      const length = size(row.a),
+        far = row.b / length;
+      if (!length || far >= scale) return;
+      const u = times(1 / length, row.a),
+        reach = Math.sqrt(scale * scale - far * far);
+      const ends = [1, -1].map((sign) => [
+        far * u[0] - sign * reach * u[1],
+        far * u[1] + sign * reach * u[0],
+      ]);
+      const decides = deciding.has(k) || (row.equal && feasible);
+      (decides ? edges : chords)[row.i].push(line(ends.map(flat)));
+      if (
+        decides &&
+        names.length < parts.names.length &&
+        !(row.equal && solved.rows[k - 1]?.t === row.t)
+      ) {
+        const end = ends.map(flat).sort((p, q) => crowd(p, names) - crowd(q, names))[0];
+        names.push({
+          at: [HALF + (end[0] - HALF) * 1.1, HALF + (end[1] - HALF) * 1.1],
+          i: row.i,
+          word: solved.blamed
+            ? LETTERS[row.i]
+            : `${row.equal ? `${nameOf(row.i, row.s)} = ` : ""}${nameOf(row.i, row.t)}`,
+        });
+      }
+    });
+    parts.chords.forEach((node, i) => set(node, { d: chords[i].join("") }));
+    parts.edges.forEach((node, i) => {
+      set(node, { d: edges[i].join("") });
+      node.classList.toggle("axp-wrong", !feasible);
+    });
+    parts.names.forEach((node, k) => {
+      node.textContent = names[k]?.word ?? "";
+      if (names[k])
+        set(node, {
+          x: f(names[k].at[0]),
+          y: f(names[k].at[1] + 4),
+          class: `axp-name axp-c${names[k].i % 5}`,
+        });
+    });
+    const rayOf = (w) =>
+      line([place(w), [HALF + (RIM * w[0]) / size(w), HALF - (RIM * w[1]) / size(w)]]);
+    show(parts.point, feasible);
+    set(parts.ray, { d: feasible ? rayOf(solved.w) : "" });
+    set(parts.bestprompt, { d: feasible ? arrow([HALF, HALF], place(solved.w)) : "" });
+    set(parts.localray, { d: local?.limit ? rayOf(local.w) : "" });
+    if (feasible) set(parts.point, { cx: f(place(solved.w)[0]), cy: f(place(solved.w)[1]) });
+    const now = Number(time.value);
+    const shown = path.records.slice(0, now + 1).map((record) => place(record.w));
+    set(parts.course, { d: line(shown) });
+    const [x, y] = shown[now];
+    set(parts.runner, { cx: f(x), cy: f(y) });
+    const [sx, sy] = place(state.start);
+    set(parts.start, {
+      transform: `translate(${f(sx)} ${f(sy)})`,
+      "aria-label":
+        `Start of the descent at ${state.start.map(short).join(", ")}; ` +
+        "move it with the arrow keys",
+    });
+    parts.promptnote.textContent = feasible ? "" : "no prompt beats them all";
+    parts.length.textContent = `inner circle: length ${short(scale)}`;
+    const record = path.records[now];
+    timeWords.textContent = `step ${record.step.toLocaleString("en")}`;
+    set(time, { "aria-valuetext": `step ${record.step}` });
+    curves[0].value.textContent = short(record.loss);
+    curves[1].value.textContent = `${(100 * record.mass).toFixed(record.mass > 0.995 ? 2 : 0)}%`;
+    curves[2].value.textContent = path.gaps ? angle(path.gaps[now]) : "–";
+    for (const curve of curves)
+      set(curve.marker, { x1: f(along(record.step)), x2: f(along(record.step)) });
+  }
+
+  const crowd = (point, names) =>
+    names.reduce((sum, name) => sum + (size(minus(name.at, point)) < 26 ? 1000 : 0), point[1]);
+
+  function words() {
+    const told = (rows) => list([...new Set(rows.map((row) => nameOf(row.i, row.t)))]);
+    const last = path.gaps?.[path.gaps.length - 1];
+    if (solved.blamed) {
+      const names = solved.conflict.map((k) => LETTERS[solved.rows[k].i]);
+      return `Impossible: no head separates the labels of ${list(names)}.`;
+    }
+    if (solved.status !== "optimal") {
+      const rows = solved.conflict.map((k) => solved.rows[k]);
+      const ask = [
+        ...new Set(rows.map((row) => `${nameOf(row.i, row.s)} over ${nameOf(row.i, row.t)}`)),
+      ];
+      const why =
+        rows.length === 1 && !size(rows[0].a)
+          ? `${nameOf(rows[0].i, rows[0].s)} and ${told(rows)} are the same point`
+          : rows.length
+            ? `${list(ask)} contradict each other`
+            : "the tokens leave no room";
+      return `Impossible: ${why}. Move one of them, and a margin opens.`;
+    }
+    if (solved.norm === 0) return "There is nothing to choose: no sequence has a rival token.";
+    const rows = solved.support.map((k) => solved.rows[k]);
+    const names = new Set(rows.map((row) => nameOf(row.i, row.t)));
+    const equal = solved.rows
+      .filter((row) => row.equal)
+      .map((row) => `${nameOf(row.i, row.s)} = ${nameOf(row.i, row.t)}`);
+    const start = `Best margin ${short(1 / solved.norm)}. ${told(rows)} ${
+      names.size > 1 ? "stand at the margin and decide" : "stands at the margin and decides"
+    } the prompt${equal.length ? `, with the condition ${list([...new Set(equal)])}` : ""}.`;
+    if (local) {
+      const kept = list(local.strayed.map((i) => nameOf(i, local.picked[i])));
+      const missed = list(local.strayed.map((i) => nameOf(i, state.sequences[i].chosen[0])));
+      return `${start} Training from this start is caught: it selects ${kept} and never ${missed}${
+        local.limit ? ` (dashed blue: where it ends, ${angle(last)} away)` : ""
+      }.`;
+    }
+    if (path.strayed.length) return `${start} Training has not selected all chosen tokens yet.`;
+    const steps = path.records[path.records.length - 1].step.toLocaleString("en");
+    return `${start} After ${steps} steps training is ${angle(last)} away.`;
+  }
+
+  function draw(recompute = true) {
+    frame = 0;
+    if (recompute) compute();
+    drawTokens();
+    drawPrompts();
+    verdict.textContent = words();
+    verdict.classList.toggle("axp-wrong", solved.status !== "optimal");
+    const p = state.p;
+    slider.value = String(1 / 1.1 - (p === Infinity ? 0 : 1 / p));
+    sliderWords.textContent =
+      p === Infinity ? "p = ∞" : `p = ${p.toFixed(2).replace(/\.?0+$/, "")}`;
+    set(slider, { "aria-valuetext": p === Infinity ? "infinity" : p.toFixed(2) });
+  }
+
+  let stale = false;
+  function later(recompute = true) {
+    stale ||= recompute;
+    if (!frame)
+      frame = requestAnimationFrame(() => {
+        const all = stale;
+        stale = false;
+        draw(all);
+      });
+  }
+
+  let saying = 0;
+  function changed() {
+    stop();
+    later();
+    clearTimeout(saying);
+    saying = setTimeout(() => {
+      spoken.textContent = words();
+      if (options.address) {
+        try {
+          history.replaceState(null, "", `#explore=${encode(state)}`);
+        } catch {
+          /* a frame without an address */
+        }
+      }
+      options.changed?.(state);
+    }, 300);
+  }
+
+  function stop() {
+    if (playing) cancelAnimationFrame(playing);
+    playing = 0;
+    play.textContent = "Replay";
+    time.value = time.max;
+  }
+
+  function replay() {
+    stop();
+    play.textContent = "Stop";
+    const began = performance.now();
+    const tick = (now) => {
+      const share = Math.min(1, Math.max(0, (now - began) / 3500));
+      time.value = String(Math.round(share * Number(time.max)));
+      draw(false);
+      if (share < 1) playing = requestAnimationFrame(tick);
+      else stop();
+    };
+    playing = requestAnimationFrame(tick);
+  }
+
+  function choose(i, t) {
+    const { chosen, scores } = state.sequences[i];
+    if (state.mode === "shared") {
+      const others = chosen.filter((s) => s !== t);
+      if (others.length !== chosen.length && !others.length) return;
+      state.sequences[i].chosen =
+        others.length === chosen.length ? [...chosen, t].sort((a, b) => a - b) : others;
+    } else if (chosen[0] !== t) {
+      [scores[chosen[0]], scores[t]] = [scores[t], scores[chosen[0]]];
+      state.sequences[i].chosen = [t];
+    }
+    changed();
+  }
+
+  function moveToken(i, t, to) {
+    const inside = (x, centre) => Math.min(centre + view.half, Math.max(centre - view.half, x));
+    state.sequences[i].tokens[t] = [inside(to[0], view.x), inside(to[1], view.y)];
+    changed();
+  }
+
+  function moveStart(to) {
+    const most = 0.95 * (drag?.scale ?? scale),
+      length = size(to);
+    state.start = length > most ? times(most / length, to) : to;
+    changed();
+  }
+
+  function release() {
+    const last = drag;
+    drag = null;
+    element.classList.remove("axp-dragging");
+    return last;
+  }
+
+  const grabbed = (event) => event.target.closest?.(".axp-token, .axp-start");
+  const pointOf = (event, svg) => {
+    const box = svg.getBoundingClientRect();
+    return [
+      ((event.clientX - box.left) / box.width) * 400,
+      ((event.clientY - box.top) / box.height) * 400,
+    ];
+  };
+  for (const svg of [plane, prompts]) {
+    svg.addEventListener("pointerdown", (event) => {
+      const mark = grabbed(event);
+      if (!mark || event.button) return;
+      event.preventDefault();
+      mark.focus({ preventScroll: true });
+      mark.setPointerCapture(event.pointerId);
+      drag = { mark, from: pointOf(event, svg), moved: false, scale };
+      element.classList.add("axp-dragging");
+    });
+    // touch-action does not reach the parts of a drawing: a finger on a token must not scroll
+    svg.addEventListener(
+      "touchstart",
+      (event) => {
+        if (grabbed(event)) event.preventDefault();
+      },
+      { passive: false },
+    );
+    const follow = (event) => {
+      const to = pointOf(event, svg);
+      if (!drag.moved && size(minus(to, drag.from)) < 4) return;
+      drag.moved = true;
+      const { i, t } = drag.mark.dataset;
+      const across = (radius) => [(to[0] - HALF) / radius, (HALF - to[1]) / radius];
+      if (i === undefined) moveStart(times(drag.scale, across(DISC)));
+      else moveToken(Number(i), Number(t), minus([view.x, view.y], times(-view.half, across(186))));
+    };
+    const dragged = () => drag && svg.contains(drag.mark);
+    svg.addEventListener("pointermove", (event) => {
+      if (dragged()) follow(event);
+    });
+    svg.addEventListener("pointercancel", () => {
+      if (dragged()) release();
+    });
+    svg.addEventListener("pointerup", (event) => {
+      if (!dragged()) return;
+      follow(event); // a finger's last moves may come with its end only
+      const { moved, mark } = release();
+      if (!moved && mark.dataset.i !== undefined)
+        choose(Number(mark.dataset.i), Number(mark.dataset.t));
+    });
+    svg.addEventListener("keydown", (event) => {
+      const mark = grabbed(event);
+      if (!mark) return;
+      const { i, t } = mark.dataset;
+      const direction = {
+        ArrowLeft: [-1, 0],
+        ArrowRight: [1, 0],
+        ArrowUp: [0, 1],
+        ArrowDown: [0, -1],
+      }[event.key];
+      if (direction) {
+        event.preventDefault();
+        const reach = event.shiftKey ? 0.1 : 0.02;
+        if (i === undefined) moveStart(minus(state.start, times(-reach * scale, direction)));
+        else
+          moveToken(
+            Number(i),
+            Number(t),
+            minus(state.sequences[i].tokens[t], times(-reach * view.half, direction)),
+          );
+      } else if ((event.key === "Enter" || event.key === " ") && i !== undefined) {
+        event.preventDefault();
+        choose(Number(i), Number(t));
+      }
+    });
+  }
+  slider.addEventListener("input", () => {
+    const p = exponentOf(1 / 1.1 - Number(slider.value));
+    state.p = Math.abs(p - 2) < 0.08 ? 2 : p > 60 ? Infinity : Math.max(1.1, p);
+    changed();
+  });
+  slider.addEventListener("keydown", (event) => {
+    const sign = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!sign) return;
+    event.preventDefault();
+    const stops = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.75, 2, 2.25, 2.5, 3, 4, 6, 10, 20, Infinity];
+    const beyond = stops.filter((p) => sign * (p - state.p) > 1e-9);
+    if (beyond.length) state.p = sign > 0 ? beyond[0] : beyond[beyond.length - 1];
+    changed();
+  });
+  time.addEventListener("input", () => {
+    const chosen = time.value;
+    stop();
+    time.value = chosen;
+    later(false);
+  });
+  play.addEventListener("click", () => (playing ? (stop(), later(false)) : replay()));
+
+  let origin = state;
+  function take(next, say) {
+    stop();
+    state = complete(next);
+    origin = next;
+    sentence.textContent = say ?? given.sentence ?? "";
+    build();
+    draw();
+  }
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  menu.addEventListener("change", () => {
+    const preset = presets[Number(menu.value)];
+    take(preset ? preset.state : given.state, preset ? preset.say : given.sentence);
+    changed();
+    if (!still) replay();
+  });
+  reset.addEventListener("click", () => {
+    take(origin, sentence.textContent);
+    changed();
+    if (!still) replay();
+  });
+
+  const saved =
+    options.address && location.hash.startsWith("#explore=")
+      ? decode(decodeURIComponent(location.hash.slice(9)))
+      : null;
+  menu.value = given.own ? "own" : String(presets.findIndex((preset) => preset.key === given.key));
+  take(given.state, given.sentence);
+  if (saved) {
+    state = saved;
+    build();
+    draw();
+  }
+  if (!still && !saved && "IntersectionObserver" in globalThis) {
+    const watcher = new IntersectionObserver(
+      ([entry]) => {
+        if (!entry.isIntersecting) return;
+        watcher.disconnect();
+        replay();
+      },
+      { threshold: 0.4 },
+    );
+    watcher.observe(prompts);
+  }
+  return { set: (next) => take(next, sentence.textContent) };
+}
+
+/* Where it stands: on a page, in elements that hold their data as JSON; in a notebook, by
+   anywidget. */
+
+if (typeof document !== "undefined") {
+  document.querySelectorAll("[data-attsvm-explorer]:not(.axp)").forEach((element, k) => {
+    const data = JSON.parse(element.querySelector('script[type="application/json"]').textContent);
+    mount(element, data, { address: k === 0 });
+  });
+}
+
+export default {
+  render({ model, el }) {
+    const explorer = mount(el, model.get("content"), {
+      changed: (state) => {
+        model.set("state", { ...state, p: state.p === Infinity ? "inf" : state.p });
+        model.save_changes();
+      },
+    });
+    model.on("change:content", () => explorer.set(model.get("content").state));
+  },
+};

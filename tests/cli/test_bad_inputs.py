@@ -1,0 +1,114 @@
+"""Generated bad inputs: one sentence, exit code 2, nothing written, nothing deleted, no wait."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bad_inputs import MAKERS, cases, good, text_rows
+
+from attsvm.cli import main
+
+SECONDS = 30
+SEED = int(os.environ.get("ATTSVM_SEED", "0"))
+
+
+def state(folder):
+    """Everything in a folder: kind, mode, content, where links lead."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        mode = path.lstat().st_mode
+        content = None
+        if stat.S_ISLNK(mode):
+            content = str(path.readlink())
+        elif stat.S_ISREG(mode):
+            content = path.read_bytes()
+        found[str(path)] = (mode, content)
+    return found
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    def late(*_):
+        raise TimeoutError(f"no answer after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def complaint(case, folder):
+    """What is wrong with the answer to a bad input; None when nothing is."""
+    command = case.command(folder)
+    before, out, err = state(folder), io.StringIO(), io.StringIO()
+    try:
+        with at_most(SECONDS), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(command)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return f"{command!r:.300}: {type(error).__name__}: {str(error)[:300]}"
+    said = err.getvalue()
+    problems = [
+        *([f"exit code {code}"] if code != 2 else []),
+        *([f"standard output {out.getvalue()[:200]!r}"] if out.getvalue() else []),
+        *(
+            [f"standard error {said[:500]!r}"]
+            if not re.fullmatch(r"attsvm: [^\n]+\n", said)
+            else []
+        ),
+        *(
+            ["an escape on standard error"]
+            if re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said)
+            else []
+        ),
+        *(["files changed"] if state(folder) != before else []),
+    ]
+    return f"{command!r:.300}: {'; '.join(problems)}" if problems else None
+
+
+def check(count, tmp_path, monkeypatch):
+    wrong = []
+    for k, case in enumerate(cases(SEED, count)):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        if (found := complaint(case, folder)) is not None:
+            wrong.append(f"{case.name} {case.number}: {found}")
+    assert not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong[:40])
+
+
+def test_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
+    check(4 * len(MAKERS), tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_two_thousand_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
+    """Another seed: ``ATTSVM_SEED=7 pytest -m slow tests/cli/test_bad_inputs.py``."""
+    check(2000, tmp_path, monkeypatch)
+
+
+def test_what_the_bad_inputs_are_made_of_is_good(tmp_path, monkeypatch, capsys):
+    """Else every one of them would be refused for the same reason."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    np.savez("data.npz", **good(random))
+    rows = "\n".join(json.dumps(row) for row in text_rows(random))
+    Path("data.jsonl").write_text(rows, encoding="utf-8")
+    short = ["--steps", "20", "--joint-steps", "5"]
+    assert main(["solve", "data.npz"]) == 0
+    assert main(["fit", "data.npz", "--quiet", *short]) in (0, 3)
+    assert main(["solve", "data.jsonl", "--dimension", "4", "--tokens", "first"]) == 0
+    words = ["fit", "data.jsonl", "--dimension", "4", "--quiet", "--out", "of-texts"]
+    assert main([*words, *short]) in (0, 3)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,294 @@
+"""A step that is refused, or fails on the way, changes nothing, and the next one is as if it had
+never been.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attsvm.errors import InputError
+from attsvm.geometry import Lp, Nuclear, Schatten, Spectral
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+
+Make = Callable[[list[nn.Parameter]], Optimizer]
+
+
+def groups(parameters: list[nn.Parameter], **second: Any) -> list[dict[str, Any]]:
+    """The settings under test are those of the second group: the first has moved by then."""
+    return [{"params": parameters[:2]}, {"params": parameters[2:], **second}]
+
+
+def mirror(form: dict[str, Any], **second: Any) -> Make:
+    return lambda parameters: MirrorDescent(
+        groups(parameters, **second), lr=0.05, p=1.75, momentum=0.5, **form
+    )
+
+
+def steepest(**second: Any) -> Make:
+    return lambda parameters: SteepestDescent(groups(parameters, **second), lr=0.05, momentum=0.5)
+
+
+def combined(first: type, **second: Any) -> Make:
+    return lambda parameters: CombinedOptimizer(
+        [
+            torch.optim.AdamW(parameters[:1]),
+            first(parameters[1:2], lr=0.05),
+            first(parameters[2:], lr=0.05, **second),
+        ]
+    )
+
+
+FORMS: list[dict[str, Any]] = [{"foreach": False}, {"foreach": True}, {"fused": True}]
+SCHATTEN: dict[str, Any] = {"potential": "schatten", "fused": False}
+EVERY: dict[str, Make] = {
+    **{f"mirror {form}": mirror(form, p=3.0) for form in FORMS},
+    "mirror normalised": mirror({}, normalize="global"),
+    "mirror without a dual": mirror({}, dual_state=False),
+    "mirror schatten": mirror({}, **SCHATTEN),
+    "steepest": steepest(),
+    "steepest unfused": steepest(fused=False, norm=Lp(3)),
+    "steepest one by one": steepest(foreach=False, norm=Lp(3)),
+    "steepest polyak": steepest(step_size="polyak", momentum=0.0),
+    "steepest spectral": steepest(norm=Spectral()),
+    "steepest schatten": steepest(norm=Schatten(3)),
+    "combined mirror": combined(MirrorDescent, p=3.0),
+    "combined schatten": combined(MirrorDescent, **SCHATTEN),
+    "combined steepest": combined(SteepestDescent, norm=Nuclear()),
+}
+DECOMPOSING = [
+    "mirror schatten",
+    "steepest spectral",
+    "steepest schatten",
+    "combined schatten",
+    "combined steepest",
+]
+
+
+def start() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(5, 4, generator=generator).double()) for _ in range(4)]
+
+
+def feed(parameters: list[nn.Parameter], step: int) -> None:
+    for index, parameter in enumerate(parameters):
+        generator = torch.Generator().manual_seed(100 * step + index)
+        parameter.grad = torch.randn(5, 4, generator=generator).double()
+
+
+def step(optimizer: Optimizer) -> None:
+    polyak = any(group.get("step_size") == "polyak" for group in optimizer.param_groups)
+    optimizer.step(loss=0.5) if polyak else optimizer.step()
+
+
+def everything(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
+    state = copy.deepcopy(
+        [dict(optimizer.state[p]) if p in optimizer.state else None for p in parameters]
+    )
+    settings = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    return [p.detach().clone() for p in parameters], state, copy.deepcopy(settings)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same(a, b)
+    else:
+        assert one == other
+
+
+def refuse(
+    make: Make, before: int, spoil: Callable[[Optimizer, list[nn.Parameter]], Any], error: Any
+) -> None:
+    """Steps, a refused one, and clean ones: nothing moves, and a twin that never saw it ends
+    alike.
+    """
+    (optimizer, parameters), (twin, others) = ((make(made), made) for made in (start(), start()))
+    for number in range(before):
+        for one, tensors in ((optimizer, parameters), (twin, others)):
+            feed(tensors, number)
+            step(one)
+    known = everything(optimizer, parameters)
+    feed(parameters, 50)
+    attempt = spoil(optimizer, parameters)
+    with pytest.raises(error) as found:
+        (attempt or step)(optimizer)
+    if error is InputError:
+        assert "\n" not in str(found.value)
+    assert_same(everything(optimizer, parameters), known)
+    for number in range(before, before + 2):
+        for one, tensors in ((optimizer, parameters), (twin, others)):
+            feed(tensors, number)
+            step(one)
+    assert_same(everything(optimizer, parameters), everything(twin, others))
+
+
+def another_shape(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+    parameters[-1].grad.data = torch.zeros(5, 3, dtype=torch.float64)
+
+
+def longer(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+    parameters[-1].grad.data = torch.zeros(50, 40, dtype=torch.float64)
+
+
+def sparse(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+    parameters[-1].grad = parameters[-1].grad.to_sparse()
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("spoil", [another_shape, longer, sparse])
+def test_a_gradient_that_does_not_fit(name: str, before: int, spoil: Any) -> None:
+    if spoil is sparse and name == "combined mirror":
+        pytest.skip("takes sparse gradients")
+    refuse(EVERY[name], before, spoil, InputError)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_closure_that_raises_or_returns_nothing(name: str, before: int) -> None:
+    def fails(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
+        def closure() -> float:
+            raise KeyError("batch")
+
+        return lambda one: one.step(closure)
+
+    refuse(EVERY[name], before, fails, KeyError)
+    refuse(EVERY[name], before, lambda *_: lambda one: one.step(lambda: None), InputError)
+
+
+@pytest.mark.parametrize("name", ["mirror schatten", "combined schatten"])
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_without_singular_values(name: str, before: int, value: float) -> None:
+    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+        parameters[-1].grad[1, 2] = value
+
+    refuse(EVERY[name], before, spoil, InputError)
+
+
+def test_a_dual_without_singular_values() -> None:
+    """Every gradient is finite, and their sum is not."""
+
+    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
+        parameters[-1].grad.fill_(1e308)
+
+        def attempt(one: Optimizer) -> None:
+            one.param_groups[1]["lr"] = 1e10
+            try:
+                one.step()
+            finally:
+                one.param_groups[1]["lr"] = 0.05
+
+        return attempt
+
+    refuse(EVERY["mirror schatten"], 2, spoil, InputError)
+
+
+@pytest.mark.parametrize("name", DECOMPOSING)
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_decomposition_that_fails(
+    name: str, before: int, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    svd, count = torch.linalg.svd, 0
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise torch.linalg.LinAlgError("linalg.svd: did not converge")
+        return svd(*arguments, **options)
+
+    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
+        def attempt(one: Optimizer) -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(torch.linalg, "svd", failing)
+                one.step()
+                pytest.skip("fewer decompositions")
+
+        return attempt
+
+    refuse(EVERY[name], before, spoil, InputError)
+
+
+def test_another_optimizer_that_fails_after_ours() -> None:
+    def make(parameters: list[nn.Parameter]) -> Optimizer:
+        return CombinedOptimizer(
+            [
+                MirrorDescent(parameters[1:2], lr=0.05, p=3.0),
+                MirrorDescent(parameters[2:], lr=0.05, potential="schatten"),
+                torch.optim.Adam(parameters[:1]),
+            ]
+        )
+
+    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+        parameters[0].grad = parameters[0].grad.to_sparse()
+
+    refuse(make, 2, spoil, RuntimeError)
+
+
+def test_settings_that_only_the_step_can_refuse() -> None:
+    refuse(EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(), InputError)
+    refuse(
+        EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(loss=torch.ones(3)), InputError
+    )
+
+    def mixed(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
+        def attempt(one: Optimizer) -> None:
+            one.param_groups[0]["normalize"], one.param_groups[0]["p"] = "global", 3.0
+            try:
+                one.step()
+            finally:
+                one.param_groups[0]["normalize"], one.param_groups[0]["p"] = None, 1.75
+
+        return attempt
+
+    refuse(EVERY["mirror normalised"], 2, mixed, InputError)
+
+
+@pytest.mark.parametrize("name", ["mirror {'fused': True}", "mirror schatten", "steepest"])
+def test_state_of_another_model(name: str) -> None:
+    parameters = start()
+    optimizer = EVERY[name](parameters)
+    feed(parameters, 0)
+    step(optimizer)
+    saved = copy.deepcopy(optimizer.state_dict())
+    for entry in saved["state"].values():
+        entry["momentum_buffer"] = torch.zeros(2, 2, dtype=torch.float64)
+    optimizer.load_state_dict(saved)
+    before = [p.detach().clone() for p in parameters]
+    with pytest.raises(InputError, match="load a checkpoint of this model"):
+        optimizer.step()
+    assert_same([p.detach() for p in parameters], before)
+
+
+@pytest.mark.parametrize("name", ["mirror {'fused': True}", "steepest", "steepest spectral"])
+def test_strides_of_a_gradient_are_no_reason_to_refuse(name: str) -> None:
+    (optimizer, parameters), (twin, others) = (
+        (EVERY[name](made), made) for made in (start(), start())
+    )
+    feed(parameters, 0)
+    feed(others, 0)
+    for parameter in parameters:
+        parameter.grad = parameter.grad.t().contiguous().t()
+    optimizer.step()
+    twin.step()
+    assert_same(everything(optimizer, parameters)[0], everything(twin, others)[0])

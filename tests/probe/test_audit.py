@@ -1,0 +1,180 @@
+"""The audit: statistics by hand, weights planted at their own max-margin solution, honest nulls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
+from attsvm.probe import audit, capture
+from attsvm.probe.selections import KINDS, selections
+
+from .conftest import batch, family
+
+
+class Attention(nn.Module):
+    """Heads ``softmax(x_t^T W z) x`` whose weights are given as they are."""
+
+    def __init__(
+        self, W_Q: np.ndarray, W_K: np.ndarray, heads: int, b_Q: np.ndarray | None = None
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj = nn.Linear(W_Q.shape[1], W_Q.shape[0], b_Q is not None, dtype=torch.float64)
+        self.k_proj = nn.Linear(W_K.shape[1], W_K.shape[0], bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            self.q_proj.weight.copy_(torch.from_numpy(W_Q))
+            if b_Q is not None:
+                self.q_proj.bias.copy_(torch.from_numpy(b_Q))
+            self.k_proj.weight.copy_(torch.from_numpy(W_K))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k = (
+            p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj)
+        )
+        return nn.functional.scaled_dot_product_attention(q, k, k)
+
+
+def random_heads(seed: int, heads: int = 4, width: int = 24, d: int = 6) -> Attention:
+    rng = np.random.default_rng(seed)
+    shape = (heads * d, width)
+    return Attention(rng.normal(size=shape), rng.normal(size=shape), heads)
+
+
+def recorded(model: nn.Module, x: torch.Tensor, **options):
+    with torch.no_grad(), capture(model, **options) as recording:
+        model(x)
+    return recording
+
+
+def test_statistics_by_hand() -> None:
+    model = random_heads(0)
+    x = torch.randn(2, 9, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    recording = recorded(model, x)
+    layer = recording.layers[0]
+    found = selections(recording, layer)
+    for h in range(4):
+        logits = np.concatenate([text.logits()[h].double().numpy() for text in layer.texts])
+        order = np.sort(logits, axis=1)
+        weights = np.exp(logits - order[:, -1:])
+        weights /= weights.sum(axis=1, keepdims=True)
+        exact = order[:, -1] - order[:, -2]
+        size = np.abs(order[:, -1]).max()  # of logits in float32, whose rounding a margin inherits
+        np.testing.assert_allclose(found.margin[h], exact, atol=4e-7 * size)
+        np.testing.assert_allclose(found.top[h], weights.max(axis=1), rtol=1e-5)
+        entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1)
+        np.testing.assert_allclose(found.entropy[h], entropy, atol=1e-5)
+        assert (found.selected[h] == logits.argmax(axis=1)).all()
+        own = np.tile(np.arange(9), 2)
+        itself = found.kind[h] == KINDS.index("itself")
+        assert (itself == (found.selected[h] == own)).all()
+
+
+def test_classes_add_their_weights_and_are_no_rivals() -> None:
+    model = random_heads(1)
+    x = torch.randn(1, 8, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    recording = recorded(model, x)
+    classes = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    alone = selections(recording, recording.layers[0])
+    joined = selections(recording, recording.layers[0], [classes])
+    assert (joined.margin >= alone.margin - 1e-6).all()
+    assert (joined.top >= alone.top - 1e-6).all()
+    h, j = 2, 5
+    logits = recording.layers[0].texts[0].logits()[h, j].numpy()
+    best = logits.argmax()
+    other = logits[classes != classes[best]].max()
+    assert joined.margin[h, j] == pytest.approx(logits[best] - other, rel=1e-5)
+    with pytest.raises(InputError, match="classes of text 0 have shape"):
+        selections(recording, recording.layers[0], [classes[:3]])
+
+
+def test_margins_scale_with_the_model_and_scale_free_ones_do_not() -> None:
+    model = random_heads(2)
+    x = torch.randn(2, 10, 24, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    one = audit(recorded(model, x), norms=())
+    with torch.no_grad():
+        model.k_proj.weight.mul_(10.0)
+    ten = audit(recorded(model, x), norms=())
+    for a, b in zip(one.heads, ten.heads, strict=True):
+        np.testing.assert_allclose(b.margin, 10 * np.array(a.margin), rtol=1e-3)
+        np.testing.assert_allclose(b.scale_free, a.scale_free, rtol=1e-3)
+
+
+def planted(seed: int, norm) -> tuple[Attention, torch.Tensor]:
+    """A head that is the max-margin solution of its own selections."""
+    rng = np.random.default_rng(seed)
+    width, T = 16, 12
+    x = rng.normal(size=(6, T, width))
+    x -= x.reshape(-1, width).mean(axis=0)  # the mean query is zero, so centring changes nothing
+    z = np.concatenate([x, np.ones((6, T, 1))], axis=2)
+    W = rng.normal(size=(width, width + 1))
+    chosen = [(keys @ W @ queries.T).T.argmax(axis=1) for keys, queries in zip(x, z, strict=True)]
+    W = max_margin(pair_margins(list(x), list(z), chosen, causal=False), norm, tol=1e-8).W
+    U, s, Vt = np.linalg.svd(W, full_matrices=False)
+    size = np.sqrt(8.0 * np.sqrt(width))  # sure at every query: margins of at least eight nats
+    moved = size * np.sqrt(s)[:, None] * Vt
+    keys = size * np.sqrt(s)[:, None] * U.T
+    return Attention(moved[:, :-1], keys, 1, moved[:, -1]), torch.from_numpy(x)
+
+
+@pytest.mark.parametrize("norm", [Frobenius(), Nuclear()])
+def test_a_planted_head_is_its_own_solution_and_its_nulls_are_not(norm) -> None:
+    model, x = planted(0, norm)
+    found = audit(
+        recorded(model, x), norms=[norm], nulls=("permuted", "rotated", "random"), most=10_000
+    )
+    fit = found.head(0, 0).fit(norm)
+    assert fit.status == "optimal"
+    assert fit.cosine > 0.999
+    assert fit.share > 0.99
+    assert fit.excess > 0.15
+    assert found.support(0, 0)[0].multiplier > 0
+
+
+def test_random_heads_stand_inside_their_null_band() -> None:
+    """Random weights beside weights of the same kind: the excess over ``random`` averages zero."""
+    excess = []
+    for seed in range(5):
+        x = torch.randn(4, 12, 24, generator=torch.Generator().manual_seed(seed)).double()
+        found = audit(
+            recorded(random_heads(10 + seed), x), norms=["fro"], nulls=["random"], seed=seed
+        )
+        excess += [
+            fit.cosine - float(np.mean(fit.nulls["random"]))
+            for head in found.heads
+            for fit in head.fits
+        ]
+    assert len(excess) == 20
+    error = np.std(excess) / np.sqrt(len(excess))
+    assert abs(np.mean(excess)) < 3 * error
+
+
+def test_the_seed_decides_and_rows_are_flat() -> None:
+    model = family("bert")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("bert"))
+    with torch.no_grad():
+        for text in (t for layer in recording.layers for t in layer.texts):
+            text.queries.mul_(200.0)  # sure heads
+    for layer in recording.layers:
+        layer.projection = None
+    first, again = (audit(recording, norms=["fro"], seed=3) for _ in range(2))
+    assert first.heads == again.heads or str(first.heads) == str(again.heads)
+    rows = first.table()
+    assert len(rows) == 8
+    assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
+
+
+def test_refusals() -> None:
+    model = family("bert")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("bert"))
+    with pytest.raises(InputError, match="unknown null 'mean'"):
+        audit(recording, nulls=["mean"])
+    found = audit(recording, norms=())
+    with pytest.raises(InputError, match="no head 9 in layer 0; layers 0 to 1 have heads 0 to 3"):
+        found.head(0, 9)
+    with pytest.raises(InputError, match="was not compared in the norm nuc"):
+        found.head(0, 0).fit("nuc")

@@ -1,0 +1,142 @@
+"""Capture: what eager attention computes, from keys and queries of the fused one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attsvm import InputError
+from attsvm.probe import capture
+
+from .conftest import batch, family
+
+FAMILIES = ("bert", "albert", "gpt2", "llama", "vit", "t5")
+
+
+def eager(name: str, model: nn.Module) -> list[torch.Tensor]:
+    """Attention matrices of every layer, in the order of the forward pass."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model(**batch(name), output_attentions=True)
+    if name != "t5":
+        return list(out.attentions)
+    pairs = zip(out.decoder_attentions, out.cross_attentions, strict=True)
+    return [*out.encoder_attentions, *(each for pair in pairs for each in pair)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_attention_that_eager_models_compute(name: str) -> None:
+    model = family(name)
+    with torch.no_grad():
+        before = model(**batch(name)).last_hidden_state
+        with capture(model) as recording:
+            inside = model(**batch(name)).last_hidden_state
+        assert torch.equal(before, inside)
+        assert torch.equal(before, model(**batch(name)).last_hidden_state)
+    matrices = eager(name, model)
+    assert len(recording.layers) == len(matrices)
+    for layer, matrix in zip(recording.layers, matrices, strict=True):
+        assert len(layer.texts) == 2
+        for b, text in enumerate(layer.texts):
+            found = torch.softmax(text.logits(), dim=-1)
+            wanted = matrix[b][:, text.positions if not layer.cross else slice(None)]
+            wanted = wanted[..., : found.shape[-1]]
+            assert (found - wanted[:, : found.shape[1]]).abs().max() < 1e-5
+    if name not in ("vit",):
+        assert [len(ids) for ids in recording.tokens] == [12, 9]
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "vit"])
+def test_weights_on_inputs_give_the_logits(name: str) -> None:
+    """Up to what is the same for all keys of a query: the bias of the keys."""
+    model = family(name)
+    for parameter in model.parameters():  # biases that are not zero
+        nn.init.normal_(parameter, std=0.2)
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch(name))
+    for layer in recording.layers:
+        P = layer.projection
+        assert P is not None
+        for i, text in enumerate(layer.texts):
+            d = text.queries.shape[2]
+            for h in range(layer.heads):
+                own = slice(h * d, (h + 1) * d)
+                moved = P.query_inputs[i] @ P.W_Q[own].T + P.b_Q[own]
+                logits = text.scale * moved @ (P.key_inputs[i] @ P.W_K[own].T).T
+                seen = text.logits()[h].double().numpy()
+                gap = np.where(text.visible, logits - seen, np.nan)
+                spread = np.nanmax(gap, axis=1) - np.nanmin(gap, axis=1)
+                assert spread.max() < 1e-3 * max(1.0, np.abs(logits).max())
+
+
+def test_rotated_keys_are_no_linear_map() -> None:
+    model = family("llama")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("llama"))
+    assert [layer.projection for layer in recording.layers] == [None, None]
+
+
+def test_torch_layers_and_attention_weights_that_are_asked_for() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+    x = torch.randn(2, 6, 16)
+    with torch.no_grad(), capture(encoder.eval()) as recording:
+        encoder(x)
+    assert [(layer.heads, layer.projection is not None) for layer in recording.layers] == [
+        (2, True)
+    ] * 2
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    with torch.no_grad(), capture(attention) as recording:
+        _, weights = attention(x, x, x, average_attn_weights=False)
+    found = torch.softmax(recording.layers[0].texts[1].logits(), dim=-1)
+    assert (found - weights[1]).abs().max() < 1e-6
+
+
+def test_queries_are_spread_over_a_long_text() -> None:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(1, 1000, 8)
+    with torch.no_grad(), capture(attention, most_queries=10) as recording:
+        attention(x, x, x, need_weights=False)
+    (text,) = recording.layers[0].texts
+    assert text.positions.tolist() == np.linspace(0, 999, 10).round().astype(int).tolist()
+    assert text.keys.shape == (2, 1000, 4)
+
+
+def test_several_batches_go_on_counting() -> None:
+    model = family("bert")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("bert"))
+        model(**batch("bert"))
+    assert recording.texts == 4
+    assert [text.text for text in recording.layers[1].texts] == [0, 1, 2, 3]
+    assert len(recording.tokens) == 4
+
+
+def test_refusals() -> None:
+    with (
+        pytest.raises(InputError, match="no attention of Linear was seen"),
+        capture(nn.Linear(2, 2)),
+    ):
+        pass
+    model = family("bert")
+    with (
+        pytest.raises(InputError, match="layer 7 does not exist; the model has layers 0 to 1"),
+        torch.no_grad(),
+        capture(model, layers=[7]),
+    ):
+        model(**batch("bert"))
+    with pytest.raises(InputError, match="keep at least one"), capture(model, most_queries=0):
+        pass
+
+
+def test_an_error_inside_the_block_leaves_the_model_as_it_was() -> None:
+    model = family("gpt2")
+    model.set_attn_implementation("eager")
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    with pytest.raises(ZeroDivisionError), capture(model):
+        1 / 0  # noqa: B018
+    assert model.config._attn_implementation == "eager"
+    assert hooks == sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
