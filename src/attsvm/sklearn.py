@@ -24,7 +24,7 @@ from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
 from attsvm.fitting.preparation import check_selectable, root_mean_square, selection_steps
 from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, run_stage
-from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
+from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import bag_queries
 from attsvm.runs import Stages, fingerprint
@@ -161,8 +161,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 repeated tokens, a norm that has no descent.
         """
         data = self._labelled(X, y)
-        given = self.norm if isinstance(self.norm, Norm) else parse_norm(str(self.norm))
-        self.norm_ = parse_norm(given.name)  # one class for one norm
+        given = as_norm(self.norm)
+        self.norm_ = Frobenius() if given == Frobenius() else given  # however it was written
         descent_kind(self.norm_)
         self._check_parameters(data)
         if self.merge_duplicates:
@@ -257,7 +257,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         solution: MarginSolution = max_margin(
             margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
         )
-        if solution.status == "infeasible" and isinstance(self.norm_, (Frobenius, Lp)):
+        if solution.status == "infeasible" and self.norm_.takes_slack:
             solution = max_margin(
                 margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
             )

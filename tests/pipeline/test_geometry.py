@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.geometry import Lp, PowerPotential, parse_norm
-from attsvm.pipeline.geometry import distances, measure_of, norm_title
+from attsvm.pipeline.geometry import distances, measure_of
 
 
 @pytest.fixture(scope="module")
@@ -71,5 +71,5 @@ def test_every_best_direction_has_distance_zero():
     ],
 )
 def test_names_and_measures(name, title, measure):
-    assert norm_title(parse_norm(name)) == title
+    assert parse_norm(name).title == title
     assert measure_of(parse_norm(name)) == measure

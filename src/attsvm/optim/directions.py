@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
+from attsvm.geometry import Norm, Spectral
+from attsvm.geometry.lifts import Entrywise, SingularValues
 from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
 
 INFINITY = float("inf")
-_FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # compared with at every step
+_SPECTRAL = Spectral()  # compared with at every step
 
 
 def steepest_direction(
@@ -39,9 +40,9 @@ def steepest_direction(
     """
     if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps, capturable)
-    if isinstance(norm, Lp) or norm == _FROBENIUS:
+    if isinstance(norm, Entrywise) or (isinstance(norm, SingularValues) and norm.p == 2.0):
         return _entrywise(G, norm.p, capturable)
-    if isinstance(norm, Schatten):
+    if isinstance(norm, SingularValues):
         U, sigma, Vh, finite = decomposed(G)
         direction = (U * _entrywise(sigma[..., None], norm.p, capturable).mT) @ Vh
         return torch.where(finite, direction, torch.full_like(G, float("nan")))
@@ -59,8 +60,8 @@ def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
 
 
 def takes_singular_values(norm: Norm) -> bool:
-    """Whether the direction needs the matrix as a matrix, and not only its entries."""
-    return isinstance(norm, Schatten) and norm != _FROBENIUS
+    """Whether the direction needs singular values, and not only the entries."""
+    return norm.acts_on == "singular values" and norm.name != "fro"
 
 
 def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:

@@ -23,7 +23,7 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
@@ -35,7 +35,7 @@ from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.spectra import gauge, singular_values
+from attsvm.solvers.spectra import singular_values
 from attsvm.solvers.splitting import Splitting
 
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
@@ -84,7 +84,7 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Schatten, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.gauge = gauge(norm.p)
+        self.gauge = norm.gauge
         self.full = equilibrate(margins, None, request.opposite)
         self.reduction = reduce(self.full)
         self.deadline = (
@@ -127,7 +127,7 @@ class _Search:
             ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
             state = Splitting(
                 self.programme,
-                self.gauge,
+                self.norm,
                 W / self.scale,
                 dual,
                 _FIRST_T.get(self.norm.p, 0.5),
@@ -165,7 +165,7 @@ class _Search:
         # solve ended with (75 iterations, not 125).
         kept = self.request.warm_step if self.norm.p > 1.0 else None
         step = _FIRST_T.get(self.norm.p, 0.5) if kept is None else kept
-        state = Splitting(self.programme, self.gauge, W / self.scale, dual, step)
+        state = Splitting(self.programme, self.norm, W / self.scale, dual, step)
         state.run(2 * _ITERATIONS[0], self.aim, _CHECK_EVERY, self.deadline)
         self._consider(state.V, state.dual, "alternating directions")
         assert self.best is not None
@@ -244,7 +244,7 @@ class _Search:
         """Right-hand sides for which weights like ``W`` have norm one, where every power of a
         singular value is a moderate number.
         """
-        self.scale = self.gauge.norm(singular_values(W))
+        self.scale = float(self.gauge.length(singular_values(W)))
         q = self.reduction.programme
         self.programme = replace(q, b=q.b / self.scale)
 
@@ -252,7 +252,7 @@ class _Search:
         """A start from the spectral norm: a large exponent blows up any error in the scale of the
         weights.
         """
-        state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
+        state = Splitting(self.programme, Spectral(), W / self.scale, dual, _FIRST_T[math.inf])
         state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
         values = self.programme.values(state.V)
         positive = scale_rows(self.programme.b)
@@ -264,7 +264,7 @@ class _Search:
         from.
         """
         newton = AugmentedLagrangian(
-            self.programme, self.gauge, state.V, state.dual / state.t, state.t
+            self.programme, state.energy, state.V, state.dual / state.t, state.t
         )
         W, dual, worse, before = state.V, state.dual, 0, math.inf
         name = (

@@ -21,11 +21,13 @@ import time
 import numpy as np
 
 from attsvm.data import FloatArray
+from attsvm.geometry import Schatten
 from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
+from attsvm.solvers.energies import energy_of
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.projection import approach
-from attsvm.solvers.spectra import Gauge, singular_values
+from attsvm.solvers.spectra import singular_values
 
 _RELAXATION = 1.6
 _BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
@@ -49,14 +51,15 @@ class Splitting:
     def __init__(
         self,
         programme: Programme,
-        gauge: Gauge,
+        norm: Schatten,
         weights: FloatArray,
         dual: FloatArray,
         t: float,
         *,
         exact: bool = False,
     ) -> None:
-        self.programme, self.gauge = programme, gauge
+        self.programme, self.gauge = programme, norm.gauge
+        self.energy = energy_of(norm.p)
         self._exact = exact
         self._ascent = BlockAscent(programme, dual.copy())
         self.V = weights
@@ -65,12 +68,9 @@ class Splitting:
         self.t = t
         self.iterations = 0
         self.error = np.inf
-        self._rescale(
-            t
-            * gauge.multiplier_scale(
-                gauge.dual(singular_values(self._U)), gauge.norm(singular_values(weights))
-            )
-        )
+        size = float(self.gauge.length(singular_values(weights)))
+        pull = float(self.gauge.dual.length(singular_values(self._U)))
+        self._rescale(t * size ** (self.energy.degree - 1.0) / pull)
 
     def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
         """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most
@@ -80,7 +80,7 @@ class Splitting:
             W = approach(self._ascent, self.V - self._U, exact=self._exact)
             mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
             left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
-            values = self.gauge.prox(s, self.t).values
+            values = self.energy.proximal(s[None], self.t).W[0]
             before, self.V = self.V, (left * values) @ right
             self._U = self._U + mixed - self.V
             self.iterations += 1
@@ -95,11 +95,11 @@ class Splitting:
         p = self.programme
         positive, values = scale_rows(p.b), p.values(self.V)
         ratio = float((values[positive] / p.b[positive]).min())
-        bottom = self.gauge.dual(singular_values(p.adjoint(self.dual)))
+        bottom = float(self.gauge.dual.length(singular_values(p.adjoint(self.dual))))
         if not (ratio > 0.0 and bottom > 0.0):
             return np.inf
         gap = 1.0 - float(p.b @ self.dual) * ratio / (
-            bottom * self.gauge.norm(singular_values(self.V))
+            bottom * float(self.gauge.length(singular_values(self.V)))
         )
         return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
 

@@ -19,8 +19,8 @@ import math
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry import Lp
-from attsvm.solvers.energies import Energy, Proximal, power_proximal, signed_power
+from attsvm.geometry import Lp, Norm
+from attsvm.solvers.energies import Energy, Proximal, Tangent, power_proximal, signed_power
 
 _STEPS = 100
 
@@ -140,6 +140,59 @@ class SquaredLargest:
         clipped = np.abs(x) > level
         joint = np.where(clipped, np.sign(x), 0.0) / math.sqrt(tau + int(clipped.sum()))
         return Proximal(np.clip(x, -level, level), np.where(clipped, 0.0, 1.0), joint)
+
+
+class HalfSquare:
+    r""":math:`\frac12\|W\|^2` of a norm that is known by its value and its proximal map.
+
+    :math:`W=\operatorname{prox}_{\tau N\|\cdot\|}(X)` with :math:`N=\|W\|`, the root of a falling
+    function. With :math:`g=(X-W)/(\tau N)` and the derivative :math:`P` of that map, the derivative
+    is :math:`P-\tau Pg\,(Pg)^\top/(1+\tau\langle g,Pg\rangle)`.
+    """
+
+    degree = 2.0
+
+    def __init__(self, norm: Norm) -> None:
+        self.norm = norm
+
+    def value(self, W: FloatArray) -> float:
+        """See :class:`attsvm.solvers.energies.Energy`."""
+        return 0.5 * float(self.norm.value(W)) ** 2
+
+    def slope(self, W: FloatArray) -> FloatArray:
+        """See :class:`attsvm.solvers.energies.Energy`."""
+        return float(self.norm.value(W)) * np.asarray(self.norm.subgradient(W))
+
+    def proximal(self, x: FloatArray, tau: float) -> Tangent:
+        """See :class:`attsvm.solvers.energies.Energy`."""
+        from scipy.optimize import brentq
+
+        norm, top = self.norm, float(self.norm.value(x))
+        if top == 0.0:
+            return Tangent(np.zeros_like(x), np.zeros_like)
+        size = brentq(
+            lambda N: float(norm.value(norm.prox(x, tau * N))) - N,
+            0.0,
+            top,
+            xtol=1e-300,
+            rtol=1e-15,
+        )
+        W = np.asarray(norm.prox(x, tau * size))
+        if size == 0.0:
+            return Tangent(W, np.zeros_like)
+
+        def plain(H: FloatArray) -> FloatArray:
+            return np.asarray(norm.prox_derivative(x, tau * size, H))
+
+        g = (x - W) / (tau * size)
+        turned = plain(g[None])[0]
+        weight = tau / (1.0 + tau * float(np.sum(g * turned)))
+
+        def along(H: FloatArray) -> FloatArray:
+            shared: FloatArray = weight * np.einsum("kij,ij->k", H, turned)[:, None, None] * turned
+            return plain(H) - shared
+
+        return Tangent(W, along)
 
 
 def squared_norm(p: float) -> Energy:

@@ -31,7 +31,7 @@ _BALANCE = 10  # iterations between changes of sigma
 _FARTHEST = 8.0  # largest factor of one change
 
 
-class EntrywiseSplitting:
+class EnergySplitting:
     """The iterate; :meth:`run` improves it in place.
 
     Attributes:
