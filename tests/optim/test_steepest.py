@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.optim import SteepestDescent
 
 
@@ -174,6 +174,8 @@ NORMS = [
     Schatten(1.5),
     Schatten(4),
     Spectral(),
+    Rows(),
+    MaxRow(),
 ]
 
 

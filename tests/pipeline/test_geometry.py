@@ -68,6 +68,8 @@ def test_every_best_direction_has_distance_zero():
         ("spec", "spectral norm", "margin"),
         ("l1", "ℓ1 norm", "margin"),
         ("linf", "ℓ∞ norm", "margin"),
+        ("rows", "norm of rows", "margin"),
+        ("maxrow", "norm of the largest row", "margin"),
     ],
 )
 def test_names_and_measures(name, title, measure):

@@ -165,7 +165,8 @@ class Norm(ABC):
         """
         xp = array_namespace(W, H)
         size = xp.max(xp.abs(H), axis=(-2, -1))[..., None, None]
-        step = float(xp.finfo(W.dtype).eps) ** 0.5 * xp.max(xp.abs(W)) / (size + (size == 0))
+        scale = float(xp.finfo(W.dtype).eps) ** 0.5 * max(t, float(xp.max(xp.abs(W))))
+        step = scale / xp.where(size > 0, size, xp.ones_like(size))
         return (self.prox(W + step * H, t) - self.prox(W, t)) / step
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
