@@ -106,6 +106,9 @@ class Energy(Protocol):
 class GaugeEnergy(Energy, Protocol):
     """One of a gauge: its derivative is a diagonal and one rank-one term."""
 
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """The proximal point alone, of non-negative numbers ``(q,)`` in falling order."""
+
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`Energy`."""
 
@@ -129,6 +132,10 @@ class Power:
         W, rate = power_proximal(x, self.degree, tau)
         return Proximal(W, rate, None)
 
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        return power_proximal(falling[None], self.degree, tau)[0][0]
+
 
 class Sum:
     r""":math:`\|W\|_1`."""
@@ -149,6 +156,10 @@ class Sum:
         beyond = rest > 0.0
         W = np.where(beyond, np.copysign(rest, x), 0.0)
         return Proximal(W, beyond.astype(np.float64), None, threshold=tau)
+
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        return np.maximum(falling - tau, 0.0)
 
 
 class Largest:
@@ -175,6 +186,10 @@ class Largest:
         joint = np.where(clipped, np.sign(x), 0.0) / np.sqrt(max(int(clipped.sum()), 1))
         rate = np.where(clipped, 0.0, 1.0)
         return Proximal(np.clip(x, -level, level), rate, joint, threshold=level)
+
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        return np.minimum(falling, max(clipping_level(falling, tau), 0.0))
 
 
 class Itself:

@@ -35,7 +35,7 @@ from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.spectra import singular_values
+from attsvm.solvers.spectra import length, singular_values
 from attsvm.solvers.splitting import Splitting
 
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
@@ -84,7 +84,6 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Schatten, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.gauge = norm.gauge
         self.full = equilibrate(margins, None, request.opposite)
         self.reduction = reduce(self.full)
         self.deadline = (
@@ -244,7 +243,7 @@ class _Search:
         """Right-hand sides for which weights like ``W`` have norm one, where every power of a
         singular value is a moderate number.
         """
-        self.scale = float(self.gauge.length(singular_values(W)))
+        self.scale = length(singular_values(W), self.norm.p)
         q = self.reduction.programme
         self.programme = replace(q, b=q.b / self.scale)
 

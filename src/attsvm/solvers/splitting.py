@@ -27,7 +27,7 @@ from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.energies import energy_of
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.projection import approach
-from attsvm.solvers.spectra import singular_values
+from attsvm.solvers.spectra import length, singular_values
 
 _RELAXATION = 1.6
 _BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
@@ -68,8 +68,8 @@ class Splitting:
         self.t = t
         self.iterations = 0
         self.error = np.inf
-        size = float(self.gauge.length(singular_values(weights)))
-        pull = float(self.gauge.dual.length(singular_values(self._U)))
+        size = length(singular_values(weights), self.gauge.p)
+        pull = length(singular_values(self._U), self.gauge.q)
         self._rescale(t * size ** (self.energy.degree - 1.0) / pull)
 
     def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
@@ -80,7 +80,7 @@ class Splitting:
             W = approach(self._ascent, self.V - self._U, exact=self._exact)
             mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
             left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
-            values = self.energy.proximal(s[None], self.t).W[0]
+            values = self.energy.sizes(s, self.t)
             before, self.V = self.V, (left * values) @ right
             self._U = self._U + mixed - self.V
             self.iterations += 1
@@ -95,11 +95,11 @@ class Splitting:
         p = self.programme
         positive, values = scale_rows(p.b), p.values(self.V)
         ratio = float((values[positive] / p.b[positive]).min())
-        bottom = float(self.gauge.dual.length(singular_values(p.adjoint(self.dual))))
+        bottom = length(singular_values(p.adjoint(self.dual)), self.gauge.q)
         if not (ratio > 0.0 and bottom > 0.0):
             return np.inf
         gap = 1.0 - float(p.b @ self.dual) * ratio / (
-            bottom * float(self.gauge.length(singular_values(self.V)))
+            bottom * length(singular_values(self.V), self.gauge.p)
         )
         return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
 
