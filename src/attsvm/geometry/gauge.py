@@ -8,6 +8,7 @@ their vector before they are raised to a power, so no scale overflows or underfl
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Gauge:
     @property
     def dual(self) -> Gauge:
         """The gauge of the conjugate exponent; its dual is this one, to the bit."""
-        return Gauge(self.q, self.p)
+        return gauge(self.q, self.p)
 
     def length(self, x: Array) -> Array:
         r""":math:`\|x\|_p`, ``(..., k)`` to ``(...)``."""
@@ -102,6 +103,12 @@ class Gauge:
             nearest = _onto_power_ball(v, self)
         nearest = nearest / _safe(self.length(nearest))[..., None]
         return xp.where(outside, xp.sign(x) * nearest * radius, x)
+
+
+@cache
+def gauge(p: float, q: float) -> Gauge:
+    """The gauge of these exponents, one object for each: norms ask for theirs at every step."""
+    return Gauge(p, q)
 
 
 def _onto_simplex(v: Array) -> Array:

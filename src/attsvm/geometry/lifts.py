@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from attsvm.geometry.gauge import Gauge
+from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm
 from attsvm.geometry.numbers import checked_exponent, conjugate_exponent, floating, per_run
 
 Array = Any
-EUCLIDEAN = Gauge(2.0, 2.0)
+EUCLIDEAN = gauge(2.0, 2.0)
 
 
 class Lifted(Norm):
@@ -38,7 +38,7 @@ class Lifted(Norm):
     @property
     def gauge(self) -> Gauge:
         """The gauge of the vector."""
-        return Gauge(self.p, self._conjugate)
+        return gauge(self.p, self._conjugate)
 
     @property
     def dual(self) -> Norm:

@@ -6,6 +6,7 @@ see fit. A method on its own is there to compare, to teach, and to overrule.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,13 +152,14 @@ def choose(margins: Margins, norm: Norm | str | None = None, slack: float | None
     return Choice(taken[0], _why(taken[0], margins, norm), tuple(taken[1:]))
 
 
-def module_of(norm: Norm) -> str:
-    """The module whose ``solve`` is the default for this norm."""
-    if isinstance(norm, Lp):
+@functools.cache
+def module_of(kind: type[Norm]) -> str:
+    """The module whose ``solve`` is the default for norms of this class."""
+    if issubclass(kind, Lp):
         return "entrywise"
-    if isinstance(norm, Schatten):
+    if issubclass(kind, Schatten):
         return "schatten"
-    return "frobenius" if norm == Frobenius() else "general"
+    return "frobenius" if kind is Frobenius else "general"
 
 
 def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:

@@ -168,7 +168,7 @@ def max_margin(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve: Solver = importlib.import_module(f"attsvm.solvers.{module_of(norm)}").solve
+    solve: Solver = importlib.import_module(f"attsvm.solvers.{module_of(type(norm))}").solve
     found = (
         equalities.solve(near.margins, norm, request, solve)
         if margins.equalities.any()
