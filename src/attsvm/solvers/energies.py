@@ -134,7 +134,8 @@ class Power:
 
     def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
         """See :class:`GaugeEnergy`."""
-        return power_proximal(falling[None], self.degree, tau)[0][0]
+        found: FloatArray = power_proximal(falling[None], self.degree, tau)[0][0]
+        return found
 
 
 class Sum:

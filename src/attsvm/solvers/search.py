@@ -25,11 +25,11 @@ from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy
-from attsvm.solvers.energy_splitting import EnergySplitting
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.splitting import Splitting
 
 _AIM, _HARD_AIM = (
     1e-12,
@@ -128,7 +128,7 @@ class Search:
             return False
         p, W, dual = self._normalised(W, dual, self.norm)
         if self._consider(p, W, dual, "warm start") > _FAR:
-            splitting = EnergySplitting(p, self._energy(self.norm), W, dual)
+            splitting = self._splitting(p, W, dual, self.norm)
             splitting.run(_CHUNK, self.deadline)
             self.iterations += splitting.iterations
             p, W, dual = self._normalised(splitting.W, splitting.dual, self.norm)
@@ -143,7 +143,7 @@ class Search:
         """
         p, W, dual = self._normalised(W, dual, norm)
         if self._gentle(norm):
-            splitting = EnergySplitting(p, self._energy(norm), W, dual)
+            splitting = self._splitting(p, W, dual, norm)
             splitting.run(2 * _CHUNK, self.deadline)
             self.iterations += splitting.iterations
             return splitting.W, splitting.dual
@@ -187,7 +187,7 @@ class Search:
         it gains nothing.
         """
         p, W, dual = self._normalised(W, dual, self.norm)
-        splitting = EnergySplitting(p, self._energy(self.norm), W, dual, exact=exact)
+        splitting = self._splitting(p, W, dual, self.norm, exact=exact)
         slow, before = 0, math.inf
         for _ in range(chunks):
             splitting.run(_CHUNK, self.deadline)
@@ -205,6 +205,13 @@ class Search:
                     break
             before = min(before, now)
         return splitting.W, splitting.dual
+
+    def _splitting(
+        self, p: Programme, W: FloatArray, dual: FloatArray, norm: Norm, *, exact: bool = False
+    ) -> Splitting:
+        energy = self._energy(norm)
+        t = float(np.linalg.norm(W) / np.linalg.norm(energy.slope(W)))
+        return Splitting(p, lambda x, t: energy.proximal(x, t).W, W, dual, t, exact=exact)
 
     def _newton_cost(self, dual: FloatArray) -> float:
         """Multiply-adds of a Newton step: the weighted Gram matrix and its Cholesky factor."""
