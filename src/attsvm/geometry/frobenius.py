@@ -9,7 +9,6 @@ from array_api_compat import array_namespace
 
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-from attsvm.geometry.numbers import floating, per_run
 
 Array = Any
 
@@ -69,11 +68,3 @@ class Frobenius(Entrywise):
             gap,
             xp.full_like(gap, xp.nan),
         )
-
-    def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """``W``, shortened to ``radius`` where it is longer."""
-        xp, W = array_namespace(W), floating(W)
-        length = self.value(W)[..., None, None]
-        radius = per_run(radius, W)
-        radius = radius[..., None] if radius.ndim else radius
-        return xp.where(length > radius, radius * self.steepest(W), W)

@@ -51,7 +51,7 @@ class SoftGeneralSearch(SoftSearch, GeneralSearch):
     hard = GeneralSearch
 
     def _energy(self, norm: Norm) -> Energy:
-        return HalfSquare(norm)
+        return HalfSquare(norm, Itself(norm))
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
