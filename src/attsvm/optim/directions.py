@@ -1,8 +1,10 @@
 r"""Steepest directions of every norm, for a batch of gradients:
 :math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
 
-The same directions as :meth:`attsvm.geometry.Norm.steepest`, in fewer passes over memory: an
-optimiser takes them at every step.
+A norm is asked for its :meth:`~attsvm.geometry.Norm.steepest` direction. Those of the entrywise
+norms, and of singular values, are written again for torch: they write into their own intermediate
+results and take the norm and the largest entry in one pass each, which the array API has no way to
+say, and an optimiser takes them at every step. Tests hold them to the geometry's.
 """
 
 from __future__ import annotations
