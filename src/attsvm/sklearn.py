@@ -38,7 +38,7 @@ from attsvm.fitting.preparation import (
 )
 from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, run_stage
-from attsvm.geometry import Frobenius, Lp, Norm, parse_norm
+from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import bag_queries
 from attsvm.solvers import MarginSolution, max_margin
@@ -288,9 +288,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         solution: MarginSolution = max_margin(
             margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
         )
-        if solution.status in ("infeasible", "almost infeasible") and isinstance(
-            self.norm_, (Frobenius, Lp)
-        ):
+        if solution.status in ("infeasible", "almost infeasible") and self.norm_.takes_slack:
             solution = max_margin(
                 margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
             )
@@ -354,8 +352,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"The 'checkpoint' parameter of {type(self).__name__} is {self.checkpoint!r}, the"
                 " folder that you work in; give another folder, or None"
             )
-        given = self.norm if isinstance(self.norm, Norm) else parse_norm(self.norm)
-        norm = parse_norm(given.name)  # one class for one norm
+        given = as_norm(self.norm)
+        norm = Frobenius() if given == Frobenius() else given  # however it was written
         descent_kind(norm)
         data = self._labelled(X, y)
         if data.batch_shape:

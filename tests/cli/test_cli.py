@@ -105,7 +105,9 @@ def test_solve_prints_only_data_with_json(toy_file, capsys):
     assert summary["gap"] <= 1e-12
 
 
-@pytest.mark.parametrize("norm", ["fro", "nuc", "spec", "lp:1.75", "l1", "linf", "schatten:3"])
+@pytest.mark.parametrize(
+    "norm", ["fro", "nuc", "spec", "lp:1.75", "l1", "linf", "schatten:3", "rows", "maxrow"]
+)
 def test_solve_in_every_norm_is_between_its_bounds(norm, toy_file, capsys):
     assert main(["solve", str(toy_file), "--tokens", "1,1", "--norm", norm, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
@@ -116,6 +118,8 @@ def test_solve_in_every_norm_is_between_its_bounds(norm, toy_file, capsys):
     expected = {
         "fro": 1.0,
         "nuc": 2**0.5,
+        "rows": 2**0.5,
+        "maxrow": 0.5**0.5,
         "spec": 2**-0.5,
         "lp:1.75": 4 ** (1 / 1.75) / 2,
         "l1": 2.0,

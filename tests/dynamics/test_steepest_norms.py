@@ -13,11 +13,20 @@ import torch
 from attsvm import max_margin, optimal_tokens, selection_margins, token_scores
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import LogSpaced, Trajectory, plan, train
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 
-NORMS: list[Norm] = [Frobenius(), Lp(1.5), Lp(float("inf")), Nuclear(), Schatten(3), Spectral()]
+NORMS: list[Norm] = [
+    Frobenius(),
+    Lp(1.5),
+    Lp(float("inf")),
+    Nuclear(),
+    Schatten(3),
+    Spectral(),
+    Rows(),
+    MaxRow(),
+]
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"momentum": 0.9, "dampening": 0.9},

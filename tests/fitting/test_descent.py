@@ -16,6 +16,7 @@ from attsvm.pipeline.geometry import distances
 from attsvm.store import Stages
 
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", "schatten:3")
+NORMS += ("rows", "maxrow")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_a_stage_that_is_killed_ends_with_the_same_bits(name, instance, tmp_path
 
 def test_a_step_in_a_norm_with_short_steps_moves_no_logit_by_more_than_a_third(instance):
     data, _ = instance
-    for name in ("spec", "l1", "linf"):
+    for name in ("spec", "l1", "linf", "rows", "maxrow"):
         norm = parse_norm(name)
         step = step_length(norm, data) * norm.steepest(np.random.default_rng(0).normal(size=(5, 5)))
         moved = np.einsum("ntd,de,ne->nt", data.tokens, step, data.queries)

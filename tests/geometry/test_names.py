@@ -7,7 +7,18 @@ from math import inf
 import pytest
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral, norm_names, parse_norm
+from attsvm.geometry import (
+    Frobenius,
+    Lp,
+    MaxRow,
+    Norm,
+    Nuclear,
+    Rows,
+    Schatten,
+    Spectral,
+    norm_names,
+    parse_norm,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +28,13 @@ from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral, no
         (" FRO ", Frobenius(), "fro"),
         ("nuc", Nuclear(), "nuc"),
         ("spec", Spectral(), "spec"),
+        ("spectral", Spectral(), "spec"),
+        ("Nuclear", Nuclear(), "nuc"),
+        ("frobenius", Frobenius(), "fro"),
+        ("rows", Rows(), "rows"),
+        ("maxrow", MaxRow(), "maxrow"),
+        ("dual:rows", MaxRow(), "maxrow"),
+        ("dual:lp:1", Lp(inf), "lp:inf"),
         ("l1", Lp(1), "lp:1"),
         ("linf", Lp(inf), "lp:inf"),
         ("lp:1.75", Lp(1.75), "lp:1.75"),
@@ -58,5 +76,6 @@ def test_names_that_lead_nowhere(text: str, message: str) -> None:
 
 
 def test_repr_reads_back() -> None:
-    for norm in (Frobenius(), Nuclear(), Spectral(), Lp(1.75), Lp(inf), Schatten(3), Schatten(1.1)):
+    named = (Frobenius(), Nuclear(), Spectral(), Rows(), MaxRow())
+    for norm in (*named, Lp(1.75), Lp(inf), Schatten(3), Schatten(1.1)):
         assert eval(repr(norm), {**globals(), "inf": inf}) == norm

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 
 EXPONENTS = [1, 1.0001, 1.1, 1.5, 1.75, 2, 3, 200, inf]
 NORMS: list[Norm] = [
@@ -24,6 +24,8 @@ NORMS: list[Norm] = [
     Spectral(),
     *map(Lp, EXPONENTS),
     *map(Schatten, [1.0001, 1.3, 2, 4, 200]),
+    Rows(),
+    MaxRow(),
 ]
 finite = st.floats(-1e3, 1e3).map(lambda x: 0.0 if abs(x) < 1e-100 else x)
 matrices = arrays(

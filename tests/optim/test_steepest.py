@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.optim import SteepestDescent
 
 
@@ -148,8 +148,10 @@ def test_refuses_lr(lr: object) -> None:
 
 
 def test_refuses_what_is_not_a_norm_and_sparse_or_complex_gradients() -> None:
-    with pytest.raises(InputError, match="norm is 'fro'"):
-        SteepestDescent([parameter(2)], lr=0.1, norm="fro")
+    with pytest.raises(InputError, match=r"norm is 2; give an attsvm\.geometry\.Norm"):
+        SteepestDescent([parameter(2)], lr=0.1, norm=2)
+    with pytest.raises(InputError, match="unknown norm 'manhattan'"):
+        SteepestDescent([{"params": [parameter(2)], "norm": "manhattan"}], lr=0.1)
     p = parameter(2, 2)
     p.grad = torch.ones(2, 2, dtype=torch.float64).to_sparse()
     with pytest.raises(InputError, match="sparse gradient"):
@@ -172,6 +174,8 @@ NORMS = [
     Schatten(1.5),
     Schatten(4),
     Spectral(),
+    Rows(),
+    MaxRow(),
 ]
 
 

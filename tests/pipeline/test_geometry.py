@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.geometry import Lp, PowerPotential, parse_norm
-from attsvm.pipeline.geometry import distances, measure_of, norm_title
+from attsvm.pipeline.geometry import distances, measure_of
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,10 @@ def test_every_best_direction_has_distance_zero():
         ("spec", "spectral norm", "margin"),
         ("l1", "ℓ1 norm", "margin"),
         ("linf", "ℓ∞ norm", "margin"),
+        ("rows", "norm of rows", "margin"),
+        ("maxrow", "norm of the largest row", "margin"),
     ],
 )
 def test_names_and_measures(name, title, measure):
-    assert norm_title(parse_norm(name)) == title
+    assert parse_norm(name).title == title
     assert measure_of(parse_norm(name)) == measure

@@ -9,7 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, MaxRow, Norm, Rows, Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import MarginSolution
 
@@ -28,9 +28,7 @@ def rows(margins: Margins) -> Any:
 def value(norm: Norm, W: Any) -> Any:
     """``||W||`` in extended precision."""
     p = 2.0 if norm == Frobenius() else norm.p
-    entries = (
-        _singular_values(W) if isinstance(norm, Schatten) and p != 2.0 else np.abs(W).reshape(-1)
-    )
+    entries = _numbers(norm, W)
     largest = entries.max()
     if not largest > 0:
         return Long(0)
@@ -45,13 +43,21 @@ def dual_value(norm: Norm, V: Any) -> Any:
     # 1 + 1/(p - 1) rather than p/(p - 1): the exponent itself must be right to all digits at p =
     # 1.0001
     q = np.inf if p == 1.0 else (1.0 if np.isinf(p) else 1 + 1 / (Long(p) - 1))
-    entries = (
-        _singular_values(V) if isinstance(norm, Schatten) and p != 2.0 else np.abs(V).reshape(-1)
-    )
+    entries = _numbers(norm, V)
     largest = entries.max()
     if not largest > 0 or np.isinf(q):
         return largest
     return largest * ((entries / largest) ** q).sum() ** (1 / Long(q))
+
+
+def _numbers(norm: Norm, W: Any) -> Any:
+    """The numbers whose p-norm it is."""
+    if isinstance(norm, Rows | MaxRow):
+        scale = np.abs(W).max() or Long(1)
+        return scale * np.sqrt(((W / scale) ** 2).sum(axis=1))
+    if isinstance(norm, Schatten) and norm.p != 2.0:
+        return _singular_values(W)
+    return np.abs(W).reshape(-1)
 
 
 def _singular_values(W: Any) -> Any:

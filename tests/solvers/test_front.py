@@ -14,13 +14,9 @@ from instances import sphere, with_rhs
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius
+from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, selection_margins
-from attsvm.solvers import MarginSolution, max_margin
-
-
-class Manhattan(Frobenius):
-    name = "manhattan"
+from attsvm.solvers import MarginSolution, choose, margin_path, max_margin
 
 
 def test_several_programmes_give_several_solutions() -> None:
@@ -33,7 +29,8 @@ def test_several_programmes_give_several_solutions() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"norm": Manhattan()}, r"no solver for the norm Manhattan\(\); use one of: Frobenius"),
+        ({"norm": "manhattan"}, r"unknown norm 'manhattan'; known norms: fro, "),
+        ({"norm": 2}, r"norm is 2; give an attsvm.geometry.Norm such as Frobenius\(\)"),
         ({"slack": 0.0}, "slack is 0.0; it must be positive and finite"),
         ({"slack": -1.0}, "slack is -1.0"),
         ({"slack": float("inf")}, "slack is inf"),
@@ -51,6 +48,19 @@ def test_several_programmes_give_several_solutions() -> None:
 def test_refused_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         max_margin(sphere(6, 8, 10, 0), **arguments)
+
+
+@pytest.mark.parametrize("name", ["fro", "spectral", "lp:1.75", "schatten:3", "linf"])
+def test_a_name_is_as_good_as_the_norm(name: str) -> None:
+    margins, norm = sphere(6, 8, 10, 0), parse_norm(name)
+    named = max_margin(margins, name)
+    np.testing.assert_array_equal(named.W, max_margin(margins, norm).W)
+    assert named.geometry == norm
+    assert choose(margins, name) == choose(margins, norm)
+    together = max_margin([margins, margins], name)
+    assert [solution.geometry for solution in together] == [norm, norm]
+    path = margin_path(margins, ["fro", name])
+    assert [solution.geometry for solution in path] == [Frobenius(), norm]
 
 
 def test_refused_programmes() -> None:

@@ -33,6 +33,8 @@ NORMS = [
     "spec",
     "schatten:1.5",
     "schatten:3",
+    "rows",
+    "maxrow",
 ]
 
 Case = Callable[[], Margins]

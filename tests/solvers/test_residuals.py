@@ -26,6 +26,8 @@ NORMS = [
     "spec",
     "schatten:1.5",
     "schatten:3",
+    "rows",
+    "maxrow",
 ]
 
 

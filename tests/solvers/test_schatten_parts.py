@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from instances import sphere
 
+from attsvm.geometry import Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.curvature import curvature
+from attsvm.solvers.energies import energy_of
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.rank import numerical_rank, rank_bound
 from attsvm.solvers.reduction import reduce
-from attsvm.solvers.spectra import gauge, singular_values
+from attsvm.solvers.spectra import singular_values
 from attsvm.solvers.splitting import Splitting
 
 EXPONENTS = [1.0, 1.3, 3.0, math.inf]
@@ -32,13 +34,13 @@ def objective(p: float, s: np.ndarray) -> float:
 def test_proximal_map_minimises(p: float, t: float) -> None:
     rng = np.random.default_rng(0)
     s = np.sort(rng.random(6) * 2)[::-1]
-    prox = gauge(p).prox(s, t)
-    best = t * objective(p, prox.values) + 0.5 * np.sum((prox.values - s) ** 2)
-    assert prox.objective == pytest.approx(objective(p, prox.values), abs=1e-15)
-    assert (np.diff(prox.values) <= 1e-15).all()
+    values = energy_of(p).proximal(s[None], t).W[0]
+    best = t * objective(p, values) + 0.5 * np.sum((values - s) ** 2)
+    assert energy_of(p).value(values[None]) == pytest.approx(objective(p, values), abs=1e-15)
+    assert (np.diff(values) <= 1e-15).all()
     for size in (1e-3, 1e-1):
         for _ in range(50):
-            other = np.maximum(prox.values + size * rng.standard_normal(6), 0.0)
+            other = np.maximum(values + size * rng.standard_normal(6), 0.0)
             assert t * objective(p, other) + 0.5 * np.sum((other - s) ** 2) >= best - 1e-14
 
 
@@ -47,8 +49,8 @@ def test_norms_are_dual(p: float) -> None:
     rng = np.random.default_rng(1)
     for _ in range(50):
         A, B = rng.standard_normal((2, 5, 4))
-        g = gauge(p)
-        assert np.sum(A * B) <= g.norm(singular_values(A)) * g.dual(singular_values(B)) * (
+        g = Schatten(p).gauge
+        assert np.sum(A * B) <= g.length(singular_values(A)) * g.dual.length(singular_values(B)) * (
             1 + 1e-12
         )
 
@@ -58,15 +60,15 @@ def test_norms_are_dual(p: float) -> None:
 def test_curvature_is_the_derivative(p: float, shape: tuple[int, int, int]) -> None:
     programme = reduce(equilibrate(sphere(*shape, 0), None)).programme
     rng = np.random.default_rng(0)
-    X, g, t = rng.standard_normal((programme.D.shape[1], programme.Z.shape[1])), gauge(p), 0.8
+    X, g, t = rng.standard_normal((programme.D.shape[1], programme.Z.shape[1])), energy_of(p), 0.8
     left, s, right = np.linalg.svd(X)
     rows = np.arange(10)
-    form = curvature(programme, rows, left, s, right, g, g.prox(s, t))
+    form = curvature(programme, rows, left, s, right, g, g.proximal(s[None], t))
     assert form is not None
 
     def mapped(X: np.ndarray) -> np.ndarray:
         left, s, right = np.linalg.svd(X, full_matrices=False)
-        return programme.values((left * g.prox(s, t).values) @ right)[rows]
+        return programme.values((left * g.proximal(s[None], t).W[0]) @ right)[rows]
 
     for c in rows:
         step = 1e-6 * programme.adjoint(np.eye(programme.m)[c])
@@ -78,21 +80,31 @@ def test_augmented_steps_finish_what_alternating_directions_began(p: float) -> N
     margins = sphere(6, 8, 10, 1)
     q = equilibrate(margins, None)
     start = max_margin(Margins(q.D, q.Z, q.offsets, q.b, margins.token, margins.selected))
-    g = gauge(p)
-    scale = g.norm(singular_values(start.W))
+    norm = Schatten(p)
+    scale = float(norm.value(start.W))
     from dataclasses import replace
 
     scaled = replace(q, b=q.b / scale)
-    state = Splitting(scaled, g, start.W / scale, start.dual, 1.0)
-    state.run(40, 0.0, 5, math.inf)
-    newton = AugmentedLagrangian(scaled, g, state.V, state.dual / state.t, state.t)
+    energy = energy_of(p)
+
+    def nearest(x: np.ndarray, t: float) -> np.ndarray:
+        left, s, right = np.linalg.svd(x, full_matrices=False)
+        return (left * energy.proximal(s[None], t).W[0]) @ right
+
+    pull = float(norm.dual_value(scaled.adjoint(start.dual)))
+    state = Splitting(scaled, nearest, start.W / scale, start.dual / pull, 1.0)
+    state.run(40, math.inf)
+    began = 1.0 - scaled.b @ state.dual * (scaled.values(state.V) / scaled.b).min() / (
+        norm.dual_value(scaled.adjoint(state.dual)) * norm.value(state.V)
+    )
+    newton = AugmentedLagrangian(scaled, energy, state.V, state.dual, state.t)
     for _ in range(5):
         assert newton.advance(1e-13, 60, math.inf)
         newton.sigma *= 10.0
     values = scaled.values(newton.W)
     ratio = (values / scaled.b).min()
-    lower = scaled.b @ newton.dual / g.dual(singular_values(scaled.adjoint(newton.dual)))
-    assert 1.0 - lower * ratio / g.norm(singular_values(newton.W)) <= 1e-9 < max(state.error, 1e-8)
+    lower = scaled.b @ newton.dual / norm.dual_value(scaled.adjoint(newton.dual))
+    assert 1.0 - lower * ratio / norm.value(newton.W) <= 1e-9 < max(began, 1e-8)
 
 
 def test_rank_inequality() -> None:

@@ -23,7 +23,19 @@ from attsvm.solvers.verification import second_opinion, verified
 pytest.importorskip("clarabel")
 pytest.importorskip("highspy")
 
-NORMS = ["fro", "l1", "linf", "lp:1.0001", "lp:1.5", "lp:3", "lp:200", "nuc", "spec"]
+NORMS = [
+    "fro",
+    "l1",
+    "linf",
+    "lp:1.0001",
+    "lp:1.5",
+    "lp:3",
+    "lp:200",
+    "nuc",
+    "spec",
+    "rows",
+    "maxrow",
+]
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -6,8 +6,9 @@ For any :math:`\lambda\ge0` and any :math:`W` whose smallest margin :math:`\mu` 
     A_c,V\rangle\ge1\}\ \le\ \frac{\|W\|}{\mu},
    \qquad \text{gap} = 1-\frac{\mathbf 1^\top\lambda}{\|A^\top\lambda\|_*}\Big/\frac{\|W\|}{\mu}.
 
-The norms are computed here from entries and singular values, and not by :mod:`attsvm.geometry`, so
-that the judge shares nothing with the contestant.
+The norms of the library are computed here from entries, singular values and lengths of rows, and
+not by :mod:`attsvm.geometry`, so that the judge shares nothing with the contestant; any other norm
+is asked itself.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
+from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
-
-_OF_SINGULAR_VALUES = ("nuc", "spec", "schatten")
 
 
 def certified_gap(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> float:
@@ -37,7 +37,7 @@ def upper_bound(margins: Margins, norm: Norm, W: FloatArray) -> float:
         return float("inf")
     moved = margins.queries @ W.T
     smallest = float(np.einsum("cd,cd->c", margins.differences, moved[margins.sequence]).min())
-    return _value(norm, W, norm.p) / smallest if smallest > 0.0 else float("inf")
+    return _value(norm, W) / smallest if smallest > 0.0 else float("inf")
 
 
 def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
@@ -47,15 +47,24 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     lam = np.maximum(dual, 0.0)
     pulled = np.zeros((margins.n, margins.shape[0]))
     np.add.at(pulled, margins.sequence, lam[:, None] * margins.differences)
-    q = np.inf if norm.p == 1.0 else 1.0 if np.isinf(norm.p) else norm.p / (norm.p - 1.0)
-    bottom = _value(norm, pulled.T @ margins.queries, q)
+    bottom = _value(norm, pulled.T @ margins.queries, dual=True)
     return float(lam.sum()) / bottom if bottom > 0.0 else 0.0
 
 
-def _value(norm: Norm, W: FloatArray, p: float) -> float:
-    values = (
-        np.linalg.svd(W, compute_uv=False)
-        if norm.name.startswith(_OF_SINGULAR_VALUES)
-        else W.ravel()
-    )
-    return float(np.linalg.norm(values, p))
+def _value(norm: Norm, W: FloatArray, *, dual: bool = False) -> float:
+    numbers = _numbers(norm, W)
+    if numbers is None or not isinstance(norm, Lifted):
+        return float(norm.dual_value(W) if dual else norm.value(W))
+    p = norm.p
+    if dual:
+        p = np.inf if p == 1.0 else 1.0 if np.isinf(p) else p / (p - 1.0)
+    return float(np.linalg.norm(numbers, p))
+
+
+def _numbers(norm: Norm, W: FloatArray) -> FloatArray | None:
+    """The vector whose p-norm a norm of the library is."""
+    if isinstance(norm, Entrywise):
+        return W.ravel()
+    if isinstance(norm, SingularValues):
+        return np.asarray(np.linalg.svd(W, compute_uv=False))
+    return np.asarray(np.linalg.norm(W, axis=1)) if isinstance(norm, RowLengths) else None

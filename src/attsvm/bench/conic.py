@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.bench.instances import reduced, written_out
+from attsvm.bench.instances import RefusedError, reduced, written_out
 from attsvm.bench.quadratic import Answer
-from attsvm.geometry import Norm
+from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
 
 _FINEST = 1e-10  # the smallest tolerance that HiGHS takes
@@ -45,20 +45,45 @@ def through_cvxpy(
     W = cvxpy.Variable(margins.shape)
     w = cvxpy.vec(W, order="C")
     limits = A @ w >= 1
-    objectives = {
+    named = {
         "fro": lambda: 0.5 * cvxpy.sum_squares(w),
         "lp:1": lambda: cvxpy.norm(w, 1),
         "lp:inf": lambda: cvxpy.norm(w, "inf"),
         "nuc": lambda: cvxpy.normNuc(W),
         "spec": lambda: cvxpy.sigma_max(W),
     }
-    objective = objectives.get(norm.name, lambda: cvxpy.pnorm(w, norm.p, approx=not power_cones))()
-    cvxpy.Problem(cvxpy.Minimize(objective), [limits]).solve(
+    conditions: list[Any] = []
+    if norm.name in named:
+        objective = named[norm.name]()
+    elif isinstance(norm, Lp):
+        objective = cvxpy.pnorm(w, norm.p, approx=not power_cones)
+    else:
+        objective, conditions = _in_cones(norm, w, margins.shape)
+    cvxpy.Problem(cvxpy.Minimize(objective), [limits, *conditions]).solve(
         solver=solver, **_tolerances(solver, accuracy)
     )
     if W.value is None:
         raise RuntimeError(f"{solver} returned no weights")
     return W.value, np.abs(np.asarray(limits.dual_value))
+
+
+def _in_cones(norm: Norm, w: Any, shape: tuple[int, int]) -> tuple[Any, list[Any]]:
+    """The norm as it states itself, see :meth:`attsvm.geometry.Norm.cones`."""
+    import cvxpy
+
+    found = norm.cones(shape)
+    assert found is not None  # asked by Peer.takes
+    u = cvxpy.Variable(len(found.cost))
+    conditions = []
+    for cone in found.blocks:
+        inside = cone.of_weights @ w + cone.of_extra @ u
+        if cone.kind == "second order":
+            conditions.append(cvxpy.SOC(inside[0], inside[1:]))
+        elif cone.kind in ("zero", "nonnegative"):
+            conditions.append(inside == 0 if cone.kind == "zero" else inside >= 0)
+        else:
+            raise RefusedError(f"cvxpy is not asked for cones that are {cone.kind}")
+    return found.cost @ u, conditions
 
 
 def reduced_through_cvxpy(margins: Margins, norm: Norm, accuracy: float, *, solver: str) -> Answer:
@@ -80,7 +105,7 @@ def highs(margins: Margins, norm: Norm, accuracy: float) -> Answer:
     m, k = A.shape
     eps = max(accuracy / 10, _FINEST)
     options = {"primal_feasibility_tolerance": eps, "dual_feasibility_tolerance": eps}
-    if norm.p == 1.0:
+    if norm == Lp(1):
         found = linprog(
             np.ones(2 * k),
             A_ub=np.hstack([-A, A]),
@@ -100,5 +125,5 @@ def highs(margins: Margins, norm: Norm, accuracy: float) -> Answer:
         )
     if found.x is None:
         raise RuntimeError(found.message)
-    w = found.x[:k] - found.x[k:] if norm.p == 1.0 else found.x[:k]
+    w = found.x[:k] - found.x[k:] if norm == Lp(1) else found.x[:k]
     return w.reshape(margins.shape), -np.asarray(found.ineqlin.marginals)

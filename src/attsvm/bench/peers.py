@@ -17,6 +17,7 @@ Solve = Callable[[Margins, Norm, float], Answer]
 Batch = Callable[[Sequence[Margins], Norm, float], list[Answer]]
 
 OURS = "attsvm"
+_COMMON = ("fro", "l1", "linf", "nuc", "spec", "lp", "schatten")
 
 
 def kind(norm: Norm) -> str:
@@ -33,23 +34,27 @@ class Peer:
     Attributes:
         solve: ``(margins, norm, accuracy)`` to weights and multipliers; ``None`` for the
             multipliers of a solver that reports none.
-        norms: kinds of norms that it takes, see :func:`kind`.
+        norms: kinds of norms that it takes, see :func:`kind`; ``None`` for every norm.
         packages: modules that it imports.
         tolerance: False for a solver without tolerances, which is asked once instead of once per
             accuracy.
+        cones: whether it takes other norms, as the cones that they state.
         batch: how it solves many programmes at once, where the benchmark of many small ones
             includes it.
     """
 
     solve: Solve
-    norms: tuple[str, ...]
+    norms: tuple[str, ...] | None
     packages: tuple[str, ...] = ()
     tolerance: bool = True
+    cones: bool = False
     batch: Batch | None = None
 
     def takes(self, norm: Norm) -> bool:
         """Whether the norm is one of its own."""
-        return kind(norm) in self.norms
+        if self.norms is None or kind(norm) in self.norms:
+            return True
+        return self.cones and kind(norm) not in _COMMON and norm.cones((1, 1)) is not None
 
     def missing(self) -> list[str]:
         """Packages that are not installed."""
@@ -83,10 +88,9 @@ _CVXPY = {
 }
 
 
-def _cvxpy(solver: str, *norms: str, power_cones: bool = False) -> Peer:
-    return Peer(
-        partial(conic.through_cvxpy, solver=solver, power_cones=power_cones), norms, _CVXPY[solver]
-    )
+def _cvxpy(solver: str, *norms: str, power_cones: bool = False, cones: bool = False) -> Peer:
+    solve = partial(conic.through_cvxpy, solver=solver, power_cones=power_cones)
+    return Peer(solve, norms, _CVXPY[solver], cones=cones)
 
 
 def _reduced(solver: str) -> Peer:
@@ -96,7 +100,7 @@ def _reduced(solver: str) -> Peer:
 
 
 PEERS: dict[str, Peer] = {
-    OURS: Peer(_ours, ("fro", "l1", "linf", "nuc", "spec", "lp", "schatten"), batch=_our_batch),
+    OURS: Peer(_ours, None, batch=_our_batch),
     "daqp": Peer(
         quadratic.daqp, ("fro",), ("daqp",), batch=partial(_one_by_one, solve=quadratic.daqp)
     ),
@@ -111,7 +115,7 @@ PEERS: dict[str, Peer] = {
     "highs": Peer(conic.highs, ("l1", "linf")),
     "cvxpy-osqp": _cvxpy("OSQP", "fro"),
     "cvxpy-highs": _cvxpy("HIGHS", "l1", "linf"),
-    "cvxpy-clarabel": _cvxpy("CLARABEL", "fro", "lp", "l1", "linf", "nuc", "spec"),
+    "cvxpy-clarabel": _cvxpy("CLARABEL", "fro", "lp", "l1", "linf", "nuc", "spec", cones=True),
     "cvxpy-clarabel-power": _cvxpy("CLARABEL", "lp", power_cones=True),
     "cvxpy-clarabel-qr": _reduced("CLARABEL"),
     "cvxpy-scs": _cvxpy("SCS", "nuc", "spec"),

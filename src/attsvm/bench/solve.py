@@ -12,7 +12,7 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -133,7 +133,8 @@ def run(
     results: list[dict[str, Any]] = []
     for name, wanted in todo.items():
         missing = peers[name].missing()
-        with Worker(functools.partial(measure, peers[name]), threads=plan.threads) as worker:
+        work = functools.partial(measure, peers[name], norms=tuple(map(parse_norm, plan.norms)))
+        with Worker(work, threads=plan.threads) as worker:
             mine: list[dict[str, Any]] = []
             for identity in wanted:
                 cell = cells.get(identity)
@@ -182,9 +183,13 @@ def _easier(cell: dict[str, Any], identity: dict[str, Any]) -> bool:
     return MANY not in (cell["size"], identity["size"])
 
 
-def measure(peer: Peer, job: tuple[dict[str, Any], float]) -> dict[str, Any]:
+def measure(
+    peer: Peer, job: tuple[dict[str, Any], float], norms: Sequence[Norm] = ()
+) -> dict[str, Any]:
     """Solve one cell in this process, under its CPU limit, and certify the answer; a short solve is
     repeated.
+
+    ``norms`` bring their classes with them into a process that has not imported them.
     """
     identity, seconds = job
     norm, asked = parse_norm(identity["norm"]), identity["asked"]

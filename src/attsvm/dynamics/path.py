@@ -35,7 +35,7 @@ from attsvm.dynamics.excess import (
 )
 from attsvm.dynamics.trajectory import direction_gap
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Nuclear
+from attsvm.geometry import Frobenius, Norm, Nuclear, as_norm
 from attsvm.margins import prompt_margins, selection_margins
 from attsvm.models import Logistic, Loss
 from attsvm.selection import optimal_tokens
@@ -109,7 +109,7 @@ class RegularizationPath:
 def regularization_path(
     data: AttentionData,
     head: ArrayLike,
-    norm: Norm | None = None,
+    norm: Norm | str | None = None,
     radii: Sequence[float] = (10.0, 30.0, 100.0, 300.0, 1000.0),
     parameterization: Form = "W",
     starts: int = 10,
@@ -126,9 +126,9 @@ def regularization_path(
     Args:
         data: one instance. Prompts, and prompts with a head, do not read its queries.
         head: ``(d_x,)``, the fixed head; for a joint path only its direction as one more start.
-        norm: the norm that is bounded; Frobenius when left out. The nuclear norm is searched
-            through factors; norms with kinks (p = 1, infinity, spectral) are searched all the same,
-            less exactly.
+        norm: the norm that is bounded, or its name; Frobenius when left out. The nuclear norm is
+            searched through factors; norms with kinks (p = 1, infinity, spectral) are searched all
+            the same, less exactly.
         radii: positive sizes R, in the order in which they are searched.
         parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which
             bounds the nuclear norm of
@@ -152,7 +152,7 @@ def regularization_path(
         InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a
             combination that has no meaning, a cone without a product of so few columns.
     """
-    bound = Frobenius() if norm is None else norm
+    bound = as_norm(norm)
     sizes = np.asarray(radii, dtype=np.float64)
     if data.batch_shape:
         raise InputError(

@@ -30,7 +30,7 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.stage import Weights
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear
+from attsvm.geometry import Norm
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent, SteepestDescent
 
@@ -44,11 +44,6 @@ EXPONENTS = (
     10.0,
 )  # those at which MirrorDescent does not warn that weights are extreme powers of their dual
 LENGTH = 16.0  # of a step, in the norm; tokens and queries have a root-mean-square norm of one
-_MOVES = {
-    "spec": 1 / 8,
-    "lp:inf": 1 / 3,
-    "lp:1": 1 / 24,
-}  # by how much a step may move a logit, where long steps change the limit
 _OFFSET = (
     1.0  # what Q^T Q has more than K^T K at the start of factors: at K = Q = 0 nothing would move
 )
@@ -60,19 +55,14 @@ def descent_kind(norm: Norm) -> Kind:
     Raises:
         InputError: a potential whose exponent is too close to one or too large for mirror descent.
     """
-    if norm == Frobenius():
-        return "gradient"
-    if norm == Nuclear():
-        return "factored"
-    if norm.p in (1.0, math.inf):
-        return "steepest"
-    if not EXPONENTS[0] <= norm.p <= EXPONENTS[1]:
+    kind, mirror = norm.descent.kind, norm.mirror_map
+    if kind == "mirror" and mirror and not EXPONENTS[0] <= mirror.p <= EXPONENTS[1]:
         raise InputError(
             f"fit trains for {norm.name} by mirror descent, whose weights are powers"
-            f" {1 / (norm.p - 1):.3g} of its dual; give an exponent between {EXPONENTS[0]:g} and"
+            f" {1 / (mirror.p - 1):.3g} of its dual; give an exponent between {EXPONENTS[0]:g} and"
             f" {EXPONENTS[1]:g}, or use attsvm solve --norm for the solution alone"
         )
-    return "mirror"
+    return kind
 
 
 def step_length(norm: Norm, data: AttentionData) -> float:
@@ -85,17 +75,8 @@ def step_length(norm: Norm, data: AttentionData) -> float:
     """
     if descent_kind(norm) != "steepest":
         return LENGTH
-    tokens, queries = (
-        np.max(_sizes(norm, rows)) for rows in (data.tokens[data.mask], data.queries)
-    )
-    return _MOVES[norm.name] / float(tokens * queries)
-
-
-def _sizes(norm: Norm, rows: FloatArray) -> FloatArray:
-    r"""The vector norms whose product is the dual norm of a rank-one matrix."""
-    column = Lp(norm.dual.p) if isinstance(norm, Lp) else Frobenius()
-    sizes: FloatArray = column.value(rows[:, :, None])
-    return sizes
+    tokens = np.where(data.mask[..., None], data.tokens, 0.0)
+    return norm.descent.move / norm.logit_reach(tokens, data.queries)
 
 
 def joint_descent(
@@ -131,12 +112,11 @@ def selection_descent(
         )
         return factored, SteepestDescent(factored.parameters(), lr=math.sqrt(2.0 * lr / steps))
     model = Attention.cross(data, start.head, start.intercept, init=start.W)
-    if kind == "mirror":
-        potential = "power" if isinstance(norm, Lp) else "schatten"
-        length = _dual_length(norm, lr, steps)
-        return model, MirrorDescent(
-            [model.W], lr=length, p=norm.p, normalize="run", potential=potential
-        )
+    mirror = norm.mirror_map
+    if kind == "mirror" and mirror is not None:
+        potential, p = mirror
+        length = _dual_length(p, lr, steps)
+        return model, MirrorDescent([model.W], lr=length, p=p, normalize="run", potential=potential)
     return model, SteepestDescent([model.W], lr=lr, norm=norm, normalize=True)
 
 
@@ -146,8 +126,9 @@ def check_step(norm: Norm, lr: float, steps: int) -> None:
     Raises:
         InputError: it is below 1e-100 or above 1e100.
     """
-    if descent_kind(norm) == "mirror":
-        logarithm = (norm.p - 1.0) * math.log10(steps * lr) - math.log10(steps)
+    mirror = norm.mirror_map
+    if descent_kind(norm) == "mirror" and mirror is not None:
+        logarithm = (mirror[1] - 1.0) * math.log10(steps * lr) - math.log10(steps)
         if abs(logarithm) > math.log10(LONGEST_STEP):
             raise InputError(
                 f"steps of length {lr:g} in {norm.name} are steps of about 10^{logarithm:.0f} in"
@@ -155,8 +136,8 @@ def check_step(norm: Norm, lr: float, steps: int) -> None:
             )
 
 
-def _dual_length(norm: Norm, lr: float, steps: int) -> float:
-    return float((steps * lr) ** (norm.p - 1.0) / steps)
+def _dual_length(p: float, lr: float, steps: int) -> float:
+    return float((steps * lr) ** (p - 1.0) / steps)
 
 
 def _factors(W: FloatArray) -> tuple[FloatArray, FloatArray]:

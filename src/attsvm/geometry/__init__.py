@@ -6,19 +6,23 @@ from __future__ import annotations
 
 from attsvm.geometry.entrywise import Lp
 from attsvm.geometry.frobenius import Frobenius
-from attsvm.geometry.names import norm_names, parse_norm
+from attsvm.geometry.names import as_norm, norm_names, parse_norm
 from attsvm.geometry.norm import Norm
 from attsvm.geometry.potential import PowerPotential
+from attsvm.geometry.rows import MaxRow, Rows
 from attsvm.geometry.schatten import Nuclear, Schatten, Spectral
 
 __all__ = [
     "Frobenius",
     "Lp",
+    "MaxRow",
     "Norm",
     "Nuclear",
     "PowerPotential",
+    "Rows",
     "Schatten",
     "Spectral",
+    "as_norm",
     "norm_names",
     "parse_norm",
 ]

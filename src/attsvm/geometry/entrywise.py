@@ -4,19 +4,20 @@ minimises.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
-from attsvm.errors import InputError
-from attsvm.geometry import vectors
-from attsvm.geometry.norm import Norm, conjugate_exponent, exponent_text, floating, per_run
+from attsvm.geometry import cones
+from attsvm.geometry.lifts import Entrywise
+from attsvm.geometry.norm import Descent, MirrorMap, Norm
+from attsvm.geometry.numbers import exponent_text
 from attsvm.geometry.potential import PowerPotential
 
 Array = Any
+INFINITY = float("inf")
 
 
-class Lp(Norm):
+class Lp(Entrywise):
     r"""The entrywise norm :math:`\|W\|_p=(\sum_{ij}|W_{ij}|^p)^{1/p}`, largest entry for
     :math:`p=\infty`; dual: :math:`\ell_q`.
 
@@ -35,9 +36,16 @@ class Lp(Norm):
         InputError: ``p`` is below 1 or not a number.
     """
 
-    def __init__(self, p: float) -> None:
-        self.p = checked_exponent("Lp", p)
-        self._conjugate = conjugate_exponent(self.p)
+    spellings: ClassVar[Mapping[str, str]] = {
+        "l1": "sum of absolute entries: what coordinate descent minimises",
+        "linf": "largest absolute entry: what sign descent minimises",
+        "lp:P": "entrywise p-norm, 1 <= P <= inf: what mirror descent with that p minimises",
+    }
+
+    @classmethod
+    def spelled(cls, word: str, number: float | None) -> Norm:
+        """See :meth:`Norm.spelled`."""
+        return cls({"l1": 1.0, "linf": INFINITY}[word] if number is None else number)
 
     @property
     def name(self) -> str:
@@ -45,59 +53,38 @@ class Lp(Norm):
         return "fro" if self.p == 2.0 else f"lp:{exponent_text(self.p)}"
 
     @property
-    def dual(self) -> Norm:
-        r""":math:`\ell_q` with :math:`1/p+1/q=1`."""
-        dual = Lp(self._conjugate)
-        dual._conjugate = self.p  # the dual of the dual is the norm itself, to the bit
-        return dual
+    def title(self) -> str:
+        """See :attr:`Norm.title`."""
+        exponent = "∞" if self.p == INFINITY else exponent_text(self.p)
+        return "Frobenius norm" if self.p == 2.0 else f"ℓ{exponent} norm"
 
-    def value(self, W: Array) -> Array:
-        """See :meth:`Norm.value`."""
-        return vectors.length(_entries(W), self.p)
+    @property
+    def descent(self) -> Descent:
+        """Gradient, coordinate and sign descent at p = 2, 1 and infinity; else mirror descent."""
+        if self.p == 2.0:
+            return Descent("gradient", "gradient descent on W")
+        if self.p == 1.0:
+            return Descent("steepest", "coordinate descent", 1 / 24)
+        if self.p == INFINITY:
+            return Descent("steepest", "sign descent", 1 / 3)
+        return Descent("mirror", f"mirror descent in the {self.title}")
 
-    def steepest(self, G: Array) -> Array:
-        """See :meth:`Norm.steepest`."""
-        return _like(vectors.aligned(_entries(G), self.p), G)
+    @property
+    def mirror_map(self) -> MirrorMap | None:
+        """See :attr:`Norm.mirror_map`."""
+        return MirrorMap("power", self.p) if self.strictly_convex else None
 
-    def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """See :meth:`Norm.project`."""
-        entries = _entries(W)
-        return _like(vectors.onto_ball(entries, self.p, per_run(radius, entries)), W)
+    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+        """See :meth:`Norm.cones`."""
+        return cones.of_entries(shape, self.p)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         """See :meth:`Norm.direction_divergence`; here nothing cancels
         (:meth:`PowerPotential.bregman`).
         """
-        if not 1.0 < self.p < float("inf"):
+        if not self.strictly_convex:
             return super().direction_divergence(V, W)
         return PowerPotential(self.p).direction_divergence(V, W)
 
     def __repr__(self) -> str:
         return f"Lp({exponent_text(self.p)})"
-
-
-def checked_exponent(name: str, p: float) -> float:
-    """``p`` as a float.
-
-    Raises:
-        InputError: ``p`` is not a number that is at least 1.
-    """
-    try:
-        number = float(p)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not number >= 1.0:
-        raise InputError(
-            f"{name}({p!r}) is not a norm: the exponent p must be a number with 1 <= p <= inf"
-        )
-    return number
-
-
-def _entries(W: Array) -> Array:
-    """``(..., d_x, d_z)`` as ``(..., d_x * d_z)``."""
-    return array_namespace(W).reshape(floating(W), (*W.shape[:-2], W.shape[-2] * W.shape[-1]))
-
-
-def _like(entries: Array, W: Array) -> Array:
-    """The inverse of :func:`_entries`."""
-    return array_namespace(W).reshape(entries, W.shape)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from attsvm.geometry.norm import Norm, floating, per_run
+from attsvm.geometry.lifts import Entrywise
+from attsvm.geometry.norm import Descent, MirrorMap, Norm
 
 Array = Any
 
 
-class Frobenius(Norm):
+class Frobenius(Entrywise):
     r"""The Frobenius norm :math:`\|W\|_F=(\sum_{ij} W_{ij}^2)^{1/2}`, its own dual.
 
     Gradient descent on ``W`` converges in direction to the max-margin solution in this norm
@@ -19,8 +21,18 @@ class Frobenius(Norm):
     Squares are taken after division by the largest entry, so no scale overflows or underflows.
     """
 
-    p = 2.0
+    spellings: ClassVar[Mapping[str, str]] = {
+        "fro": "Frobenius norm: what gradient descent on W minimises"
+    }
+    p = _conjugate = 2.0
     name = "fro"
+    title = "Frobenius norm"
+    descent = Descent("gradient", "gradient descent on W")
+    mirror_map = MirrorMap("power", 2.0)
+    invariant = True, True
+
+    def __init__(self) -> None:
+        """Nothing to choose."""
 
     @property
     def dual(self) -> Norm:
@@ -56,11 +68,3 @@ class Frobenius(Norm):
             gap,
             xp.full_like(gap, xp.nan),
         )
-
-    def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """``W``, shortened to ``radius`` where it is longer."""
-        xp, W = array_namespace(W), floating(W)
-        length = self.value(W)[..., None, None]
-        radius = per_run(radius, W)
-        radius = radius[..., None] if radius.ndim else radius
-        return xp.where(length > radius, radius * self.steepest(W), W)

@@ -1,37 +1,110 @@
-"""What a norm of weight matrices is: one object, read by optimisers and by solvers.
+r"""What a norm of weight matrices is: one object, read by optimisers and by solvers.
 
 An optimiser asks a norm for its steepest-descent direction, a solver minimises the same norm
-subject to margins.  Everything in this room is written against the array API standard, so the same
-lines serve NumPy arrays and torch tensors.  Matrices live on the last two axes; any leading axes
-are runs, each with its own norm.
+subject to margins, a fit asks which descent trains for it, a report what it is called. All of that
+is stated by one class: a new norm is one subclass of :class:`Norm` and touches nothing else.
+
+Everything in this room is written against the array API standard, so the same lines serve NumPy
+arrays and torch tensors. Matrices live on the last two axes; any leading axes are runs, each with
+its own norm.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
+from attsvm.geometry.cones import Cones
+from attsvm.geometry.numbers import floating, non_negative
 
 Array = Any  # numpy.ndarray or torch.Tensor: whatever array_namespace understands
+
+_HALVINGS = 80  # of an interval: more would not change its ends
+
+
+# what a class must define, each with the ways to do so: the defaults go round in circles
+_STATED = ((("prox",), ("project",)), (("dual",), ("dual_value", "subgradient")))
+
+
+class Descent(NamedTuple):
+    """Which descent on the attention weights converges in direction to the max-margin solution of a
+    norm.
+
+    Attributes:
+        kind: normalised gradient descent on ``W``; mirror descent with the map of the norm;
+            normalised gradient descent on the factors ``K`` and ``Q``; steepest descent in the
+            norm.
+        title: what it is called.
+        move: by how much one step of steepest descent may move a logit; longer ones change the
+            limit.
+    """
+
+    kind: Literal["gradient", "mirror", "factored", "steepest"]
+    title: str
+    move: float = 1 / 8
+
+
+class MirrorMap(NamedTuple):
+    r"""The gradient of :math:`\frac1p\|W\|^p`, of the entries (``power``) or of the singular values
+    (``schatten``), as :class:`attsvm.optim.MirrorDescent` takes it.
+    """
+
+    potential: Literal["power", "schatten"]
+    p: float
 
 
 class Norm(ABC):
     r"""A norm on matrices together with its dual
     :math:`\|G\|_*=\max_{\|W\|\le 1}\langle G,W\rangle`.
 
-    A new norm states its value, its steepest direction, the projection onto its ball and its dual;
-    the rest follows.  ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``.
+    A new norm states
 
-    Norms are compared by ``name``, which is canonical: two objects are equal exactly when they are
-    the same function of a matrix, however they were written
-    (``Lp(2) == Schatten(2) == Frobenius()``).
+    * ``name``, how it is written on the command line;
+    * :meth:`value` and :meth:`steepest`;
+    * :meth:`prox` or :meth:`project`, one of the two;
+    * :attr:`dual`, or :meth:`dual_value` and :meth:`subgradient`, which make a dual that needs no
+      class of its own.
+
+    That is enough for :func:`attsvm.max_margin`, steepest descent, ``AttentionSVC`` and the
+    commands. The rest has defaults that are right for every norm, and that a class overrides where
+    it knows better: :meth:`prox_derivative` makes the solver quicker, :meth:`cones` lets CLARABEL
+    check it. A class whose ``name`` is a constant is found by :func:`parse_norm` from then on.
+
+    ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``. Norms are compared by ``name``,
+    which is canonical: two objects are equal exactly when they are the same function of a matrix,
+    however they were written (``Lp(2) == Schatten(2) == Frobenius()``).
     """
 
-    p: float
-    """The exponent."""
+    spellings: ClassVar[Mapping[str, str]] = {}
+    """Names on the command line, each with a line about it; ``P`` stands for a number."""
+
+    acts_on: ClassVar[Literal["entries", "singular values", "matrix"]] = "matrix"
+    """What the value is a function of: a vector may be a matrix of one column, and a part of it be
+    enough, unless it is singular values or the matrix as a whole.
+    """
+
+    known: ClassVar[dict[str, type[Norm]]] = {}
+    """The class behind every spelling."""
+
+    def __init_subclass__(cls) -> None:
+        for ways in _STATED:
+            if not any(all(_own(cls, name) for name in way) for way in ways):
+                wanted = ", or ".join(" and ".join(way) for way in ways)
+                raise TypeError(f"the norm {cls.__name__} must define {wanted}")
+        name, about = cls.__dict__.get("name"), (cls.__doc__ or "").strip().partition("\n")[0]
+        cls.spellings = cls.__dict__.get(
+            "spellings", {name: about} if isinstance(name, str) else {}
+        )
+        Norm.known.update(dict.fromkeys(cls.spellings, cls))
+
+    @classmethod
+    def spelled(cls, word: str, number: float | None) -> Norm:
+        """The norm that one of the spellings means, ``number`` standing for its ``P``."""
+        return cls()
 
     @property
     @abstractmethod
@@ -39,9 +112,14 @@ class Norm(ABC):
         """How the norm is written on the command line: one name for one norm."""
 
     @property
-    @abstractmethod
+    def title(self) -> str:
+        """What the norm is called in a sentence."""
+        return f"{self.name} norm"
+
+    @property
     def dual(self) -> Norm:
         r"""The dual norm :math:`\|\cdot\|_*`; the dual of the dual is the norm itself."""
+        return Dual(self)
 
     @abstractmethod
     def value(self, W: Array) -> Array:
@@ -53,15 +131,6 @@ class Norm(ABC):
         zero.
 
         Steepest descent moves along ``-steepest(gradient)``.
-        """
-
-    @abstractmethod
-    def project(self, W: Array, radius: Any = 1.0) -> Array:
-        r"""The nearest point of the ball, :math:`\arg\min_{\|V\|\le r}\|V-W\|_F`.
-
-        Args:
-            W: ``(..., d_x, d_z)``.
-            radius: :math:`r\ge0`, one number or one per run, ``(...)``.
         """
 
     def dual_value(self, G: Array) -> Array:
@@ -85,6 +154,102 @@ class Norm(ABC):
         """
         return W - self.dual.project(W, t)
 
+    def prox_derivative(self, W: Array, t: float, H: Array) -> Array:
+        """The derivative of ``prox(W, t)`` along each ``H``, a generalised one where there is a
+        kink; a difference quotient unless a class knows better.
+
+        Args:
+            W: one matrix, ``(d_x, d_z)``.
+            t: positive.
+            H: directions, ``(k, d_x, d_z)``.
+        """
+        xp = array_namespace(W, H)
+        size = xp.max(xp.abs(H), axis=(-2, -1))[..., None, None]
+        scale = float(xp.finfo(W.dtype).eps) ** 0.5 * max(t, float(xp.max(xp.abs(W))))
+        step = scale / xp.where(size > 0, size, xp.ones_like(size))
+        return (self.prox(W + step * H, t) - self.prox(W, t)) / step
+
+    def project(self, W: Array, radius: Any = 1.0) -> Array:
+        r"""The nearest point of the ball, :math:`\arg\min_{\|V\|\le r}\|V-W\|_F`: the proximal
+        point of the :math:`t` at which it has norm :math:`r`, found by halving unless a class knows
+        it.
+
+        Args:
+            W: ``(..., d_x, d_z)``.
+            radius: :math:`r\ge0`, one number or one per run, ``(...)``.
+        """
+        xp, W = array_namespace(W), floating(W)
+        size, radius = self.value(W), non_negative(radius, W)
+        low, high = xp.zeros_like(size), self.dual_value(W)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            outside = self.value(self.prox(W, middle)) > radius
+            low, high = xp.where(outside, middle, low), xp.where(outside, high, middle)
+        return xp.where((size > radius)[..., None, None], self.prox(W, high), W)
+
+    def logit_reach(self, tokens: Array, queries: Array) -> float:
+        r"""How much weights of norm one can move a logit :math:`x^\top Wz`: the largest
+        :math:`\|xz^\top\|_*`, or a bound of it.
+
+        Args:
+            tokens: ``(n, T, d_x)``.
+            queries: ``(n, d_z)``.
+        """
+        return max(
+            float(self.dual_value(x[:, :, None] * z).max())
+            for x, z in zip(tokens, queries, strict=True)
+        )
+
+    @property
+    def descent(self) -> Descent:
+        """Which descent trains for this norm."""
+        return Descent("steepest", f"steepest descent in the {self.title}")
+
+    @property
+    def mirror_map(self) -> MirrorMap | None:
+        """The mirror map of the descent whose limit is the solution in this norm; None where there
+        is none.
+        """
+        return None
+
+    @property
+    def strictly_convex(self) -> bool:
+        """Whether the ball has no flat pieces: the least weights are then unique, and directions
+        can be compared.
+        """
+        return False
+
+    @property
+    def tolerance(self) -> float:
+        """The accuracy that a solver promises unless it is asked for another."""
+        return 1e-9
+
+    @property
+    def invariant(self) -> tuple[bool, bool]:
+        """Whether rotations of the rows of ``W`` leave the norm alone, that is products from the
+        left, and whether products from the right do.
+
+        The least weights then lie in the span of the token differences (left), or of the queries
+        (right).
+        """
+        return False, False
+
+    @property
+    def takes_equalities(self) -> bool:
+        """Whether the solver takes equalities, as pairs of opposite rows."""
+        return True
+
+    @property
+    def takes_slack(self) -> bool:
+        """Whether the solver takes soft margins."""
+        return True
+
+    def cones(self, shape: tuple[int, int]) -> Cones | None:
+        """The norm of matrices of this shape as a conic programme, for solvers of others; None
+        where there is none.
+        """
+        return None
+
     def direction_divergence(self, V: Array, W: Array) -> Array:
         r"""The directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, :math:`1<p<\infty`,
         over the last two axes, in [0, 2].
@@ -100,7 +265,7 @@ class Norm(ABC):
             InputError: the norm is not strictly convex (p is 1 or infinite), and unit matrices
                 apart can have divergence 0.
         """
-        if not 1.0 < self.p < float("inf"):
+        if not self.strictly_convex:
             raise InputError(
                 f"the norm {self.name} is not strictly convex and measures no divergence of"
                 " directions; compare margins"
@@ -124,46 +289,47 @@ class Norm(ABC):
         return f"{type(self).__name__}()"
 
 
-def conjugate_exponent(p: float) -> float:
-    r""":math:`q` with :math:`1/p+1/q=1`."""
-    if p == 1.0:
-        return float("inf")
-    return 1.0 if p == float("inf") else 1.0 + 1.0 / (p - 1.0)
+def _own(cls: type[Norm], name: str) -> bool:
+    return getattr(cls, name) is not getattr(Norm, name)
 
 
-def per_run(number: Any, W: Array) -> Array:
-    """One number, or one per run, as an array that broadcasts against the vectors ``(..., k)`` of
-    the runs.
+class Dual(Norm):
+    """The dual of a norm that states its dual value and its subgradient itself."""
 
-    Raises:
-        InputError: a number is negative or not a number.
-    """
-    array = non_negative(number, W)
-    return array[..., None] if array.ndim else array
+    def __init__(self, primal: Norm) -> None:
+        self.primal = primal
 
+    @property
+    def name(self) -> str:
+        """``dual:NAME``."""
+        return f"dual:{self.primal.name}"
 
-def non_negative(number: Any, W: Array) -> Array:
-    """The radius of a ball, or the weight of a proximal map, as an array of the kind of ``W``.
+    @property
+    def title(self) -> str:
+        """See :attr:`Norm.title`."""
+        return f"dual of the {self.primal.title}"
 
-    Raises:
-        InputError: a number is negative or not a number.
-    """
-    xp = array_namespace(W)
-    array = xp.asarray(number, dtype=W.dtype, device=device(W))
-    if not bool(xp.all(array >= 0)):
-        raise InputError(
-            "the radius of a ball and the weight of a proximal map must be numbers >= 0, and one"
-            " is not"
-        )
-    return array
+    @property
+    def dual(self) -> Norm:
+        """The norm whose dual this is."""
+        return self.primal
 
+    @property
+    def invariant(self) -> tuple[bool, bool]:
+        """That of the norm."""
+        return self.primal.invariant
 
-def floating(W: Array) -> Array:
-    """``W``, with integers and booleans as float64."""
-    xp = array_namespace(W)
-    return xp.astype(W, xp.float64) if xp.isdtype(W.dtype, ("bool", "integral")) else W
+    def value(self, W: Array) -> Array:
+        """See :meth:`Norm.value`."""
+        return self.primal.dual_value(W)
 
+    def steepest(self, G: Array) -> Array:
+        """See :meth:`Norm.steepest`."""
+        return self.primal.subgradient(G)
 
-def exponent_text(p: float) -> str:
-    """The shortest text that reads back as ``p``."""
-    return str(int(p)) if p.is_integer() else repr(p)
+    def project(self, W: Array, radius: Any = 1.0) -> Array:
+        """What the proximal map of the norm leaves (Moreau)."""
+        return W - self.primal.prox(W, radius)
+
+    def __repr__(self) -> str:
+        return f"{self.primal!r}.dual"

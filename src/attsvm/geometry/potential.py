@@ -10,8 +10,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
-from attsvm.geometry import vectors
-from attsvm.geometry.norm import conjugate_exponent, floating, non_negative
+from attsvm.geometry.gauge import Gauge
+from attsvm.geometry.numbers import conjugate_exponent, floating, non_negative
 from attsvm.geometry.roots import power, reciprocal_power, shrink
 
 Array = Any
@@ -94,9 +94,8 @@ class PowerPotential:
         xp = array_namespace(V, W)
         units, sizes = [], []
         for matrix in (floating(V), floating(W)):
-            size = vectors.length(
-                xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1])),
-                self.p,
+            size = Gauge(self.p, conjugate_exponent(self.p)).length(
+                xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1]))
             )
             units.append(matrix / xp.where(size > 0, size, xp.ones_like(size))[..., None, None])
             sizes.append(size)

@@ -4,22 +4,23 @@ are its ends.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
-from attsvm.geometry import vectors
-from attsvm.geometry.entrywise import checked_exponent
+from attsvm.geometry import cones
 from attsvm.geometry.frobenius import Frobenius
-from attsvm.geometry.norm import Norm, conjugate_exponent, exponent_text, floating, per_run
+from attsvm.geometry.lifts import SingularValues
+from attsvm.geometry.norm import Descent, MirrorMap, Norm
+from attsvm.geometry.numbers import exponent_text
 
 Array = Any
+INFINITY = float("inf")
+
+_NAMES = {1.0: "nuc", 2.0: "fro", INFINITY: "spec"}
+_TITLES = {1.0: "nuclear norm", 2.0: "Frobenius norm", INFINITY: "spectral norm"}
 
 
-_NAMES = {1.0: "nuc", 2.0: "fro", float("inf"): "spec"}
-
-
-class Schatten(Norm):
+class Schatten(SingularValues):
     r"""The Schatten norm :math:`\|W\|_{S_p}=(\sum_i\sigma_i(W)^p)^{1/p}`, largest singular value
     for :math:`p=\infty`; dual: :math:`S_q`.
 
@@ -39,9 +40,14 @@ class Schatten(Norm):
         InputError: ``p`` is below 1 or not a number.
     """
 
-    def __init__(self, p: float) -> None:
-        self.p = checked_exponent("Schatten", p)
-        self._conjugate = conjugate_exponent(self.p)
+    spellings: ClassVar[Mapping[str, str]] = {
+        "schatten:P": "p-norm of the singular values, 1 <= P <= inf"
+    }
+
+    @classmethod
+    def spelled(cls, word: str, number: float | None) -> Norm:
+        """See :meth:`Norm.spelled`."""
+        return Schatten(1.0 if number is None else number)
 
     @property
     def name(self) -> str:
@@ -53,47 +59,56 @@ class Schatten(Norm):
         r""":math:`S_q` with :math:`1/p+1/q=1`."""
         if self.p == 1.0:
             return Spectral()
-        if self.p == float("inf"):
-            return Nuclear()
-        dual = Schatten(self._conjugate)
-        dual._conjugate = self.p  # the dual of the dual is the norm itself, to the bit
-        return dual
+        return Nuclear() if self.p == INFINITY else super().dual
+
+    @property
+    def title(self) -> str:
+        """See :attr:`Norm.title`."""
+        return _TITLES.get(self.p) or f"Schatten-{exponent_text(self.p)} norm"
+
+    @property
+    def descent(self) -> Descent:
+        """Gradient descent on factors for the nuclear norm, on ``W`` at p = 2, spectral descent at
+        infinity, mirror descent between.
+        """
+        if self.p == 1.0:
+            return Descent("factored", "gradient descent on the factors K and Q")
+        if self.p == 2.0:
+            return Frobenius().descent
+        if self.p == INFINITY:
+            return Descent("steepest", "spectral descent", 1 / 8)
+        return Descent("mirror", f"mirror descent in the {self.title}")
+
+    @property
+    def mirror_map(self) -> MirrorMap | None:
+        """See :attr:`Norm.mirror_map`."""
+        return MirrorMap("schatten", self.p) if self.strictly_convex else None
+
+    @property
+    def tolerance(self) -> float:
+        """What the best first-order solvers reach where a semidefinite programme is needed."""
+        return 1e-9 if self.strictly_convex else 1e-6
+
+    @property
+    def takes_slack(self) -> bool:
+        """See :attr:`Norm.takes_slack`."""
+        return self.p == 2.0
+
+    def cones(self, shape: tuple[int, int]) -> cones.Cones | None:
+        """See :meth:`Norm.cones`: of the nuclear and the spectral norm."""
+        return None if self.strictly_convex else cones.of_singular_values(shape, self.p)
 
     def value(self, W: Array) -> Array:
         """See :meth:`Norm.value`."""
-        if self.p == 2.0:
-            return Frobenius().value(W)
-        xp = array_namespace(W)
-        scaled, scale = _scaled(W)
-        return xp.astype(
-            scale * vectors.length(xp.linalg.svdvals(scaled), self.p), floating(W).dtype
-        )
+        return Frobenius().value(W) if self.p == 2.0 else super().value(W)
 
     def steepest(self, G: Array) -> Array:
         """See :meth:`Norm.steepest`."""
-        if self.p == 2.0:
-            return Frobenius().steepest(G)
-        xp = array_namespace(G)
-        G = floating(G)
-        U, sigma, Vt = xp.linalg.svd(_scaled(G)[0], full_matrices=False)
-        noise = max(G.shape[-2:]) * float(xp.finfo(sigma.dtype).eps) * sigma[..., :1]
-        sigma = xp.where(sigma > noise, sigma, xp.zeros_like(sigma))
-        return xp.astype((U * vectors.aligned(sigma, self.p)[..., None, :]) @ Vt, G.dtype)
+        return Frobenius().steepest(G) if self.p == 2.0 else super().steepest(G)
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """See :meth:`Norm.project`: the singular values move onto the ball, the singular vectors
-        stay.
-        """
-        if self.p == 2.0:
-            return Frobenius().project(W, radius)
-        xp = array_namespace(W)
-        W = floating(W)
-        scaled, scale = _scaled(W)
-        U, sigma, Vt = xp.linalg.svd(scaled, full_matrices=False)
-        sigma = sigma * scale[..., None]
-        moved = vectors.onto_ball(sigma, self.p, per_run(radius, sigma))
-        inside = xp.all(moved == sigma, axis=-1)[..., None, None]
-        return xp.where(inside, W, xp.astype((U * moved[..., None, :]) @ Vt, W.dtype))
+        """See :meth:`Norm.project`."""
+        return Frobenius().project(W, radius) if self.p == 2.0 else super().project(W, radius)
 
     def __repr__(self) -> str:
         return f"Schatten({exponent_text(self.p)})"
@@ -105,6 +120,15 @@ class Nuclear(Schatten):
     Gradient descent on the factors :math:`W=KQ^\top` converges in direction to the max-margin
     solution in this norm (Tarzanagh et al., *Transformers as Support Vector Machines*).
     """
+
+    spellings: ClassVar[Mapping[str, str]] = {
+        "nuc": "nuclear norm: what gradient descent on the factors K, Q minimises"
+    }
+
+    @classmethod
+    def spelled(cls, word: str, number: float | None) -> Norm:
+        """See :meth:`Norm.spelled`."""
+        return cls()
 
     def __init__(self) -> None:
         super().__init__(1.0)
@@ -120,19 +144,17 @@ class Spectral(Schatten):
     norm (Fan, Schmidt and Thrampoulidis, *Spectral Descent and Muon*).
     """
 
+    spellings: ClassVar[Mapping[str, str]] = {
+        "spec": "spectral norm: what spectral descent (Muon) minimises"
+    }
+
+    @classmethod
+    def spelled(cls, word: str, number: float | None) -> Norm:
+        """See :meth:`Norm.spelled`."""
+        return cls()
+
     def __init__(self) -> None:
-        super().__init__(float("inf"))
+        super().__init__(INFINITY)
 
     def __repr__(self) -> str:
         return "Spectral()"
-
-
-def _scaled(W: Array) -> tuple[Array, Array]:
-    """``W`` divided by its largest entry, and that entry; at least in single precision, which a
-    decomposition needs.
-    """
-    xp, W = array_namespace(W), floating(W)
-    W = xp.astype(W, xp.float32) if xp.finfo(W.dtype).bits < 32 else W
-    scale = xp.max(xp.abs(W), axis=(-2, -1))
-    safe = xp.where(scale > 0, scale, xp.ones_like(scale))
-    return W / safe[..., None, None], scale

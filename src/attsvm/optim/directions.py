@@ -1,8 +1,10 @@
 r"""Steepest directions of every norm, for a batch of gradients:
 :math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
 
-The same directions as :meth:`attsvm.geometry.Norm.steepest`, in fewer passes over memory: an
-optimiser takes them at every step.
+A norm is asked for its :meth:`~attsvm.geometry.Norm.steepest` direction. Those of the entrywise
+norms, and of singular values, are written again for torch: they write into their own intermediate
+results and take the norm and the largest entry in one pass each, which the array API has no way to
+say, and an optimiser takes them at every step. Tests hold them to the geometry's.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attsvm.geometry import Frobenius, Lp, Norm, Schatten, Spectral
+from attsvm.geometry import Norm, Spectral
+from attsvm.geometry.lifts import Entrywise, SingularValues
 from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
 
 INFINITY = float("inf")
-_FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # compared with at every step
+_SPECTRAL = Spectral()  # compared with at every step
 
 
 def steepest_direction(
@@ -39,9 +42,9 @@ def steepest_direction(
     """
     if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps, capturable)
-    if isinstance(norm, Lp) or norm == _FROBENIUS:
+    if isinstance(norm, Entrywise) or (isinstance(norm, SingularValues) and norm.p == 2.0):
         return _entrywise(G, norm.p, capturable)
-    if isinstance(norm, Schatten):
+    if isinstance(norm, SingularValues):
         U, sigma, Vh, finite = decomposed(G)
         direction = (U * _entrywise(sigma[..., None], norm.p, capturable).mT) @ Vh
         return torch.where(finite, direction, torch.full_like(G, float("nan")))
@@ -59,8 +62,8 @@ def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
 
 
 def takes_singular_values(norm: Norm) -> bool:
-    """Whether the direction needs the matrix as a matrix, and not only its entries."""
-    return isinstance(norm, Schatten) and norm != _FROBENIUS
+    """Whether the direction needs singular values, and not only the entries."""
+    return norm.acts_on == "singular values" and norm.name != "fro"
 
 
 def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:

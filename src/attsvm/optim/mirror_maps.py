@@ -13,8 +13,9 @@ class PowerMap:
     r""":math:`\psi(W)=\frac1p\|W\|_p^p`: its mirror map is the signed power with exponent
     :math:`p-1`, entry by entry.
 
-    The optimiser's side of :class:`attsvm.geometry.PowerPotential`: the same function, in place and
-    in the precision of its state.
+    The optimiser's side of :class:`attsvm.geometry.PowerPotential`: the same function once more, in
+    place, in the precision of its state, and with exponents that are right to the last digit
+    (:mod:`attsvm.optim.powers`), because a descent raises its weights to them at every step.
 
     Attributes:
         p: the exponent.

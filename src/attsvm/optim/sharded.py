@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attsvm.geometry import Norm
-from attsvm.optim.directions import takes_singular_values
+from attsvm.geometry.lifts import Entrywise
 from attsvm.optim.reductions import like, norms, part, whole
 
 TensorList = list[Tensor]
@@ -39,7 +39,7 @@ def sharded_directions(
     ]
     norm: Norm = group["norm"]
     if (
-        takes_singular_values(norm)
+        not isinstance(norm, Entrywise)
         or norm.p == 1
         or group["blocks"] is not None
         or group["step_size"] == "polyak"
@@ -49,7 +49,7 @@ def sharded_directions(
             part(direction, parameter)
             for direction, parameter in zip(found, parameters, strict=True)
         ], steps
-    exponent = norm.dual.p - 1.0
+    q = norm.gauge.q
     results: list[Tensor | None] = [None] * len(vectors)
     for runs in {
         max(vector.ndim - 2, 0) for vector in vectors
@@ -57,12 +57,12 @@ def sharded_directions(
         members = [index for index, vector in enumerate(vectors) if max(vector.ndim - 2, 0) == runs]
         for index, length in zip(
             members,
-            norms([placed[index] for index in members], norm.dual.p, keep=runs),
+            norms([placed[index] for index in members], q, keep=runs),
             strict=True,
         ):
             unit = vectors[index] / torch.where(length > 0, length, torch.ones_like(length))
             direction = (
-                torch.sign(unit) if exponent == 0 else torch.copysign(unit.abs() ** exponent, unit)
+                torch.sign(unit) if q == 1.0 else torch.copysign(unit.abs() ** (q - 1.0), unit)
             )
             results[index] = direction if group["normalize"] else direction * length
     return [result for result in results if result is not None], None

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
 from attsvm.optim.blocks import Blocks, assembled, matrices, portions, together
 from attsvm.optim.directions import aligned_length, steepest_direction
@@ -21,12 +21,18 @@ from attsvm.optim.reductions import is_sharded, local
 from attsvm.optim.sharded import sharded_directions
 from attsvm.optim.steepest_settings import check_settings, decomposes, takes_kernel
 
-# a checkpoint holds the norm of each group; this lets torch.load(weights_only=True), its default,
-# read it
-torch.serialization.add_safe_globals([Frobenius, Lp, Nuclear, Schatten, Spectral])
-
-
 _FROBENIUS = Frobenius()  # asked for at every step
+
+
+def _read_back(*norms: Norm) -> None:
+    """A checkpoint holds the norm of each group; torch.load(weights_only=True), its default, may
+    read it.
+    """
+    kinds = {*Norm.known.values(), *(type(each) for norm in norms for each in (norm, norm.dual))}
+    torch.serialization.add_safe_globals(list(kinds))
+
+
+_read_back()
 
 
 class SteepestDescent(DescentOptimizer):
@@ -66,7 +72,7 @@ class SteepestDescent(DescentOptimizer):
         params: parameters, named parameters or groups; every argument below may be set per group.
         lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in
             the norm, when normalised).
-        norm: the geometry, :class:`~attsvm.geometry.Frobenius` if None.
+        norm: the geometry or its name, :class:`~attsvm.geometry.Frobenius` if None.
         normalize: False for steps of length :math:`\eta\|M_t\|_*`.
         momentum: :math:`0\le\mu<1`.
         dampening: :math:`0\le\tau\le1`. ``dampening = momentum`` is the moving average of Fan et
@@ -114,7 +120,7 @@ class SteepestDescent(DescentOptimizer):
         self,
         params: ParamsT,
         lr: float | Tensor,
-        norm: Norm | None = None,
+        norm: Norm | str | None = None,
         normalize: bool = True,
         momentum: float = 0.0,
         dampening: float = 0.0,
@@ -136,7 +142,7 @@ class SteepestDescent(DescentOptimizer):
     ) -> None:
         defaults = {
             "lr": lr,
-            "norm": Frobenius() if norm is None else norm,
+            "norm": as_norm(norm),
             "normalize": normalize,
             "momentum": momentum,
             "dampening": dampening,
@@ -318,6 +324,8 @@ class SteepestDescent(DescentOptimizer):
         return [group for group in self.param_groups if decomposes(group)]
 
     def _check_group(self, group: dict[str, Any]) -> None:
+        group["norm"] = norm = as_norm(group["norm"])
+        _read_back(norm)
         check_settings(group)
         if (
             group["step_size"] == "polyak"

@@ -22,7 +22,6 @@ from attsvm.fitting.stage import Progress
 from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.examples import choose_examples
-from attsvm.pipeline.geometry import descent_title
 from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import claims, verdict
@@ -150,7 +149,7 @@ def _evaluate(
         "training": {
             "joint_steps": settings.joint_steps,
             "best_joint_step": model.best_step_,
-            "descent": descent_title(model.norm_),
+            "descent": model.norm_.descent.title,
             "steps": int(model.trajectory_.steps[-1]),
             "lr": model.lr_,
             "baseline_C": model.baseline_.C,

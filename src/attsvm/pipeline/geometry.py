@@ -1,5 +1,4 @@
-r"""What the norm of a fit changes about its comparison: how it is called, which descent goes to it,
-what is held against the solution.
+r"""What is held against the solution of a fit, in the norm of the fit.
 
 Where the norm is strictly convex the solution is one point, and directions are compared: in the
 Frobenius norm by the cosine, in the others by :meth:`~attsvm.geometry.Norm.direction_divergence`,
@@ -16,45 +15,18 @@ from typing import Literal
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.fitting.descent import descent_kind
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import MarginSolution
 
 Measure = Literal["cosine", "divergence", "margin"]
 
-_SINGLE = {
-    "fro": "Frobenius norm",
-    "nuc": "nuclear norm",
-    "spec": "spectral norm",
-    "lp:inf": "ℓ∞ norm",
-}
-_FAMILY = {"lp": "ℓ{} norm", "schatten": "Schatten-{} norm"}
-_STEEPEST = {"spec": "spectral descent", "lp:1": "coordinate descent", "lp:inf": "sign descent"}
-
-
-def norm_title(norm: Norm) -> str:
-    """The norm in words: ``Frobenius norm``, ``ℓ1.75 norm``."""
-    family, _, exponent = norm.name.partition(":")
-    return _SINGLE.get(norm.name) or _FAMILY[family].format(exponent)
-
-
-def descent_title(norm: Norm) -> str:
-    """The descent of the selection stage in words."""
-    kind = descent_kind(norm)
-    if kind == "mirror":
-        return f"mirror descent in the {norm_title(norm)}"
-    return {
-        "gradient": "gradient descent on W",
-        "factored": "gradient descent on the factors K and Q",
-    }.get(kind) or _STEEPEST[norm.name]
-
 
 def measure_of(norm: Norm) -> Measure:
     """What is compared with the solution."""
     if norm == Frobenius():
         return "cosine"
-    return "divergence" if 1.0 < norm.p < np.inf else "margin"
+    return "divergence" if norm.strictly_convex else "margin"
 
 
 def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:

@@ -12,7 +12,7 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import direction_gap
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.pipeline.geometry import distances, measure_of, norm_title
+from attsvm.pipeline.geometry import distances, measure_of
 from attsvm.pipeline.plane import plane_arrays
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.sklearn import AttentionSVC
@@ -67,7 +67,7 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
     return {
         "status": solution.status,
         "geometry": model.norm_.name,
-        "geometry_title": norm_title(model.norm_),
+        "geometry_title": model.norm_.title,
         "unique": True
         if model.status_ == "optimal" and measure_of(model.norm_) != "margin"
         else solution.unique,

@@ -19,7 +19,7 @@ from scipy.special import softmax
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
 from attsvm.solvers import max_margin
@@ -92,7 +92,9 @@ def margin_drop(
     return MarginDrop(float(ratios.min()), top, ratios)
 
 
-def margin_drop_bound(data: AttentionData, tokens: ArrayLike, norm: Norm | None = None) -> float:
+def margin_drop_bound(
+    data: AttentionData, tokens: ArrayLike, norm: Norm | str | None = None
+) -> float:
     r"""A proven lower bound of :math:`\nu` over *all* attention, in any norm of the head; the
     assumption holds where it is positive.
 
@@ -108,7 +110,7 @@ def margin_drop_bound(data: AttentionData, tokens: ArrayLike, norm: Norm | None 
     Args:
         data: one instance, with at most a million selections.
         tokens: ``(n,)``, the selected tokens.
-        norm: of the head; Frobenius (Euclidean) when left out.
+        norm: of the head, or its name; Frobenius (Euclidean) when left out.
 
     Returns:
         The bound, up to the relative duality gap of the label margin (1e-9); negative or zero where
@@ -121,7 +123,7 @@ def margin_drop_bound(data: AttentionData, tokens: ArrayLike, norm: Norm | None 
     Source: Assumption B of Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with
     Mirror Descent* (wording recalled).
     """
-    bound = Frobenius() if norm is None else norm
+    bound = as_norm(norm)
     selected = selected_tokens(data, tokens)
     if math.prod(int(count) for count in data.lengths) > _SELECTIONS:
         raise InputError(

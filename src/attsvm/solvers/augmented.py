@@ -26,8 +26,8 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.curvature import curvature
+from attsvm.solvers.energies import GaugeEnergy, Proximal
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.spectra import Gauge, Prox
 
 _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)
 _RIDGE = 1e-13  # relative to the mean diagonal of the Newton matrix
@@ -45,7 +45,7 @@ class _Point(NamedTuple):
     left: FloatArray
     s: FloatArray
     right: FloatArray
-    prox: Prox
+    prox: Proximal
     W: FloatArray
     gradient: FloatArray
 
@@ -64,12 +64,12 @@ class AugmentedLagrangian:
     def __init__(
         self,
         programme: Programme,
-        gauge: Gauge,
+        energy: GaugeEnergy,
         weights: FloatArray,
         dual: FloatArray,
         sigma: float,
     ) -> None:
-        self.programme, self.gauge = programme, gauge
+        self.programme, self.energy = programme, energy
         self.W, self.dual, self.sigma = weights, dual.copy(), sigma
         self.newton_steps = 0
         self._nu = 0.0
@@ -112,8 +112,8 @@ class AugmentedLagrangian:
     def _point(self, dual: FloatArray) -> _Point:
         p = self.programme
         left, s, right = np.linalg.svd(self.W + self.sigma * p.adjoint(dual))
-        prox = self.gauge.prox(s, self.sigma)
-        W = (left[:, : len(s)] * prox.values) @ right[: len(s)]
+        prox = self.energy.proximal(s[None], self.sigma)
+        W = (left[:, : len(s)] * prox.W[0]) @ right[: len(s)]
         return _Point(
             dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual)
         )
@@ -121,7 +121,7 @@ class AugmentedLagrangian:
     def _step(self, at: _Point, rows: IntArray) -> _Point | None:
         from scipy.linalg.lapack import dpotrf, dpotrs
 
-        form = curvature(self.programme, rows, at.left, at.s, at.right, self.gauge, at.prox)
+        form = curvature(self.programme, rows, at.left, at.s, at.right, self.energy, at.prox)
         if form is None:
             return None
         self.newton_steps += 1

@@ -6,24 +6,14 @@ see fit. A method on its own is there to compare, to teach, and to overrule.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, Norm, Schatten, as_norm
 from attsvm.margins import Margins
-
-MODULES: dict[type[Norm], str] = {
-    Frobenius: "attsvm.solvers.frobenius",
-    Lp: "attsvm.solvers.entrywise",
-    Schatten: "attsvm.solvers.schatten",
-    Nuclear: "attsvm.solvers.schatten",
-    Spectral: "attsvm.solvers.schatten",
-}
-"""The module that solves for each type of norm, imported when first needed. A new norm is a new
-line here.
-"""
 
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 # rows up to which compiled code is quicker than the cascade on the random instances of the papers
@@ -62,6 +52,10 @@ def _entrywise(margins: Margins, norm: Norm, slack: float | None) -> bool:
 
 def _spectral(margins: Margins, norm: Norm, slack: float | None) -> bool:
     return isinstance(norm, Schatten) and norm != Frobenius()
+
+
+def _any(margins: Margins, norm: Norm, slack: float | None) -> bool:
+    return norm != Frobenius() and not isinstance(norm, Lp | Schatten)
 
 
 def _determined(margins: Margins, norm: Norm, slack: float | None) -> bool:
@@ -128,6 +122,13 @@ METHODS: dict[str, _Method] = {
     "schatten-newton": _Method(
         "norms of singular values: the augmented Lagrangian alone", _spectral
     ),
+    "general": _Method(
+        "every other norm, by its proximal map: splitting, then proximal multipliers with Newton"
+        " steps on the dual",
+        _any,
+    ),
+    "general-splitting": _Method("every other norm: splitting alone", _any),
+    "general-newton": _Method("every other norm: Newton steps on the dual alone", _any),
 }
 """Every solver by name, with a line about it. The first that takes a programme is its default."""
 
@@ -137,31 +138,28 @@ def solver_names() -> dict[str, str]:
     return {name: method.line for name, method in METHODS.items()}
 
 
-def choose(margins: Margins, norm: Norm | None = None, slack: float | None = None) -> Choice:
+def choose(margins: Margins, norm: Norm | str | None = None, slack: float | None = None) -> Choice:
     """The solver that :func:`~attsvm.solvers.max_margin` uses for this programme, why, and which
     others would take it.
 
     Args:
         margins: one programme.
-        norm: the norm to minimise; the Frobenius norm when left out.
+        norm: the norm to minimise, or its name; the Frobenius norm when left out.
         slack: the penalty of the soft margin, ``None`` for the hard margin.
-
-    Raises:
-        InputError: a norm without a solver.
     """
-    norm = Frobenius() if norm is None else norm
-    if type(norm) not in MODULES:
-        raise InputError(no_solver(norm))
+    norm = as_norm(norm)
     taken = [name for name, method in METHODS.items() if method.takes(margins, norm, slack)]
     return Choice(taken[0], _why(taken[0], margins, norm), tuple(taken[1:]))
 
 
-def no_solver(norm: Norm) -> str:
-    """The sentence for a norm without a solver."""
-    return (
-        f"there is no solver for the norm {norm!r}; use one of:"
-        f" {', '.join(sorted(kind.__name__ for kind in MODULES))}"
-    )
+@functools.cache
+def module_of(kind: type[Norm]) -> str:
+    """The module whose ``solve`` is the default for norms of this class."""
+    if issubclass(kind, Lp):
+        return "entrywise"
+    if issubclass(kind, Schatten):
+        return "schatten"
+    return "frobenius" if kind is Frobenius else "general"
 
 
 def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:
@@ -218,6 +216,11 @@ def _why(name: str, margins: Margins, norm: Norm) -> str:
         return (
             f"the norm {norm.name} is smooth: on {size} splitting comes near quickly and Newton"
             " steps on the dual finish"
+        )
+    if name == "general":
+        return (
+            f"the norm {norm.name} is known by its proximal map: on {size} splitting comes near,"
+            " and Newton steps on the dual finish"
         )
     return (
         f"the norm {norm.name} acts on singular values: on {size} each proximal map is one small"

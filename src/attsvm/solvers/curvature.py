@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
+from attsvm.solvers.energies import Energy, Largest, Proximal
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.spectra import Gauge, NuclearGauge, Prox, SpectralGauge
 
 _LARGEST = 1 << 25  # entries of a matrix of features
 
@@ -32,8 +32,8 @@ def curvature(
     left: FloatArray,
     s: FloatArray,
     right: FloatArray,
-    gauge: Gauge,
-    prox: Prox,
+    energy: Energy,
+    prox: Proximal,
 ) -> FloatArray | None:
     r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, or ``None`` when it
     is too large to form.
@@ -44,11 +44,11 @@ def curvature(
         left: ``(d_x, d_x)`` left singular vectors of the argument of the proximal map.
         s: ``(q,)`` its singular values.
         right: ``(d_z, d_z)`` right singular vectors, as rows.
-        gauge: the gauge.
-        prox: its proximal map at ``s``.
+        energy: of the singular values.
+        prox: its proximal map at ``s``, as one row.
     """
     above = int((s > prox.threshold).sum())
-    smooth = not isinstance(gauge, NuclearGauge | SpectralGauge)
+    smooth, capped = energy.degree != 1.0, isinstance(energy, Largest)
     width = p.dof if smooth else above * (len(left) + len(right))
     if len(rows) * (width + len(rows)) > _LARGEST:
         return None
@@ -56,12 +56,10 @@ def curvature(
     if smooth:
         features = _smooth_features(D, Z, s, prox)
     else:
-        features = _threshold_features(
-            D, Z, s, prox.threshold, above, isinstance(gauge, SpectralGauge)
-        )
+        features = _threshold_features(D, Z, s, prox.threshold, above, capped)
     form: FloatArray = features @ features.T
     # The cap of the spectral norm is the identity less a soft threshold.
-    return p.gram(rows) - form if isinstance(gauge, SpectralGauge) else form
+    return p.gram(rows) - form if capped else form
 
 
 def _threshold_features(
@@ -91,21 +89,21 @@ def _threshold_features(
     return np.hstack(parts)
 
 
-def _smooth_features(D: FloatArray, Z: FloatArray, s: FloatArray, prox: Prox) -> FloatArray:
+def _smooth_features(D: FloatArray, Z: FloatArray, s: FloatArray, prox: Proximal) -> FloatArray:
     """``(k, d_x d_z)`` features of a proximal map with values and rates at every singular value."""
-    k, q, g = len(D), len(s), prox.values
+    k, q, g, rates = len(D), len(s), prox.W[0], prox.rate[0]
     i, j = np.triu_indices(q, 1)
     apart, total = s[i] - s[j], s[i] + s[j]
     close = apart <= 1e-8 * total
     mirrored = np.where(
-        close, 0.5 * (prox.rates[i] + prox.rates[j]), (g[i] - g[j]) / np.where(close, 1.0, apart)
+        close, 0.5 * (rates[i] + rates[j]), (g[i] - g[j]) / np.where(close, 1.0, apart)
     )
-    turned = np.where(total > 0.0, (g[i] + g[j]) / np.where(total > 0.0, total, 1.0), prox.rates[i])
-    alone = np.sqrt(np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), prox.rates))
+    turned = np.where(total > 0.0, (g[i] + g[j]) / np.where(total > 0.0, total, 1.0), rates[i])
+    alone = np.sqrt(np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), rates))
     upper, lower = D[:, i] * Z[:, j], D[:, j] * Z[:, i]
     return np.hstack(
         [
-            D[:, :q] * Z[:, :q] * np.sqrt(prox.rates),
+            D[:, :q] * Z[:, :q] * np.sqrt(rates),
             (upper + lower) * np.sqrt(0.5 * np.maximum(mirrored, 0.0)),
             (upper - lower) * np.sqrt(0.5 * turned),
             (D[:, :q, None] * Z[:, None, q:] * alone[:, None]).reshape(k, -1),

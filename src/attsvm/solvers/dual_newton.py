@@ -25,9 +25,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
-from attsvm.solvers.energies import Energy, Proximal
+from attsvm.solvers.energies import Energy, Proximal, Tangent
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.weighted_gram import WeightedGram
 
 Outcome = Literal["moved", "short", "stalled", "stopped"]
 
@@ -44,7 +43,7 @@ class _Point(NamedTuple):
     """Multipliers with everything evaluated at them."""
 
     dual: FloatArray
-    proximal: Proximal
+    proximal: Proximal | Tangent
     slope: FloatArray
     value: float
     residual: float
@@ -177,10 +176,7 @@ class DualNewton:
             return step
         if len(rows) > LARGEST_SYSTEM:
             return None
-        K = WeightedGram(self.programme, rows)(self.tau * at.proximal.rate)
-        if at.proximal.joint is not None:
-            along = self.programme.values(at.proximal.joint)[rows]
-            K += at.proximal.sign * self.tau * np.outer(along, along)
+        K = at.proximal.form(self.programme, rows, self.tau)
         diagonal = np.diag_indices(len(rows))
         K[diagonal] += 1.0 / self.sigma + _RIDGE * float(K[diagonal].max(initial=0.0))
         factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)

@@ -1,5 +1,5 @@
-r"""The convex functions whose minimisers under margins are the least entrywise norms, with proximal
-maps and their derivatives.
+r"""The convex functions whose minimisers under margins are the least norms, with proximal maps and
+their derivatives: of the entries, of the singular values (as one row), and of any other norm.
 
 ==================  =========================  ================================================
 norm                energy :math:`f`          :math:`\operatorname{prox}_{\tau f}`
@@ -16,16 +16,25 @@ For :math:`p\ge2` the root is that of a function convex in :math:`w`; for :math:
 in :math:`y=w^{p-1}`, :math:`y^{1/(p-1)}+\tau y=x`. Both are :math:`\alpha t+\beta t^r=x` with
 :math:`r\ge1`, and Newton's method from :math:`\min(x/\alpha,(x/\beta)^{1/r})`, which is never below
 the root, descends to it without safeguards.
+
+The first three are the gauges of :mod:`attsvm.geometry.gauge` once more, compiled and with their
+derivatives: splittings and Newton steps take a proximal point at every iteration, in which the
+passes over memory of the array API would cost more than everything else. Every other norm is asked
+itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
+from attsvm.geometry import Norm
 from attsvm.jit import kernel
+from attsvm.solvers.programme import Programme, explicit_rows
+from attsvm.solvers.weighted_gram import WeightedGram
 
 _STEPS = 200
 
@@ -39,12 +48,43 @@ class Proximal(NamedTuple):
         joint: ``None``, or a matrix ``(d_x, d_z)`` whose outer square is added to the diagonal,
             ``sign`` times.
         sign: 1, or -1 where entries that move together move less.
+        threshold: the size that separates two kinds of entries, 0 where there is none.
     """
 
     W: FloatArray
     rate: FloatArray
     joint: FloatArray | None
     sign: float = 1.0
+    threshold: float = 0.0
+
+    def form(self, p: Programme, rows: IntArray, scale: float) -> FloatArray:
+        """``scale`` times the derivative on these rows, ``(k, k)`` in Fortran order, only its lower
+        triangle valid.
+        """
+        K = WeightedGram(p, rows)(scale * self.rate)
+        if self.joint is not None:
+            along = p.values(self.joint)[rows]
+            K += self.sign * scale * np.outer(along, along)
+        return K
+
+
+class Tangent(NamedTuple):
+    """A proximal point of a norm that is asked for its derivative itself.
+
+    Attributes:
+        W: the point, ``(d_x, d_z)``.
+        along: the derivative along directions ``(k, d_x, d_z)``.
+    """
+
+    W: FloatArray
+    along: Callable[[FloatArray], FloatArray]
+
+    def form(self, p: Programme, rows: IntArray, scale: float) -> FloatArray:
+        """See :meth:`Proximal.form`."""
+        written = explicit_rows(p, rows)
+        moved = self.along(written.reshape(-1, *self.W.shape)).reshape(len(rows), -1)
+        K = scale * (moved @ written.T)
+        return 0.5 * (K + K.T)
 
 
 class Energy(Protocol):
@@ -59,8 +99,18 @@ class Energy(Protocol):
     def slope(self, W: FloatArray) -> FloatArray:
         """A subgradient at ``W``, for scale only."""
 
-    def proximal(self, x: FloatArray, tau: float) -> Proximal:
+    def proximal(self, x: FloatArray, tau: float) -> Proximal | Tangent:
         """The minimiser of ``tau * value(w) + |w - x|^2 / 2``."""
+
+
+class GaugeEnergy(Energy, Protocol):
+    """One of a gauge: its derivative is a diagonal and one rank-one term."""
+
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """The proximal point alone, of non-negative numbers ``(q,)`` in falling order."""
+
+    def proximal(self, x: FloatArray, tau: float) -> Proximal:
+        """See :class:`Energy`."""
 
 
 class Power:
@@ -82,6 +132,11 @@ class Power:
         W, rate = power_proximal(x, self.degree, tau)
         return Proximal(W, rate, None)
 
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        found: FloatArray = power_proximal(falling[None], self.degree, tau)[0][0]
+        return found
+
 
 class Sum:
     r""":math:`\|W\|_1`."""
@@ -100,9 +155,12 @@ class Sum:
         """See :class:`Energy`."""
         rest = np.abs(x) - tau
         beyond = rest > 0.0
-        return Proximal(
-            np.where(beyond, np.copysign(rest, x), 0.0), beyond.astype(np.float64), None
-        )
+        W = np.where(beyond, np.copysign(rest, x), 0.0)
+        return Proximal(W, beyond.astype(np.float64), None, threshold=tau)
+
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        return np.maximum(falling - tau, 0.0)
 
 
 class Largest:
@@ -127,10 +185,39 @@ class Largest:
             return Proximal(np.zeros_like(x), np.zeros_like(x), None)
         clipped = np.abs(x) > level
         joint = np.where(clipped, np.sign(x), 0.0) / np.sqrt(max(int(clipped.sum()), 1))
-        return Proximal(np.clip(x, -level, level), np.where(clipped, 0.0, 1.0), joint)
+        rate = np.where(clipped, 0.0, 1.0)
+        return Proximal(np.clip(x, -level, level), rate, joint, threshold=level)
+
+    def sizes(self, falling: FloatArray, tau: float) -> FloatArray:
+        """See :class:`GaugeEnergy`."""
+        return np.minimum(falling, max(clipping_level(falling, tau), 0.0))
 
 
-def energy_of(p: float) -> Energy:
+class Itself:
+    """A norm that is known by its value and its proximal map."""
+
+    degree = 1.0
+
+    def __init__(self, norm: Norm) -> None:
+        self.norm = norm
+
+    def value(self, W: FloatArray) -> float:
+        """See :class:`Energy`."""
+        return float(self.norm.value(W))
+
+    def slope(self, W: FloatArray) -> FloatArray:
+        """See :class:`Energy`."""
+        return np.asarray(self.norm.subgradient(W))
+
+    def proximal(self, x: FloatArray, tau: float) -> Tangent:
+        """See :class:`Energy`."""
+        norm = self.norm
+        return Tangent(
+            np.asarray(norm.prox(x, tau)), lambda H: np.asarray(norm.prox_derivative(x, tau, H))
+        )
+
+
+def energy_of(p: float) -> GaugeEnergy:
     """The energy whose minimisers under margins have the least p-norm, ``1 <= p <= inf``."""
     if p == 1.0:
         return Sum()

@@ -5,7 +5,7 @@ r"""The max-margin programme in the entrywise norms.
 The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan,
 *Optimizing Attention with Mirror Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear
 programmes. Hard margins are found by
-:mod:`attsvm.solvers.entrywise_search`, soft ones by :mod:`attsvm.solvers.soft_entrywise`.
+:mod:`attsvm.solvers.entrywise_search`, soft ones by :mod:`attsvm.solvers.soft_search`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from dataclasses import replace
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius
-from attsvm.solvers.entrywise_search import EntrywiseSearch
+from attsvm.solvers.energies import Energy
+from attsvm.solvers.entrywise_search import EntrywiseSearch, exponent_of
 from attsvm.solvers.outcomes import Request, zero_solution
-from attsvm.solvers.soft_entrywise import SoftEntrywiseSearch
+from attsvm.solvers.soft_search import SoftSearch
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.squared_norms import squared_norm
+
+
+class SoftEntrywiseSearch(SoftSearch, EntrywiseSearch):
+    """The soft margin; see :class:`attsvm.solvers.soft_search.SoftSearch`."""
+
+    hard = EntrywiseSearch
+
+    def _energy(self, norm: Norm) -> Energy:
+        return squared_norm(exponent_of(norm))
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:

@@ -1,384 +1,72 @@
-r"""The search for a hard margin in an entrywise norm: its stages, and what comes between them.
-
-The Frobenius solution gives the verdict on feasibility, which does not depend on the norm, and the
-first weights. From there splitting goes as far as it gains quickly, and semismooth Newton steps
-with proximal multipliers finish. Exponents far from two are reached over a few in between. Between
-stages the programme is rescaled so that its solution has norm one, which keeps :math:`|w|^{p-1}` in
-range at
-:math:`p=200`. The best certified answer is returned.
+"""What the search for a margin knows of the entrywise norms: their energies, the exponents to pass
+on the way, and where the programme is linear.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import replace
 
-import numpy as np
-
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Frobenius, Lp
+from attsvm.data import FloatArray
+from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
-from attsvm.solvers import finish, frobenius
-from attsvm.solvers.certificates import Certificate, certify_hard, lower_bound, scale_rows
-from attsvm.solvers.choice import SMALL
-from attsvm.solvers.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.energies import Energy, energy_of
-from attsvm.solvers.entrywise_splitting import EntrywiseSplitting
-from attsvm.solvers.outcomes import HOPELESS, Request, solved
-from attsvm.solvers.programme import Programme, equilibrate
-from attsvm.solvers.projection import is_narrow
+from attsvm.solvers.outcomes import Request
+from attsvm.solvers.programme import Programme
+from attsvm.solvers.search import Search
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.uniqueness import unique_weights
 from attsvm.solvers.vertex import vertex
 
-_AIM, _HARD_AIM = (
-    1e-12,
-    1e-10,
-)  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
 _NEARLY_SUM, _NEARLY_LARGEST = (
     1.001,
     300.0,
 )  # exponents beyond which the linear programme is a good start
-_CHUNK = 10  # iterations of splitting between certificates
-_MOST_CHUNKS, _LAST_CHUNKS = 40, 200
-_SUPPORTING = 1e-9  # relative size of a multiplier whose row is met with equality
-_NEAR = 1e-3  # error from which Newton steps converge at once, in about this number:
-_NEWTON_STEPS = 8
-_SLOW = 2.0  # gain of a chunk of splitting below which it is given up
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
-_FAR = 0.1  # error of a warm start from which a chunk of splitting pays first
-_WARM_REACH, _WARM_GROWTH = 1e4, 30.0
-_OUTER, _INNER = 60, 40
-_GROWTH = 4.0
-_LOOSE = 4.0  # ratio of the bounds beyond which the weights say nothing about the scale
-_PATIENCE = 4  # outer steps without a better certificate
 
 
-class EntrywiseSearch:
-    """One solve: the stages, the best certificate so far, and the clock."""
+class EntrywiseSearch(Search):
+    """One solve; see :class:`attsvm.solvers.search.Search`."""
 
-    def __init__(self, margins: Margins, norm: Lp, request: Request) -> None:
-        self.margins, self.norm, self.request = margins, norm, request
-        self.deadline = (
-            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        )
-        self.programme = equilibrate(margins, request.slack, request.opposite)
-        self.best: Certificate | None = None
-        self.solver = ""
-        self.iterations = 0
-        self.aim = _AIM if _gentle(norm.p) else _HARD_AIM
+    def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
+        self._p = exponent_of(norm)
+        super().__init__(margins, norm, request)
 
-    def run(self) -> MarginSolution:
-        """The best certified solution that the stages reach."""
-        warm = self._warm()
-        if warm is not None and self._resumed(*warm):
-            return self._answer()
-        if not _WARM[0] <= self.norm.p <= _WARM[1]:
-            warm = None
-        start = frobenius.solve(
-            self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
-        )
-        if not start.has_weights:
-            return start
-        p = self.programme
-        W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
-        self._consider(p, W, dual, start.solver)
-        if start.status == "almost infeasible" and start.gap > HOPELESS:
-            return self._answer()
-        exact = self.request.slack is None and self.request.method is None and p.m * p.dof <= SMALL
-        if exact and start.gap < 1.0 and is_narrow(W):
-            self._narrow()
-            if self._good():
-                return self._answer()
-        if start.gap < 1.0:
-            if warm is None:
-                for exponent, rough in stages(self.norm.p):
-                    W, dual = self._rough(W, dual, exponent, rough)
-                    self._consider(p, W, dual, "dual Newton")
-            else:
-                W, dual = warm
-            self._finish(W, dual)
-            if not self._done():
-                self._tighten()
-            if exact and not (self._good() or self._late()):
-                self._narrow()
-        return self._answer()
+    def _energy(self, norm: Norm) -> Energy:
+        return energy_of(exponent_of(norm))
 
-    def _warm(self) -> tuple[FloatArray, FloatArray] | None:
-        """The caller's multipliers and weights, or else those they point to; ``None`` for exponents
-        where these say too little.
-        """
-        p, weights = self.programme, self.request.warm_weights
-        if self.request.warm_start is None:
-            return None
-        dual = p.scaled_dual(self.request.warm_start)
-        if weights is not None and dual.any():
-            return np.ldexp(weights, -p.weight_exponent), dual
-        if not _WARM[0] <= self.norm.p <= _WARM[1]:
-            return None
-        pulled = p.adjoint(dual)
-        if not (float(p.b @ dual) > 0.0 and pulled.any() and np.isfinite(pulled).all()):
-            return None
-        W = self.norm.steepest(pulled)
-        return (W, dual) if float((W * pulled).sum()) > 0.0 else None
+    def _stages(self) -> list[tuple[Norm, float]]:
+        return [(Lp(exponent), rough) for exponent, rough in stages(self._p)]
 
-    def _resumed(self, W: FloatArray, dual: FloatArray) -> bool:
-        """Newton steps at once, with weak proximal terms: near a solution they need no other help.
-        True when they are enough.
-        """
-        # The vertex of a linear programme moves to another too far away for weak proximal terms.
-        if not (
-            _WARM[0] <= self.norm.p <= _WARM[1]
-            and 0 < np.count_nonzero(dual) <= LARGEST_SYSTEM
-            and W.any()
-        ):
-            return False
-        p, W, dual = self._normalised(W, dual, self.norm.p)
-        if self._consider(p, W, dual, "warm start") > _FAR:
-            splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual)
-            splitting.run(_CHUNK, self.deadline)
-            self.iterations += splitting.iterations
-            p, W, dual = self._normalised(splitting.W, splitting.dual, self.norm.p)
-        self._newton(p, W, dual, self.norm.p, 0.0, _WARM_REACH, _WARM_GROWTH)
-        return self._good()
+    def _gentle(self, norm: Norm) -> bool:
+        return _GENTLE[0] <= exponent_of(norm) <= _GENTLE[1]
 
-    def _rough(
-        self, W: FloatArray, dual: FloatArray, exponent: float, target: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """A point on the way: two chunks of splitting where it is quick, a few Newton steps
-        elsewhere.
-        """
-        p, W, dual = self._normalised(W, dual, exponent)
-        if _gentle(exponent):
-            splitting = EntrywiseSplitting(p, self._energy(exponent), W, dual)
-            splitting.run(2 * _CHUNK, self.deadline)
-            self.iterations += splitting.iterations
-            return splitting.W, splitting.dual
-        return self._newton(p, W, dual, exponent, target)
+    def _leads(self) -> bool:
+        return _WARM[0] <= self._p <= _WARM[1]
 
-    def _finish(self, W: FloatArray, dual: FloatArray) -> None:
-        exponent = self.norm.p
-        if self.request.method == "entrywise-splitting":
-            self._split(W, dual, _LAST_CHUNKS, patient=True)
-            return
-        if _gentle(exponent) and self.request.method is None:
-            W, dual = self._split(W, dual, _MOST_CHUNKS, patient=False)
-        for _ in range(2):
-            if self._done() or self._late():
-                return
-            if np.count_nonzero(dual) <= LARGEST_SYSTEM:
-                p, W, dual = self._normalised(W, dual, exponent)
-                W, dual = self._newton(p, W, dual, exponent, 0.0)
-            if self._good() or self._late() or self.request.method is not None:
-                return
-            W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True)
+    def _reach(self, norm: Norm) -> float:
+        return 100.0 if 1.0 < exponent_of(norm) < 2.0 else 10.0
 
-    def _narrow(self) -> None:
-        """Splitting with exact projections, from the best point, and Newton steps from where it
-        ends: for narrow cones of weights.
-        """
-        assert self.best is not None
-        W, dual = (
-            np.ldexp(self.best.W, -self.programme.weight_exponent),
-            self.programme.scaled_dual(self.best.dual),
-        )
-        W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True, exact=True)
-        if not self._good() and np.count_nonzero(dual) <= LARGEST_SYSTEM:
-            self._newton(*self._normalised(W, dual, self.norm.p), self.norm.p, 0.0)
-        if not self._done():
-            self._tighten()
+    def _corner(
+        self, p: Programme, W: FloatArray, dual: FloatArray
+    ) -> tuple[FloatArray, FloatArray] | None:
+        return vertex(p, W, dual, self._p) if self._p in (1.0, math.inf) else None
 
-    def _split(
-        self, W: FloatArray, dual: FloatArray, chunks: int, patient: bool, exact: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """Splitting, until Newton steps are the cheaper way to go on, or (when ``patient``) until
-        it gains nothing.
-        """
-        p, W, dual = self._normalised(W, dual, self.norm.p)
-        splitting = EntrywiseSplitting(p, self._energy(self.norm.p), W, dual, exact=exact)
-        slow, before = 0, math.inf
-        for _ in range(chunks):
-            splitting.run(_CHUNK, self.deadline)
-            self.iterations += _CHUNK
-            now = self._consider(p, splitting.W, splitting.dual, "splitting")
-            if self._done() or self._late():
-                break
-            gain = before / now
-            slow = slow + 1 if gain < (1.0 if patient else _SLOW) else 0
-            if slow >= (20 if patient else 2):
-                break
-            if not patient and _SLOW <= gain < math.inf and now < _NEAR:
-                left = _CHUNK * math.log(now / self.aim) / math.log(gain)
-                if _NEWTON_STEPS * self._newton_cost(splitting.dual) < left * splitting.cost:
-                    break
-            before = min(before, now)
-        return splitting.W, splitting.dual
-
-    def _newton_cost(self, dual: FloatArray) -> float:
-        """Multiply-adds of a Newton step: the weighted Gram matrix and its Cholesky factor."""
-        p, k = self.programme, int(np.count_nonzero(dual))
-        return float(k**3 / 3.0 + k**2 * p.D.shape[1] + p.Z.shape[0] ** 2 * p.dof / 2.0)
-
-    def _newton(
-        self,
-        p: Programme,
-        W: FloatArray,
-        dual: FloatArray,
-        exponent: float,
-        target: float,
-        reach: float | None = None,
-        growth: float = _GROWTH,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Outer steps to a gap of ``target``; 0 for as far as they go. Returns the best point
-        met.
-        """
-        final = target == 0.0
-        reach = (100.0 if 1.0 < exponent < 2.0 else 10.0) if reach is None else reach
-        state = DualNewton(p, self._energy(exponent), W, dual, reach)
-        unit = min(float(p.b.max()), 1.0)  # of margins; weights of norm one have none beyond one
-        best, point, accuracy, idle = math.inf, (W, dual), 1e-2 * unit, 0
-        for _ in range(_OUTER):
-            outcome = state.advance(max(accuracy, 1e-14 * unit), _INNER, self.deadline)
-            gap = (
-                self._consider(p, state.W, state.dual, "dual Newton")
-                if final
-                else self._gap(p, state.W, state.dual, exponent)
-            )
-            if final and gap < _NEAR and exponent in (1.0, math.inf) and self.request.slack is None:
-                corner = vertex(p, state.W, state.dual, exponent)
-                if (
-                    corner is not None
-                    and self._consider(p, *corner, "dual Newton + vertex") < gap
-                    and self._done()
-                ):
-                    return corner
-            idle = 0 if gap < 0.5 * best else idle + (outcome != "short")
-            if gap < best:
-                best, point = gap, (state.W.copy(), state.dual.copy())
-            if (
-                (self._done() if final else gap <= target)
-                or outcome == "stopped"
-                or idle >= _PATIENCE * (1 if best < 1e-6 else 4)
-            ):
-                break
-            if outcome == "moved":
-                state.change(growth)
-                accuracy *= 0.1
-            elif outcome == "stalled":
-                state.W, state.dual = point[0].copy(), point[1].copy()
-                state.change(1.0 / _GROWTH)
-                growth = 1.0
-        self.iterations += state.steps
-        return point
-
-    def _tighten(self) -> None:
-        """The best weights with the nearest ones (in the Frobenius norm) that meet the supporting
-        rows exactly tried in their place.
-        """
-        assert self.best is not None
-        p = self.programme
-        dual = p.cancelled(p.scaled_dual(self.best.dual))
-        rows = np.flatnonzero(dual > _SUPPORTING * dual.max(initial=0.0))
-        if 0 < len(rows) <= min(LARGEST_SYSTEM, p.dof) and self.best.gap < _NEAR:
-            W = tightened(p, np.ldexp(self.best.W, -p.weight_exponent), rows)
-            self._consider(p, W, dual, f"{self.solver} + tightening")
-
-    def _consider(self, p: Programme, W: FloatArray, dual: FloatArray, solver: str) -> float:
-        """The certified error of a point; it is kept if it is the best."""
-        if not (np.isfinite(dual).all() and np.isfinite(W).all()):
-            return math.inf
-        found = self._certificate(*p.restored(W, dual))
-        if self.best is None or found.error < self.best.error:
-            self.best, self.solver = found, solver
-        return found.error
-
-    def _certificate(self, W: FloatArray, dual: FloatArray) -> Certificate:
-        return certify_hard(self.margins, self.norm, W, dual)
-
-    def _energy(self, exponent: float) -> Energy:
-        return energy_of(exponent)
-
-    def _normalised(
-        self, W: FloatArray, dual: FloatArray, exponent: float
-    ) -> tuple[Programme, FloatArray, FloatArray]:
-        """The programme scaled so that its solution has norm about one, with multipliers of the
-        energy of that exponent.
-        """
-        p = self.programme
-        lower, upper = _bounds(p, W, dual, exponent)
-        scaled = replace(p, b=p.b / (upper if upper <= _LOOSE * lower or lower <= 0.0 else lower))
-        top, size = float(scaled.b @ dual), float(Lp(exponent).value(W))
-        if not 0.0 < size < math.inf and self.best is not None:  # a method that lost its way
-            W = np.ldexp(self.best.W, -p.weight_exponent)
-            size = float(Lp(exponent).value(W)) or 1.0
-        return scaled, W / size, dual / top if top > 0.0 else dual
-
-    def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
-        lower, upper = _bounds(p, W, dual, exponent)
-        return 1.0 - lower / upper
-
-    def _answer(self) -> MarginSolution:
-        assert self.best is not None
-        if not self._good() and self.best.gap < 1.0:
-            p = self.programme
-            W, dual = np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
-            name = f"{self.solver} + extended precision"
-            for near in finish.repaired(p, W, self.deadline):
-                self._consider(p, near, dual, name)
-        total = float(self.margins.rhs @ self.best.dual)
-        # Scaled like the multipliers of 1/2 ||W||^2, so that b @ dual = ||W||^2 in every norm.
-        dual = (
-            self.best.dual * (self.best.norm / total) * self.best.norm
-            if total > 0.0 and self.best.gap < 1.0
-            else self.best.dual
-        )
-        best = replace(self.best, dual=dual)
-        if best.gap < 1.0:  # the multipliers were rounded once more
-            lower = lower_bound(self.margins, self.norm, dual)
-            best = replace(best, gap=max(0.0, 1.0 - lower / best.norm))
-        solution = solved(self.margins, best, self.request, self.solver, self.iterations)
-        return replace(solution, unique=unique_weights(solution, self.norm.p))
-
-    def _good(self) -> bool:
-        return self.best is not None and self.best.error <= self.request.tol
-
-    def _done(self) -> bool:
-        return self.best is not None and self.best.error <= min(0.1 * self.request.tol, self.aim)
-
-    def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+    def _unique(self, solution: MarginSolution) -> bool | None:
+        return unique_weights(solution, self._p)
 
 
-def tightened(p: Programme, W: FloatArray, rows: IntArray) -> FloatArray:
-    r""":math:`W + A_P^\top(A_PA_P^\top)^{-1}(b_P-A_PW)`, twice; ``W`` itself when the Gram matrix
-    is singular.
-    """
-    from scipy.linalg.lapack import dpotrf, dpotrs
-
-    G = p.gram(rows)
-    G[np.diag_indices(len(rows))] *= 1.0 + 1e-14 * len(rows)
-    factor, failed = dpotrf(G, lower=1, overwrite_a=1, clean=0)
-    if failed:
-        return W
-    for _ in range(2):
-        change = np.zeros(p.m)
-        change[rows] = dpotrs(factor, (p.b - p.values(W))[rows], lower=1)[0]
-        W = W + p.adjoint(change)
-    return W
-
-
-def _gentle(exponent: float) -> bool:
-    """True where splitting gains quickly."""
-    return _GENTLE[0] <= exponent <= _GENTLE[1]
+def exponent_of(norm: Norm) -> float:
+    """The exponent of an entrywise norm."""
+    assert isinstance(norm, Lp)
+    return norm.p
 
 
 def stages(exponent: float) -> list[tuple[float, float]]:
     """Exponents to pass on the way to ``exponent``, each with the gap at which to leave it (0 where
     a fixed number of steps is made).
     """
-    if _gentle(exponent):
+    if _GENTLE[0] <= exponent <= _GENTLE[1]:
         return []
     if exponent < _GENTLE[0]:
         nearly = 1.0 < exponent < _NEARLY_SUM
@@ -393,16 +81,3 @@ def stages(exponent: float) -> list[tuple[float, float]]:
         for step in ((4.0, 0.0), (8.0, 1e-2), (20.0, 1e-2), (50.0, 1e-2), (100.0, 1e-2))
         if step[0] < exponent / 1.5
     ]
-
-
-def _bounds(p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> tuple[float, float]:
-    """The least norm lies between these, by the multipliers and by the weights (``inf`` when they
-    are not feasible at any scale).
-    """
-    norm = Lp(exponent)
-    positive = scale_rows(p.b)
-    margin = float((p.values(W)[positive] / p.b[positive]).min())
-    top, bottom = float(p.b @ dual), float(norm.dual_value(p.adjoint(dual)))
-    return top / bottom if top > 0.0 and bottom > 0.0 else 0.0, (
-        float(norm.value(W)) / margin if margin > 0.0 else math.inf
-    )

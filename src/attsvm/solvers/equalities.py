@@ -17,16 +17,13 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, least_norm
 from attsvm.solvers.certificates import Certificate, lower_bound
 from attsvm.solvers.outcomes import Request, Solver, infeasible_solution, solved
 from attsvm.solvers.solution import MarginSolution
 
 _PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
-
-TAKES_EQUALITIES: set[type[Norm]] = {Frobenius, Lp, Schatten, Nuclear, Spectral}
-"""Norms whose solvers were tested on pairs of opposite rows."""
 
 
 def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
@@ -36,7 +33,7 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
         InputError: a norm whose solver does not take equalities, or a soft margin.
     """
     equal = margins.equalities
-    if type(norm) not in TAKES_EQUALITIES:
+    if not norm.takes_equalities:
         raise InputError(
             f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm"
         )

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import Margins, MarginsBatch, PairMargins
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.solvers import equalities, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
-from attsvm.solvers.choice import MODULES, method_of, no_solver
+from attsvm.solvers.choice import method_of, module_of
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
@@ -29,7 +29,7 @@ from attsvm.solvers.verification import Verifier, check_verifier, verified
 @overload
 def max_margin(
     margins: Margins,
-    norm: Norm | None = ...,
+    norm: Norm | str | None = ...,
     *,
     slack: float | None = ...,
     tol: float | None = ...,
@@ -43,7 +43,7 @@ def max_margin(
 @overload
 def max_margin(
     margins: Sequence[Margins],
-    norm: Norm | None = ...,
+    norm: Norm | str | None = ...,
     *,
     slack: float | None = ...,
     tol: float | None = ...,
@@ -56,7 +56,7 @@ def max_margin(
 
 def max_margin(
     margins: Margins | Sequence[Margins],
-    norm: Norm | None = None,
+    norm: Norm | str | None = None,
     *,
     slack: float | None = None,
     tol: float | None = None,
@@ -78,7 +78,7 @@ def max_margin(
             :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
             each has its own status, ``inaccurate`` where a solution leaves float64. Small
             hard-margin programmes of the Frobenius norm are solved together, on all cores.
-        norm: the norm to minimise; the Frobenius norm when left out.
+        norm: the norm to minimise, or its name (``"lp:1.75"``); the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
         tol: largest gap and violation of a solution that is called ``optimal``. When left out, 1e-6
@@ -100,7 +100,7 @@ def max_margin(
         ``inaccurate``. No exception is raised for the last three.
 
     Raises:
-        InputError: a norm without a solver, a solver that does not take the programme, a penalty,
+        InputError: an unknown norm, a solver that does not take the programme, a penalty,
             tolerance or time limit that is not positive, a warm start of another size or with
             invalid values, a negative or non-finite right-hand side, a single programme whose
             solution leaves float64, equalities where the solver takes none, a second opinion from a
@@ -110,9 +110,7 @@ def max_margin(
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
         and *Transformers as Support Vector Machines* (both 2023).
     """
-    norm = Frobenius() if norm is None else norm
-    if type(norm) not in MODULES:
-        raise InputError(no_solver(norm))
+    norm = as_norm(norm)
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
@@ -127,7 +125,7 @@ def max_margin(
         together = None
         if norm == Frobenius() and slack is None and solver is None and verify is None:
             together = Request(
-                tol=_default_tolerance(norm) if tol is None else tol,
+                tol=norm.tolerance if tol is None else tol,
                 slack=None,
                 warm_start=None,
                 max_seconds=max_seconds,
@@ -145,7 +143,7 @@ def max_margin(
                     verify=verify,
                 )
             except OutOfRangeError as error:
-                limit = _default_tolerance(norm) if tol is None else tol
+                limit = norm.tolerance if tol is None else tol
                 return replace(out_of_range(each, limit, slack, str(error)), geometry=norm)
 
         return solve_all(margins, alone, together)
@@ -157,7 +155,7 @@ def max_margin(
     method = method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
-    tol = _default_tolerance(norm) if tol is None else tol
+    tol = norm.tolerance if tol is None else tol
     many = isinstance(margins, PairMargins) or (
         method is None and not margins.equalities.any() and (margins.rhs > 0.0).all()
     )
@@ -207,7 +205,7 @@ def _direct(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve: Solver = importlib.import_module(MODULES[type(norm)]).solve
+    solve: Solver = importlib.import_module(f"attsvm.solvers.{module_of(type(norm))}").solve
     found = (
         equalities.solve(near.margins, norm, request, solve)
         if margins.equalities.any()
@@ -217,13 +215,6 @@ def _direct(
     if near.margins is not margins:
         found = rescaled(found, margins, near)
     return found
-
-
-def _default_tolerance(norm: Norm) -> float:
-    """What the best first-order peers reach for the norms that need a semidefinite programme, and
-    rounding's neighbourhood elsewhere.
-    """
-    return 1e-6 if isinstance(norm, Schatten) and (norm.p == 1.0 or math.isinf(norm.p)) else 1e-9
 
 
 def _checked(margins: Margins) -> Margins:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attsvm.errors import InputError
-from attsvm.geometry import Norm
+from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.solution import MarginSolution
@@ -17,7 +17,7 @@ from attsvm.solvers.solution import MarginSolution
 
 def margin_path(
     margins: Margins | Sequence[Margins],
-    norm: Norm | Sequence[Norm],
+    norm: Norm | str | Sequence[Norm | str],
     *,
     slack: float | None = None,
     tol: float | None = None,
@@ -32,7 +32,7 @@ def margin_path(
     Args:
         margins: one programme for all norms, or one for each step, of the same number of sequences
             and the same shape of weights.
-        norm: one norm for all programmes, or one for each step.
+        norm: one norm, or the name of one, for all programmes, or one for each step.
         slack: penalty of the soft margin, see :func:`attsvm.solvers.max_margin`; ``None`` for hard
             margins.
         tol: as for :func:`attsvm.solvers.max_margin`.
@@ -47,7 +47,7 @@ def margin_path(
             :func:`attsvm.solvers.max_margin` raises.
     """
     programmes = None if isinstance(margins, Margins) else list(margins)
-    norms = None if isinstance(norm, Norm) else list(norm)
+    norms = None if isinstance(norm, Norm | str) else [as_norm(each) for each in norm]
     if programmes is None and norms is None:
         raise InputError(
             "margin_path was given one programme and one norm; give a list of one of them, or call"
@@ -63,7 +63,7 @@ def margin_path(
     last: MarginSolution | None = None
     for k in range(steps):
         here = margins if isinstance(margins, Margins) else margins[k]
-        by = norm if isinstance(norm, Norm) else norm[k]
+        by = norm if isinstance(norm, Norm | str) else norm[k]
         solution = max_margin(
             here, by, slack=slack, tol=tol, warm_start=last, max_seconds=max_seconds
         )

@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry.cones import Cone, Cones
 from attsvm.margins import Margins
 
 _PEER_TOLERANCE = 1e-10
@@ -52,7 +53,7 @@ class Answer(NamedTuple):
 
 def invariant(norm: Norm) -> bool:
     """Whether the least weights lie in the spans of differences and queries."""
-    return isinstance(norm, Schatten) or _quadratic(norm)
+    return all(norm.invariant)
 
 
 def _quadratic(norm: Norm) -> bool:
@@ -116,7 +117,8 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
     clarabel: Any = importlib.import_module("clarabel")
 
     k = rows.A.shape[1]
-    extra, build = _ball(rows.shape, norm)
+    ball = _ball(rows.shape, norm)
+    extra = len(ball.cost)
     slacks = 0 if rows.cost is None else len(rows.b)
     columns = k + extra + slacks
     conic = _Conic(columns)
@@ -134,26 +136,30 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
         conic.add(
             [(k + extra, -eye_array(slacks))], np.zeros(slacks), clarabel.NonnegativeConeT(slacks)
         )
-    cost = np.zeros(columns)
-    quadratic = np.zeros(columns)
-    if _quadratic(norm):
-        quadratic[:k] = 1.0
+    for cone in ball.blocks:
+        parts = [(0, -csc_matrix(cone.of_weights)), (k, -csc_matrix(cone.of_extra))]
+        conic.add(parts, np.zeros(parts[0][1].shape[0]), *_cones(cone, clarabel))
+    cost, value = np.zeros(columns), np.zeros((columns, 1))
+    value[k : k + extra, 0] = ball.cost
+    squares = np.where(np.arange(columns) < k, float(_quadratic(norm)), 0.0)
+    soft = float(rows.cost is not None)
+    if rows.cost is None:
+        cost += value[:, 0]
     else:
-        value = build(conic, clarabel)
-        if rows.cost is None:
-            cost += value
-        else:
-            quadratic[k] = 1.0  # soft margins exist where the first extra variable bounds the norm
-    if rows.cost is not None:
         cost[k + extra :] = rows.cost
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _PEER_TOLERANCE
     settings.tol_infeas_abs = settings.tol_infeas_rel = _PEER_CONTRADICTION
     settings.max_iter = 500
-    P = csc_matrix(diags_array(quadratic)) if quadratic.any() else csc_matrix((columns, columns))
+    P = csc_matrix(diags_array(squares)) + csc_matrix(value) @ csc_matrix(value).T * soft
     solver = clarabel.DefaultSolver(
-        P, cost, csc_matrix(vstack(conic.blocks)), np.concatenate(conic.rhs), conic.cones, settings
+        csc_matrix(P),
+        cost,
+        csc_matrix(vstack(conic.blocks)),
+        np.concatenate(conic.rhs),
+        conic.cones,
+        settings,
     )
     found = solver.solve()
     status = str(found.status)
@@ -168,130 +174,51 @@ def by_clarabel(rows: Rows, norm: Norm) -> Answer:
     return Answer(status, "optimal", primal, gap, status == "AlmostSolved")
 
 
-def _ball(shape: tuple[int, int], norm: Norm) -> tuple[int, Any]:
-    """Number of further variables, and what adds their cones and returns the costs that make the
-    value of the norm.
+def _ball(shape: tuple[int, int], norm: Norm) -> Cones:
+    """The norm as further variables with their costs and cones; none for the Frobenius norm, which
+    is a quadratic objective.
     """
-    if _quadratic(norm):
-        return 0, None
-    if isinstance(norm, Schatten):
-        return _semidefinite(shape, norm.p)
-    return _entrywise(shape[0] * shape[1], norm.p)
+    found = Cones(np.zeros(0), ()) if _quadratic(norm) else norm.cones(shape)
+    assert found is not None  # refused before, see check_verifier
+    return found
 
 
-def _entrywise(k: int, p: float) -> tuple[int, Any]:
-    """``t`` and, for finite p, ``r``: ``|w_i| <= r_i^(1/p) t^(1-1/p)`` with ``sum r = t``."""
-
-    def build(conic: _Conic, clarabel: Any) -> FloatArray:
-        from scipy.sparse import csc_matrix, eye_array, kron
-
-        cost = np.zeros(conic.columns)
-        cost[k] = 1.0
-        one, identity = np.ones((k, 1)), eye_array(k, format="csc")
-        if math.isinf(p):
-            for sign in (1.0, -1.0):
-                conic.add(
-                    [(0, sign * identity), (k, -one)], np.zeros(k), clarabel.NonnegativeConeT(k)
-                )
-            return cost
-        conic.add(
-            [(k, np.array([[-1.0]])), (k + 1, np.ones((1, k)))], np.zeros(1), clarabel.ZeroConeT(1)
-        )
-        if p == 1.0:
-            for sign in (1.0, -1.0):
-                conic.add(
-                    [(0, sign * identity), (k + 1, -identity)],
-                    np.zeros(k),
-                    clarabel.NonnegativeConeT(k),
-                )
-            return cost
-        first, second, third = (
-            np.eye(3)[:, [j]] for j in range(3)
-        )  # (r_i, t, w_i) in K: r^(1/p) t^(1-1/p) >= |w|
-        conic.add(
-            [
-                (0, -csc_matrix(kron(identity, third))),
-                (k, -np.tile(second, (k, 1))),
-                (k + 1, -csc_matrix(kron(identity, first))),
-            ],
-            np.zeros(3 * k),
-            *(clarabel.PowerConeT(1.0 / p) for _ in range(k)),
-        )
-        return cost
-
-    return (1 if math.isinf(p) else 1 + k), build
-
-
-def _semidefinite(shape: tuple[int, int], p: float) -> tuple[int, Any]:
-    """Nuclear: ``[[U, W], [W', V]] >= 0`` at cost ``(tr U + tr V) / 2``. Spectral: the same with
-    ``t`` times the identity.
-    """
-    rows, columns = shape
-    size, k = rows + columns, rows * columns
-    above, column = np.triu_indices(size)[0], np.triu_indices(size)[1]
-    order = np.lexsort(
-        (above, column)
-    )  # CLARABEL stacks the upper triangle column by column, off-diagonal entries times sqrt(2)
-    above, column = above[order], column[order]
-    triangle = len(above)
-    crossing = (above < rows) & (column >= rows)
-    free = np.flatnonzero(~crossing)
-    diagonal = above == column
-
-    def build(conic: _Conic, clarabel: Any) -> FloatArray:
-        from scipy.sparse import csc_matrix
-
-        at = np.flatnonzero(crossing)
-        entry = above[at] * columns + (column[at] - rows)
-        weights = csc_matrix((np.full(len(at), -math.sqrt(2.0)), (at, entry)), shape=(triangle, k))
-        cost = np.zeros(conic.columns)
-        if p == 1.0:
-            factor = np.where(diagonal[free], -1.0, -math.sqrt(2.0))
-            rest = csc_matrix((factor, (free, np.arange(len(free)))), shape=(triangle, len(free)))
-            cost[k : k + len(free)] = 0.5 * diagonal[free]
-        else:
-            rest = csc_matrix(-diagonal[:, None].astype(np.float64))
-            cost[k] = 1.0
-        conic.add([(0, weights), (k, rest)], np.zeros(triangle), clarabel.PSDTriangleConeT(size))
-        return cost
-
-    return (len(free) if p == 1.0 else 1), build
+def _cones(cone: Cone, clarabel: Any) -> list[Any]:
+    rows = cone.of_weights.shape[0]
+    if cone.kind == "power":
+        return [clarabel.PowerConeT(cone.exponent)] * (rows // 3)
+    if cone.kind == "semidefinite":
+        return [clarabel.PSDTriangleConeT((math.isqrt(8 * rows + 1) - 1) // 2)]
+    kinds = {"zero": "ZeroConeT", "nonnegative": "NonnegativeConeT"}
+    return [getattr(clarabel, kinds.get(cone.kind, "SecondOrderConeT"))(rows)]
 
 
 def by_highs(rows: Rows, norm: Norm) -> Answer:
     """What HiGHS says; for norms that are neither linear nor quadratic only whether the rows can be
     met.
     """
-    from scipy.sparse import csr_array, eye_array, hstack
+    from scipy.sparse import csr_array, eye_array, hstack, vstack
 
     highspy: Any = importlib.import_module("highspy")
 
     m, k = rows.A.shape
-    entrywise = not isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
-    upper = np.where(rows.equal, rows.b, math.inf)
-    lp = highspy.HighsLp()
-    if entrywise and norm.p == 1.0:  # w = u - v with u, v >= 0
-        A, cost, low = csr_array(np.hstack([rows.A, -rows.A])), np.ones(2 * k), np.zeros(2 * k)
-        row_low, row_high = rows.b, upper
-    elif entrywise:
-        one, identity = np.ones((k, 1)), np.eye(k)
-        A = csr_array(np.block([[rows.A, np.zeros((m, 1))], [-identity, one], [identity, one]]))
-        cost, low = np.append(np.zeros(k), 1.0), np.append(np.full(k, -math.inf), 0.0)
-        row_low, row_high = (
-            np.concatenate([rows.b, np.zeros(2 * k)]),
-            np.concatenate([upper, np.full(2 * k, math.inf)]),
-        )
-    else:
-        A, cost, low, row_low, row_high = (
-            csr_array(rows.A),
-            np.zeros(k),
-            np.full(k, -math.inf),
-            rows.b,
-            upper,
-        )
+    ball = None if _quadratic(norm) else norm.cones(rows.shape)
+    linear = ball is not None and all(cone.kind in ("zero", "nonnegative") for cone in ball.blocks)
+    extra = len(ball.cost) if linear and ball is not None else 0
+    A, cost, low = csr_array(rows.A), np.zeros(k + extra), np.full(k + extra, -math.inf)
+    row_low, row_high = rows.b, np.where(rows.equal, rows.b, math.inf)
+    if linear and ball is not None:
+        A, cost[k:] = hstack([A, csr_array((m, extra))]), ball.cost
+        for cone in ball.blocks:
+            A = vstack([A, hstack([cone.of_weights, cone.of_extra])])
+            zero = np.zeros(cone.of_weights.shape[0])
+            row_low = np.append(row_low, zero)
+            row_high = np.append(row_high, zero if cone.kind == "zero" else zero + math.inf)
+    A = csr_array(A)
     if rows.cost is not None:
         A = csr_array(hstack([A, eye_array(m)]))
         cost, low = np.concatenate([cost, rows.cost]), np.concatenate([low, np.zeros(m)])
+    lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(cost), len(row_low)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, low, np.full(len(cost), highspy.kHighsInf)
     lp.row_lower_, lp.row_upper_ = row_low, row_high
@@ -321,7 +248,7 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
         return Answer(status, "infeasible", None, None, False)
     if status != "Optimal":
         return Answer(status, "none", None, None, False)
-    if not (entrywise or _quadratic(norm)):
+    if not (linear or _quadratic(norm)):
         return Answer(status, "optimal", None, None, False)
     info = solver.getInfo()
     primal = float(info.objective_function_value)

@@ -46,12 +46,12 @@ class Reduction:
         return W if self.right is None else W @ self.right.T
 
 
-def reduce(p: Programme) -> Reduction:
-    """The programme in the smaller of the given coordinates and those of the spans, side by
-    side.
+def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Reduction:
+    """The programme in the smaller of the given coordinates and those of the spans, side by side,
+    on the sides that the norm allows (:attr:`attsvm.geometry.Norm.invariant`).
     """
-    left, D = _coordinates(p.D)
-    right, Z = _coordinates(p.Z)
+    left, D = _coordinates(p.D) if differences else (None, p.D)
+    right, Z = _coordinates(p.Z) if queries else (None, p.Z)
     return Reduction(p if left is None and right is None else replace(p, D=D, Z=Z), left, right)
 
 

@@ -23,20 +23,21 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
 from attsvm.solvers import finish, frobenius, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
+from attsvm.solvers.energies import energy_of
 from attsvm.solvers.isolated import Isolated, isolated_solution
 from attsvm.solvers.outcomes import HOPELESS, Request, infeasible_solution, solved
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.spectra import gauge, singular_values
-from attsvm.solvers.splitting import Splitting
+from attsvm.solvers.spectra import length, singular_values
+from attsvm.solvers.splitting import SINGULAR_VALUES, Splitting
 
 _DIGITS = " + extended precision"
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
@@ -85,7 +86,6 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Schatten, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.gauge = gauge(norm.p)
         self.full = equilibrate(margins, None, request.opposite)
         self.reduction = reduce(self.full)
         self.deadline = (
@@ -143,16 +143,10 @@ class _Search:
             exact = (
                 attempt > 0 or narrow
             ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
-            state = Splitting(
-                self.programme,
-                self.gauge,
-                W / self.scale,
-                dual,
-                _FIRST_T.get(self.norm.p, 0.5),
-                exact=exact,
-            )
+            step = _FIRST_T.get(self.norm.p, 0.5)
+            state = self._splitting(self.norm, W / self.scale, dual, step, exact=exact)
             if self.request.method != "schatten-newton":
-                state.run(most, self.aim, _CHECK_EVERY, self.deadline)
+                self._split(state, most, self.aim)
             iterations += state.iterations
             self._consider(state.V, state.dual, "alternating directions")
             if self._done():
@@ -183,8 +177,8 @@ class _Search:
         # solve ended with (75 iterations, not 125).
         kept = self.request.warm_step if self.norm.p > 1.0 else None
         step = _FIRST_T.get(self.norm.p, 0.5) if kept is None else kept
-        state = Splitting(self.programme, self.gauge, W / self.scale, dual, step)
-        state.run(2 * _ITERATIONS[0], self.aim, _CHECK_EVERY, self.deadline)
+        state = self._splitting(self.norm, W / self.scale, dual, step)
+        self._split(state, 2 * _ITERATIONS[0], self.aim)
         self._consider(state.V, state.dual, "alternating directions")
         assert self.best is not None
         return (state, state.iterations) if self.best.error <= self.request.tol else None
@@ -272,7 +266,7 @@ class _Search:
         """Right-hand sides for which weights like ``W`` have norm one, where every power of a
         singular value is a moderate number.
         """
-        self.scale = self.gauge.norm(singular_values(W))
+        self.scale = length(singular_values(W), self.norm.p)
         q = self.reduction.programme
         self.programme = replace(q, b=q.b / self.scale)
 
@@ -280,19 +274,58 @@ class _Search:
         """A start from the spectral norm: a large exponent blows up any error in the scale of the
         weights.
         """
-        state = Splitting(self.programme, gauge(math.inf), W / self.scale, dual, _FIRST_T[math.inf])
-        state.run(_ITERATIONS[0], 0.1 / self.norm.p, _CHECK_EVERY, self.deadline)
+        state = self._splitting(Spectral(), W / self.scale, dual, _FIRST_T[math.inf])
+        self._split(state, _ITERATIONS[0], 0.1 / self.norm.p, Spectral())
         values = self.programme.values(state.V)
         positive = scale_rows(self.programme.b)
         ratio = float((values[positive] / self.programme.b[positive]).min())
         return (state.V * (self.scale / ratio), state.dual) if 0.5 < ratio < 2.0 else (W, dual)
+
+    def _splitting(
+        self, norm: Schatten, W: FloatArray, dual: FloatArray, t: float, *, exact: bool = False
+    ) -> Splitting:
+        """From multipliers of any scale: they get that of a subgradient of the energy."""
+        energy = energy_of(norm.p)
+
+        def nearest(x: FloatArray, t: float) -> FloatArray:
+            left, s, right = np.linalg.svd(x, full_matrices=False)
+            point: FloatArray = (left * energy.sizes(s, t)) @ right
+            return point
+
+        pull = length(singular_values(self.programme.adjoint(dual)), norm.gauge.q)
+        size = length(singular_values(W), norm.p) ** (energy.degree - 1.0)
+        dual = dual * (size / pull)
+        return Splitting(self.programme, nearest, W, dual, t, exact=exact, balance=SINGULAR_VALUES)
+
+    def _split(
+        self, state: Splitting, most: int, target: float, norm: Schatten | None = None
+    ) -> None:
+        """Up to ``most`` iterations, until gap and violation are at most ``target``."""
+        while state.iterations < most and time.monotonic() <= self.deadline:
+            state.run(_CHECK_EVERY, math.inf)
+            if self._error(state, norm or self.norm) <= target:
+                break
+
+    def _error(self, state: Splitting, norm: Schatten) -> float:
+        """The larger of the relative gap and the relative violation (rows with right-hand side 0
+        keep one).
+        """
+        p, dual = self.programme, state.dual
+        positive, values = scale_rows(p.b), p.values(state.V)
+        ratio = float((values[positive] / p.b[positive]).min())
+        bottom = length(singular_values(p.adjoint(dual)), norm.gauge.q)
+        if not (ratio > 0.0 and bottom > 0.0):
+            return np.inf
+        top = length(singular_values(state.V), norm.p)
+        gap = 1.0 - float(p.b @ dual) * ratio / (bottom * top)
+        return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
 
     def _newton(self, state: Splitting) -> tuple[FloatArray, FloatArray]:
         """Outer steps with growing weight while they help; weights and multipliers to go on
         from.
         """
         newton = AugmentedLagrangian(
-            self.programme, self.gauge, state.V, state.dual / state.t, state.t
+            self.programme, energy_of(self.norm.p), state.V, state.dual, state.t
         )
         W, dual, worse, before = state.V, state.dual, 0, math.inf
         name = (

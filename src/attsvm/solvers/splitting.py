@@ -1,121 +1,130 @@
-r"""Alternating directions for norms of singular values.
+r"""Splitting: the proximal map of an energy against the projection onto the margins.
 
-.. math:: \min_{V,W}\ f(\sigma(V)) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{
-    for all } c.
+.. math:: \min_{V,W}\ f(V) \ \text{ s.t. }\ W=V,\quad \langle A_c,W\rangle\ge b_c\ \text{ for all }
+    c.
 
-One iteration projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly
-by two warm epochs of block dual coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly
-(:mod:`attsvm.solvers.projection`), which narrow cones of weights need. Then it shrinks the singular
-values of
-:math:`W+U`, and adds what is left to :math:`U`. At the fixed point
-:math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda` certifies the norm of :math:`V` by
-itself (Boyd et al., *Distributed optimization and statistical learning via the alternating
-direction method of multipliers*, 2011, with over-relaxation and residual balancing as there). The
-iterates :math:`V` have exact low rank for the nuclear norm.
+The alternating direction method (Gabay and Mercier 1976; Boyd et al., *Distributed optimization and
+statistical learning via the alternating direction method of multipliers*, 2011, with
+over-relaxation and residual balancing as there) keeps two copies of the weights. One iteration
+projects :math:`V-U` onto the margins, which is a Frobenius programme solved roughly by two warm
+epochs of block dual coordinate ascent (state :math:`W=V-U+A^\top\lambda`), or exactly
+(:mod:`attsvm.solvers.projection`), which narrow cones of weights need. Then it takes the proximal
+point of :math:`W+U`, and adds what is left to :math:`U`. At the fixed point
+:math:`U=A^\top\lambda\in t\,\partial f(V)`, so :math:`\lambda` certifies the energy of :math:`V` by
+itself. The iterates :math:`V` have exact low rank for the nuclear norm. Where the multipliers of
+the programme are bounded (soft margins), so are those of the projection, at ``cap * t``.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.solvers.certificates import scale_rows
 from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.projection import approach
-from attsvm.solvers.spectra import Gauge, singular_values
+from attsvm.solvers.projection import EPOCHS, approach
 
 _RELAXATION = 1.6
-_BALANCE_EVERY, _BALANCE, _MOST_BALANCE = 10, 3.0, 4.0
-_BALANCING_UNTIL = 400  # later changes of t would undo convergence
+_STREAMING, _POWER = 4.0, 300.0  # cost of a memory-bound multiply-add, and of a proximal point
+_BALANCE_EVERY = 10
+
+
+class Balance(NamedTuple):
+    """When the step changes: never by more than ``most``, not where it would by less than
+    ``least``, and not after ``until`` iterations, where changes would undo convergence.
+    """
+
+    least: float
+    most: float
+    until: float = np.inf
+
+
+ENTRIES = Balance(1.5, 8.0)
+SINGULAR_VALUES = Balance(3.0**0.5, 4.0, 400)
 
 
 class Splitting:
-    r"""Weights and multipliers; :meth:`run` improves them in place.
+    r"""The iterate; :meth:`run` improves it in place.
 
     Attributes:
+        W: weights after the last projection, nearly feasible.
         V: weights after the proximal map: low rank (nuclear) or capped (spectral), margins met only
             in the limit.
-        dual: ``(m,)`` multipliers, non-negative.
-        t: step of the proximal map; :math:`A^\top\lambda/t` tends to a subgradient of :math:`f` at
-            ``V``.
+        t: step of the proximal map.
         iterations: iterations so far.
-        error: larger of the relative gap and the relative violation (rows with right-hand side 0
-            keep one) at the last check.
     """
 
     def __init__(
         self,
         programme: Programme,
-        gauge: Gauge,
+        nearest: Callable[[FloatArray, float], FloatArray],
         weights: FloatArray,
         dual: FloatArray,
         t: float,
         *,
         exact: bool = False,
+        balance: Balance = ENTRIES,
     ) -> None:
-        self.programme, self.gauge = programme, gauge
-        self._exact = exact
-        self._ascent = BlockAscent(programme, dual.copy())
-        self.V = weights
-        self.dual = self._ascent.dual
-        self._U = self._ascent.W.copy()
-        self.t = t
-        self.iterations = 0
-        self.error = np.inf
-        self._rescale(
-            t
-            * gauge.multiplier_scale(
-                gauge.dual(singular_values(self._U)), gauge.norm(singular_values(weights))
-            )
-        )
+        """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
-    def run(self, iterations: int, target: float, every: int, deadline: float) -> None:
-        """Up to ``iterations`` more; ends when :attr:`error`, checked ``every`` so many, is at most
-        ``target``, or at ``deadline``.
+        ``nearest(x, t)`` is the proximal point of ``t`` times the energy at ``x``.
+        ``exact`` projects exactly; of hard programmes.
         """
+        self.programme, self.t, self._nearest = programme, t, nearest
+        self._exact, self._rule = exact, balance
+        self.W = self.V = weights
+        self._ascent = BlockAscent(replace(programme, cap=programme.cap * t), dual * t)
+        self._U = self._ascent.W.copy()
+        self.iterations = 0
+
+    @property
+    def dual(self) -> FloatArray:
+        r"""``(m,)`` multipliers of the energy's programme: :math:`A^\top\lambda` tends to a
+        subgradient of :math:`f` at ``V``.
+        """
+        scaled: FloatArray = self._ascent.dual / self.t
+        return scaled
+
+    @property
+    def cost(self) -> float:
+        """Multiply-adds of one iteration, in units of those of a matrix product."""
+        return _STREAMING * EPOCHS * self._ascent.epoch_cost + _POWER * self.programme.dof
+
+    def run(self, iterations: int, deadline: float) -> None:
+        """That many more iterations, fewer when the clock passes ``deadline``."""
         for _ in range(iterations):
-            W = approach(self._ascent, self.V - self._U, exact=self._exact)
-            mixed = _RELAXATION * W + (1.0 - _RELAXATION) * self.V
-            left, s, right = np.linalg.svd(mixed + self._U, full_matrices=False)
-            values = self.gauge.prox(s, self.t).values
-            before, self.V = self.V, (left * values) @ right
-            self._U = self._U + mixed - self.V
+            self.W = approach(self._ascent, self.V - self._U, exact=self._exact)
+            mixed = _RELAXATION * self.W + (1.0 - _RELAXATION) * self.V
+            before, self.V = self.V, self._nearest(mixed + self._U, self.t)
+            self._U += mixed - self.V
             self.iterations += 1
-            if self.iterations % every == 0:
-                self.error = self._measure()
-                if self.error <= target or time.monotonic() > deadline:
-                    return
-            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _BALANCING_UNTIL:
-                self._balance(_relative(W - self.V, self.V), _relative(self.V - before, self._U))
+            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= self._rule.until:
+                self._balance(before)
+            if time.monotonic() > deadline:
+                break
 
-    def _measure(self) -> float:
-        p = self.programme
-        positive, values = scale_rows(p.b), p.values(self.V)
-        ratio = float((values[positive] / p.b[positive]).min())
-        bottom = self.gauge.dual(singular_values(p.adjoint(self.dual)))
-        if not (ratio > 0.0 and bottom > 0.0):
-            return np.inf
-        gap = 1.0 - float(p.b @ self.dual) * ratio / (
-            bottom * self.gauge.norm(singular_values(self.V))
-        )
-        return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
-
-    def _balance(self, primal: float, dual: float) -> None:
-        if primal > 0.0 and dual > 0.0 and not 1.0 / _BALANCE < primal / dual < _BALANCE:
-            # A large primal residual asks for a smaller t, which lets the weights keep closer to
-            # the margins.
-            self._rescale(
-                float(np.clip(np.sqrt(dual / primal), 1.0 / _MOST_BALANCE, _MOST_BALANCE)), True
-            )
-
-    def _rescale(self, factor: float, step: bool = False) -> None:
-        self.dual *= factor
+    def _balance(self, before: FloatArray) -> None:
+        """Bring the relative distance of the copies and the relative change of the multipliers
+        towards each other.
+        """
+        apart = _relative(self.W - self.V, self.V)
+        moved = _relative(self.V - before, self._U)
+        if not (apart > 0.0 and moved > 0.0):
+            return
+        # A large distance asks for a smaller t, which lets the weights keep closer to the margins.
+        factor = np.sqrt(moved / apart)
+        if 1.0 / self._rule.least < factor < self._rule.least:
+            return
+        factor = float(np.clip(factor, 1.0 / self._rule.most, self._rule.most))
+        self.t *= factor
         self._U *= factor
-        if step:
-            self.t *= factor
+        self._ascent.dual *= factor
+        self._ascent.programme.cap[:] *= factor
 
 
 def _relative(change: FloatArray, size: FloatArray) -> float:

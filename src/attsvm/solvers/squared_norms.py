@@ -15,25 +15,31 @@ derivative of the proximal map is a diagonal and one rank-one term.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry import Lp
-from attsvm.solvers.energies import Energy, Proximal, power_proximal, signed_power
+from attsvm.geometry import Lp, Norm
+from attsvm.solvers.energies import (
+    Energy,
+    Proximal,
+    Tangent,
+    energy_of,
+    power_proximal,
+    signed_power,
+)
 
 _STEPS = 100
 
 
-class SquaredNorm:
-    r""":math:`\frac12\|W\|_p^2` for :math:`1<p<\infty`; expects weights of norm about one, where
-    its search starts.
-    """
+class Square(ABC):
+    r""":math:`\frac12\|W\|^2` of a norm whose energy is known; a class knows the proximal map."""
 
     degree = 2.0
 
-    def __init__(self, p: float) -> None:
-        self.norm = Lp(p)
+    def __init__(self, norm: Norm, energy: Energy) -> None:
+        self.norm, self._energy = norm, energy
 
     def value(self, W: FloatArray) -> float:
         """See :class:`attsvm.solvers.energies.Energy`."""
@@ -42,11 +48,21 @@ class SquaredNorm:
     def slope(self, W: FloatArray) -> FloatArray:
         """See :class:`attsvm.solvers.energies.Energy`."""
         size = float(self.norm.value(W))
-        return size * signed_power(W / size, self.norm.p - 1.0)
+        return size * self._energy.slope(W / size)
+
+    @abstractmethod
+    def proximal(self, x: FloatArray, tau: float) -> Proximal | Tangent:
+        """See :class:`attsvm.solvers.energies.Energy`."""
+
+
+class SquaredNorm(Square):
+    r""":math:`\frac12\|W\|_p^2` for :math:`1<p<\infty`; expects weights of norm about one, where
+    its search starts.
+    """
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`attsvm.solvers.energies.Energy`."""
-        p = self.norm.p
+        p = self._energy.degree
         if not x.any():
             return Proximal(np.zeros_like(x), np.zeros_like(x), None)
         # With |.|_s the smaller of the norms p and q: |X|_s <= (1 + tau) N, and tau N <= |X|_q, and
@@ -86,18 +102,8 @@ class SquaredNorm:
         )
 
 
-class SquaredSum:
+class SquaredSum(Square):
     r""":math:`\frac12\|W\|_1^2`."""
-
-    degree = 2.0
-
-    def value(self, W: FloatArray) -> float:
-        """See :class:`attsvm.solvers.energies.Energy`."""
-        return 0.5 * float(np.abs(W).sum()) ** 2
-
-    def slope(self, W: FloatArray) -> FloatArray:
-        """See :class:`attsvm.solvers.energies.Energy`."""
-        return float(np.abs(W).sum()) * np.sign(W)
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`attsvm.solvers.energies.Energy`: the threshold is ``tau`` times the sum of
@@ -115,20 +121,8 @@ class SquaredSum:
         return Proximal(W, beyond.astype(np.float64), joint, -1.0)
 
 
-class SquaredLargest:
+class SquaredLargest(Square):
     r""":math:`\frac12\|W\|_\infty^2`."""
-
-    degree = 2.0
-
-    def value(self, W: FloatArray) -> float:
-        """See :class:`attsvm.solvers.energies.Energy`."""
-        return 0.5 * float(np.abs(W).max()) ** 2
-
-    def slope(self, W: FloatArray) -> FloatArray:
-        """See :class:`attsvm.solvers.energies.Energy`."""
-        size = np.abs(W)
-        top = size >= 0.999 * size.max()
-        return float(size.max()) * np.where(top, np.sign(W), 0.0) / max(int(top.sum()), 1)
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`attsvm.solvers.energies.Energy`: clipping removes ``tau`` times the level in
@@ -142,8 +136,47 @@ class SquaredLargest:
         return Proximal(np.clip(x, -level, level), np.where(clipped, 0.0, 1.0), joint)
 
 
+class HalfSquare(Square):
+    r""":math:`\frac12\|W\|^2` of a norm that is known by its value and its proximal map.
+
+    :math:`W=\operatorname{prox}_{\tau N\|\cdot\|}(X)` with :math:`N=\|W\|`, the root of a falling
+    function. With :math:`g=(X-W)/(\tau N)` and the derivative :math:`P` of that map, the derivative
+    is :math:`P-\tau Pg\,(Pg)^\top/(1+\tau\langle g,Pg\rangle)`.
+    """
+
+    def proximal(self, x: FloatArray, tau: float) -> Tangent:
+        """See :class:`attsvm.solvers.energies.Energy`."""
+        from scipy.optimize import brentq
+
+        norm, top = self.norm, float(self.norm.value(x))
+        if top == 0.0:
+            return Tangent(np.zeros_like(x), np.zeros_like)
+        size = brentq(
+            lambda N: float(norm.value(norm.prox(x, tau * N))) - N,
+            0.0,
+            top,
+            xtol=1e-300,
+            rtol=1e-15,
+        )
+        W = np.asarray(norm.prox(x, tau * size))
+        if size == 0.0:
+            return Tangent(W, np.zeros_like)
+
+        def plain(H: FloatArray) -> FloatArray:
+            return np.asarray(norm.prox_derivative(x, tau * size, H))
+
+        g = (x - W) / (tau * size)
+        turned = plain(g[None])[0]
+        weight = tau / (1.0 + tau * float(np.sum(g * turned)))
+
+        def along(H: FloatArray) -> FloatArray:
+            shared: FloatArray = weight * np.einsum("kij,ij->k", H, turned)[:, None, None] * turned
+            return plain(H) - shared
+
+        return Tangent(W, along)
+
+
 def squared_norm(p: float) -> Energy:
     """The energy of soft margins in the p-norm, ``1 <= p <= inf``."""
-    if p == 1.0:
-        return SquaredSum()
-    return SquaredLargest() if math.isinf(p) else SquaredNorm(p)
+    kind = {1.0: SquaredSum, math.inf: SquaredLargest}.get(p, SquaredNorm)
+    return kind(Lp(p), energy_of(p))

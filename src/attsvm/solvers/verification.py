@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Schatten
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.peers import Answer, by_clarabel, by_highs, invariant, written_out
 from attsvm.solvers.scaling import scaled
@@ -46,8 +46,8 @@ def check_verifier(verify: str, norm: Norm, margins: Margins, slack: float | Non
             f"verify={verify!r} needs the package {_PACKAGES[verify]}; install it with: pip install"
             " 'attsvm[peers]'"
         )
-    spectral = isinstance(norm, Schatten) and norm.p != 2.0
-    if verify == "clarabel" and spectral and norm.p not in (1.0, math.inf):
+    spectral = norm.acts_on == "singular values" and norm != Frobenius()
+    if verify == "clarabel" and norm != Frobenius() and norm.cones((1, 1)) is None:
         raise InputError(
             f"clarabel has no cone for the norm {norm!r}; verify='highs' checks whether any weights"
             " meet the margins"

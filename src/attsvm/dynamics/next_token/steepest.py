@@ -16,12 +16,12 @@ from attsvm.dynamics.next_token.course import AttentionCourse
 from attsvm.dynamics.next_token.problem import Problem
 from attsvm.dynamics.next_token.stages import RECORDS, Records, Rule, _start
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Norm, as_norm
 
 
 def steepest_stage(
     problem: Problem,
-    norm: Norm,
+    norm: Norm | str,
     rule: Rule,
     steps: int,
     *,
@@ -36,7 +36,7 @@ def steepest_stage(
 
     Args:
         problem: see :meth:`Problem.of`.
-        norm: the geometry, such as ``Spectral()``, ``Lp(inf)``, ``Nuclear()``.
+        norm: the geometry, such as ``Spectral()`` or its name, ``spec``.
         rule: normalised, constant or decaying.
         steps: how many.
         momentum: :math:`\beta`, from 0 to below 1.
@@ -63,7 +63,7 @@ def factored_stage(
     steps: int,
     *,
     init: tuple[ArrayLike, ArrayLike],
-    norm: Norm | None = None,
+    norm: Norm | str | None = None,
     momentum: float = 0.0,
     records: Records = RECORDS,
 ) -> AttentionCourse:
@@ -98,7 +98,7 @@ def factored_stage(
     marks, looks, stopped = _descend(
         gradient,
         np.concatenate([K, Q], axis=-2),
-        norm or Frobenius(),
+        norm,
         rule,
         steps,
         momentum,
@@ -111,7 +111,7 @@ def factored_stage(
 def _descend(
     gradient: Gradient,
     W: FloatArray,
-    norm: Norm,
+    norm: Norm | str | None,
     rule: Rule,
     steps: int,
     momentum: float,
@@ -126,6 +126,10 @@ def _descend(
         raise InputError(f"momentum is {momentum}; give 0 <= momentum < 1")
     rates, marks = rule.rates(len(W)), records.steps(steps)
     looks, stopped = descend(
-        gradient, W, Steepest(norm, momentum), lambda t: rates / (t + 1.0) ** rule.decay, marks
+        gradient,
+        W,
+        Steepest(as_norm(norm), momentum),
+        lambda t: rates / (t + 1.0) ** rule.decay,
+        marks,
     )
     return marks, looks, stopped

@@ -1,14 +1,13 @@
-r"""The soft margin in the entrywise norms.
+r"""The soft margin in a norm that is known by its energy.
 
-.. math:: \min_W \tfrac12\|W\|_p^2+C\sum_c(b_c-\langle A_c,W\rangle)_+,
-   \qquad\text{dual}\qquad \max_{0\le\lambda\le C} b^\top\lambda-\tfrac12\|A^\top\lambda\|_q^2,\quad
-   \tfrac1p+\tfrac1q=1.
+.. math:: \min_W \tfrac12\|W\|^2+C\sum_c(b_c-\langle A_c,W\rangle)_+,
+   \qquad\text{dual}\qquad \max_{0\le\lambda\le C} b^\top\lambda-\tfrac12\|A^\top\lambda\|_*^2.
 
-The stages are those of :mod:`attsvm.solvers.entrywise_search` with multipliers in a box and half
-the squared norm as the energy (:mod:`attsvm.solvers.squared_norms`); they start from the soft
+The stages are those of :mod:`attsvm.solvers.search` with multipliers in a box and half the squared
+norm as the energy (:mod:`attsvm.solvers.squared_norms`); they start from the soft
 margin in the Frobenius norm, whose multipliers lie in the same box. Between stages the programme is
 rescaled, by a power of two, so that its solution has norm about one. At the optimum
-:math:`\|W\|_p=\|A^\top\lambda\|_q`.
+:math:`\|W\|=\|A^\top\lambda\|_*`.
 """
 
 from __future__ import annotations
@@ -19,22 +18,25 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry import Frobenius, Lp
-from attsvm.solvers import finish, frobenius
+from attsvm.geometry import Frobenius, Norm
+from attsvm.solvers import frobenius
 from attsvm.solvers.certificates import Certificate, certify_soft
-from attsvm.solvers.energies import Energy
-from attsvm.solvers.entrywise_search import EntrywiseSearch, stages
 from attsvm.solvers.outcomes import solved
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.search import Search
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.squared_norms import squared_norm
-from attsvm.solvers.uniqueness import unique_weights
 
 _MET = 1e-9  # relative shortfall of a margin that counts as met
 
 
-class SoftEntrywiseSearch(EntrywiseSearch):
-    """One solve; see :class:`attsvm.solvers.entrywise_search.EntrywiseSearch`."""
+class SoftSearch(Search):
+    """One solve; see :class:`attsvm.solvers.search.Search`.
+
+    Attributes:
+        hard: the search for the hard margin in the same norm.
+    """
+
+    hard: type[Search]
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
@@ -44,36 +46,29 @@ class SoftEntrywiseSearch(EntrywiseSearch):
             start = frobenius.solve(
                 self.margins, Frobenius(), replace(self.request, warm_start=None)
             )
-            W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
+            W, dual = self._start(start)
             self._consider(p, W, dual, start.solver)
             self._consider(p, self._pointed(dual), dual, start.solver)
             if not self._done() and start.slacks.max() <= _MET * self.margins.rhs.max():
                 self._try_hard()
             if not self._done():
-                for exponent, rough in stages(self.norm.p):
-                    W, dual = self._rough(W, dual, exponent, rough)
+                for norm, rough in self._stages():
+                    W, dual = self._rough(W, dual, norm, rough)
                     self._consider(self.programme, W, dual, "dual Newton")
                 self._finish(W, dual)
         assert self.best is not None
-        if not self._good():
-            p = self.programme
-            W, dual = np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
-            name = f"{self.solver} + extended precision"
-            for near in finish.repaired(p, W, self.deadline):
-                self._consider(p, near, dual, name)
+        self._sharpen()
         solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
-        return replace(solution, unique=unique_weights(solution, self.norm.p))
+        return replace(solution, unique=self._unique(solution))
 
     def _try_hard(self) -> None:
         """The hard margin is the solution as soon as C exceeds all its multipliers, and is quick to
         find.
         """
-        hard = EntrywiseSearch(self.margins, self.norm, replace(self.request, slack=None)).run()
+        hard = self.hard(self.margins, self.norm, replace(self.request, slack=None)).run()
         if hard.status == "optimal":
             p = self.programme
-            self._consider(
-                p, np.ldexp(hard.W, -p.weight_exponent), p.scaled_dual(hard.dual), hard.solver
-            )
+            self._consider(p, *self._start(hard), hard.solver)
 
     def _pointed(self, dual: FloatArray) -> FloatArray:
         """The weights that the multipliers point to, which are the solution when these are."""
@@ -87,15 +82,12 @@ class SoftEntrywiseSearch(EntrywiseSearch):
             self.margins, self.norm, W, np.minimum(dual, self.request.slack), self.request.slack
         )
 
-    def _energy(self, exponent: float) -> Energy:
-        return squared_norm(exponent)
-
     # Unlike hard margins, soft ones have a scale: weights and multipliers that go from stage to
     # stage are in units of `self.programme`.
     def _normalised(
-        self, W: FloatArray, dual: FloatArray, exponent: float
+        self, W: FloatArray, dual: FloatArray, norm: Norm
     ) -> tuple[Programme, FloatArray, FloatArray]:
-        norm, p = Lp(exponent), self.programme
+        p = self.programme
         size = float(norm.dual_value(p.adjoint(dual)))
         # Far from the solution the two disagree: then the weights, which are what is to be of norm
         # one.
@@ -111,8 +103,7 @@ class SoftEntrywiseSearch(EntrywiseSearch):
         )
         return self.programme, np.ldexp(W, -k), np.ldexp(dual, -k)
 
-    def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, exponent: float) -> float:
-        norm = Lp(exponent)
+    def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, norm: Norm) -> float:
         missed = np.maximum(p.b - p.values(W), 0.0)
         primal = 0.5 * float(norm.value(W)) ** 2 + float(p.cap @ missed)
         lower = float(p.b @ dual) - 0.5 * float(norm.dual_value(p.adjoint(dual))) ** 2

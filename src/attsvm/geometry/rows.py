@@ -1,0 +1,85 @@
+r"""Norms of the lengths of the rows: their sum, and the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from array_api_compat import array_namespace
+
+from attsvm.geometry import cones
+from attsvm.geometry.lifts import EUCLIDEAN, RowLengths
+from attsvm.geometry.norm import Descent, Norm
+
+Array = Any
+INFINITY = float("inf")
+
+
+class Rows(RowLengths):
+    r"""The norm :math:`\sum_i\|W_i\|_2` of the rows of :math:`W`, the group lasso's; dual:
+    :class:`MaxRow`.
+
+    Rows of its max-margin solutions are zero: whole features of the tokens take no part in
+    attention. The steepest direction is the longest row of ``G`` alone, at length one.
+    """
+
+    spellings: ClassVar[Mapping[str, str]] = {
+        "rows": "sum of the lengths of the rows: few features of the tokens take part"
+    }
+    name = "rows"
+    title = "norm of rows"
+    descent = Descent("steepest", "descent of the longest row", 1 / 24)
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+
+    @property
+    def dual(self) -> Norm:
+        """The largest length of a row."""
+        return MaxRow()
+
+    def prox_derivative(self, W: Array, t: float, H: Array) -> Array:
+        r"""See :meth:`Norm.prox_derivative`: a row :math:`w` of length :math:`l>t` moves by
+        :math:`h-\frac tl(h-\hat w\hat w^\top h)`.
+        """
+        xp = array_namespace(W, H)
+        length, unit = EUCLIDEAN.length(W)[:, None], EUCLIDEAN.aligned(W)
+        kept = length > t
+        share = xp.where(kept, t / xp.where(kept, length, xp.ones_like(length)), 0.0 * length)
+        along = xp.sum(H * unit, axis=-1)[..., None] * unit
+        return xp.where(kept, H - share * (H - along), xp.zeros_like(H))
+
+    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+        """See :meth:`Norm.cones`."""
+        return cones.of_rows(shape, self.p)
+
+    __repr__ = Norm.__repr__
+
+
+class MaxRow(RowLengths):
+    r"""The largest length :math:`\max_i\|W_i\|_2` of a row of :math:`W`; dual: :class:`Rows`.
+
+    Optimisers that normalise every row of their gradient, such as those of matrices whose rows are
+    the features of one token, take steepest steps in this norm.
+    """
+
+    spellings: ClassVar[Mapping[str, str]] = {
+        "maxrow": "largest length of a row: what descent with normalised rows minimises"
+    }
+    name = "maxrow"
+    title = "norm of the largest row"
+    descent = Descent("steepest", "descent with normalised rows", 1 / 3)
+
+    def __init__(self) -> None:
+        super().__init__(INFINITY)
+
+    @property
+    def dual(self) -> Norm:
+        """The sum of the lengths of the rows."""
+        return Rows()
+
+    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+        """See :meth:`Norm.cones`."""
+        return cones.of_rows(shape, self.p)
+
+    __repr__ = Norm.__repr__
