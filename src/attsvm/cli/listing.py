@@ -19,9 +19,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
-    from attsvm.experiments import experiment, identifiers
     from attsvm.geometry import norm_names
     from attsvm.solvers import solver_names
+    from attsvm_papers.kit import experiment, identifiers
 
     listing = {
         "datasets": names(),

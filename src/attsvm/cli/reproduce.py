@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
     is an error in the end.
     """
     from attsvm.errors import InputError
-    from attsvm.experiments import identifiers
     from attsvm.pipeline.reproduce import reproduce, summary
+    from attsvm_papers.kit import identifiers
 
     wanted = list(options.ids)
     for paper in options.paper or []:

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.experiments import Cell, Experiment, experiment
 from attsvm.files import load_arrays, save_arrays
 from attsvm.runs import fingerprint
+from attsvm_papers.kit import Cell, Experiment, experiment
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Step = Callable[[int, int], None]
 
-_IDLE_ROOMS = ("bench", "cli", "claims", "experiments", "pipeline", "report", "sklearn.py")
+_IDLE_ROOMS = ("bench", "cli", "claims", "pipeline", "report", "sklearn.py")
 """Rooms that do not take part in computing a cell."""
 _SECONDS = "cell.seconds"
 
@@ -105,25 +105,30 @@ def code_fingerprint(chosen: Experiment) -> str:
 
 
 def _computes(name: str, seen: set[str]) -> str:
-    """The statements of an experiments' module that can decide numbers, and those of the modules of
-    that room that it imports.
+    """The statements of an experiment's module that can decide numbers, and those of the modules of
+    the laboratory that it imports.
     """
     seen.add(name)
     tree = ast.parse(inspect.getsource(importlib.import_module(name)))
     tree.body = [node for node in tree.body if not _presents(node)]
-    room = "attsvm.experiments"
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     named = {
-        f"{room}.{alias.name}" if node.module == room else str(node.module)
+        found
         for node in imports
         for alias in node.names
+        for found in (str(node.module), f"{node.module}.{alias.name}")
     }
     inner = sorted(
-        each
-        for each in named - seen
-        if each.startswith(f"{room}.") and importlib.util.find_spec(each)
+        each for each in named - seen if each.startswith("attsvm_papers.") and _is_module(each)
     )
     return ast.dump(tree) + "".join(_computes(each, seen) for each in inner)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a name inside a module
+        return False
 
 
 def _presents(node: ast.stmt) -> bool:

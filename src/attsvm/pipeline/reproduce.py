@@ -13,12 +13,12 @@ from filelock import FileLock, Timeout
 import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
-from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import Arrays, Cells, Step, work
 from attsvm.pipeline.workers import Workers
 from attsvm.report import gallery
 from attsvm.runs import environment, read_json, write_json
+from attsvm_papers.kit import PAPERS, Cell, Experiment, experiment
 
 FORMAT = "attsvm-experiment/1"
 Progress = Callable[[str, int, int], None]
@@ -192,7 +192,7 @@ def _scale(name: str, seeds: int | None, shift: int) -> str:
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
     """``run.json`` of every experiment in the folder, in the papers' order."""
-    from attsvm.experiments import identifiers
+    from attsvm_papers.kit import identifiers
 
     paths = [folder / name / "run.json" for name in identifiers()]
     return [

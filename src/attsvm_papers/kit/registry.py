@@ -1,0 +1,61 @@
+"""Which experiments there are, without importing them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+from attsvm.errors import InputError
+from attsvm_papers.kit import Experiment
+
+PAPERS = {
+    "mmts": "Max-Margin Token Selection in Attention Mechanism",
+    "tfsvm": "Transformers as Support Vector Machines",
+    "md": "Optimizing Attention with Mirror Descent",
+    "ntp": "Non-asymptotic Convergence of Training Transformers for Next-token Prediction",
+    "graph": "Mechanics of Next Token Prediction with Self-Attention",
+    "rates": "Implicit Bias and Fast Convergence Rates for Self-attention",
+    "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
+    "spectral": "Implicit Bias of Spectral Descent and Muon",
+}
+"""Key of each paper on the command line, and its title."""
+
+_FIGURE = re.compile(r"e(\d+)([a-z]?)_\w+")
+_ROOT = Path(__file__).parents[1]
+
+
+def identifiers(paper: str | None = None) -> list[str]:
+    """Names of all experiments, or of one paper's, in the papers' order.
+
+    Raises:
+        InputError: there is no such paper.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise InputError(f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}")
+    return [name for name in _files() if paper in (None, name.partition("-")[0])]
+
+
+def experiment(identifier: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    path = _files().get(identifier)
+    if path is None:
+        raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
+    module = importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
+    found: Experiment = module.EXPERIMENT
+    return found
+
+
+def _files() -> dict[str, Path]:
+    """Where each experiment is written: ``tfsvm/e3_local_convergence.py`` is ``tfsvm-3``."""
+    found = []
+    for order, paper in enumerate(PAPERS):
+        for path in (_ROOT / paper).glob("e*.py"):
+            if match := _FIGURE.fullmatch(path.stem):
+                name = f"{paper}-{match[1]}{match[2]}"
+                found.append((order, int(match[1]), match[2], name, path))
+    return {name: path for *_, name, path in sorted(found)}

@@ -1,0 +1,132 @@
+"""Steps that adapt to the gradient, after Vasudeva, Deora and Thrampoulidis: four rules on the same
+classification instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm_papers.kit import Cell, blocks
+from attsvm_papers.kit.slopes import slopes
+
+if TYPE_CHECKING:
+    from attsvm.claims import Evidence
+    from attsvm.data import AttentionData
+    from attsvm.dynamics import Trajectory
+    from attsvm.solvers.solution import MarginSolution
+
+FloatArray = NDArray[np.float64]
+
+CONSTANT, ROOT, POLYAK, PLAIN = range(4)
+"""Normalised with constant steps, normalised with steps falling like a root, Polyak's, and plain
+gradient descent.
+"""
+NAMES = ("normalised, constant step", "normalised, step 1/√t", "Polyak", "gradient descent")
+RATES = (0.05, 0.5, 1.0, 1.0)
+RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that
+    of the specification.
+    """
+
+    steps: int = 10_000
+    seeds: int = 20
+
+
+def cells(parameters: Parameters) -> Iterator[Cell]:
+    """Every rule on every block of seeds."""
+    for rule in RULES:
+        for first, count in blocks(parameters.seeds, 20):
+            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
+
+
+class Trained(NamedTuple):
+    """One block of seeds under one rule: instances, their optimal tokens and solutions, and the
+    runs.
+    """
+
+    data: AttentionData
+    tokens: NDArray[np.int64]
+    solutions: Sequence[MarginSolution]
+    trajectory: Trajectory
+
+
+def marks(steps: int, count: int = 60) -> list[int]:
+    """``count`` steps on a log scale from 1 to the last, and the powers of ten between."""
+    decades = [10**k for k in range(int(np.log10(steps)) + 1)]
+    spaced: list[int] = np.rint(np.geomspace(1, steps, count)).astype(int).tolist()
+    return sorted({*spaced, *decades})
+
+
+def trained(rule: int, first: int, count: int, steps: int) -> Trained:
+    """Instances of :func:`attsvm.datasets.gauss` of these seeds, trained from zero weights.
+
+    Polyak's floor is the loss of the optimal tokens, the infimum under a fixed head.
+    """
+    from attsvm.datasets import gauss
+    from attsvm.dynamics import AtSteps, train
+    from attsvm.margins import selection_margins
+    from attsvm.models import Attention
+    from attsvm.optim import SteepestDescent
+    from attsvm.selection import optimal_tokens, token_scores
+    from attsvm.solvers import max_margin
+
+    data, heads = gauss(seed=range(first, first + count))
+    tokens = optimal_tokens(data, heads)
+    model = Attention.cross(data, heads)
+    options: dict[str, Any] = {}
+    if rule == POLYAK:
+        import torch
+
+        floor = np.logaddexp(0.0, -token_scores(data, heads).max(axis=-1)).mean(axis=-1)
+        options = {
+            "step_size": "polyak",
+            "loss_floor": torch.as_tensor(floor),
+            "polyak_factor": 2.0,
+        }
+    optimizer = SteepestDescent(
+        model.parameters(), lr=RATES[rule], normalize=rule != PLAIN, **options
+    )
+    schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
+    trajectory = train(model, data, optimizer, steps, AtSteps(marks(steps)), schedule=schedule)
+    solutions = max_margin(
+        [selection_margins(data.instance(run), tokens[run]) for run in range(count)], tol=1e-12
+    )
+    return Trained(data, tokens, solutions, trajectory)
+
+
+def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -> FloatArray:
+    r"""Logarithm of the largest :math:`1-\varphi_{i,\text{token}_i}` over the sequences,
+    ``(records, runs)``, at any saturation.
+    """
+    logits = np.einsum("rntd,krde,rne->krnt", data.tokens, W, data.queries, optimize=True)
+    chosen = np.arange(data.T) == tokens[..., None]
+    own = np.sum(np.where(chosen, logits, 0.0), axis=-1, keepdims=True)
+    others = np.logaddexp.reduce(np.where(chosen, -np.inf, logits - own), axis=-1)
+    missing: FloatArray = (others - np.logaddexp(0.0, others)).max(axis=-1)
+    return missing
+
+
+def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArray:
+    """Slopes of the logarithm of a column against that of the step, one per trial, over the records
+    from ``first`` to ``last``.
+    """
+    step = evidence["step"].astype(np.float64)
+    inside = (step >= first) & (step <= last)
+    return slopes(
+        np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside
+    )
+
+
+def at(evidence: Evidence, column: str, step: int) -> FloatArray:
+    """A column at one recorded step, one value per trial."""
+    found: FloatArray = evidence[column][:, np.flatnonzero(evidence["step"][0] == step)[0]]
+    return found

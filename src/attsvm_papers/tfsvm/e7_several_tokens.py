@@ -1,0 +1,391 @@
+"""Several tokens per sequence under a ReLU head: trained W is a finite part plus a multiple of a
+max-margin part (specification E2.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
+from attsvm_papers.kit import Cell, Experiment, blocks
+
+if TYPE_CHECKING:
+    from attsvm.report.style import Picture
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Instances of :func:`attsvm.datasets.mlp_instance`; ``seeds`` is the number of accepted runs
+    for each dimension.
+    """
+
+    dimensions: tuple[int, ...] = (4, 6, 8, 10)
+    n: int = 3
+    T: int = 4
+    steps: int = 2000
+    lr: float = 0.1
+    seeds: int = 500
+
+
+QUICK = Parameters(dimensions=(4,), seeds=34)
+
+ACCEPTED = {
+    4: 0.170,
+    6: 0.090,
+    8: 0.042,
+    10: 0.0155,
+}  # share of seeds that give an accepted run, from below
+BLOCK = 500
+EVERY = 100  # steps between two records
+
+# Means of 1 - cosine at step 2000. The stored plot shows 500 accepted runs; the specification's own
+# run had 100, 100, 80 and 80.
+PUBLISHED = {
+    "both": {4: 0.034, 6: 0.0165, 8: 0.011, 10: 0.0055},
+    "margin": {4: 0.071, 6: 0.043, 8: 0.015, 10: 0.0085},
+    "single": {4: 0.155, 6: 0.145, 8: 0.137, 10: 0.122},
+}
+MEDIANS = {
+    "both": {4: 0.0057, 6: 0.0030, 8: 0.0022, 10: 0.0021},
+    "margin": {4: 0.018, 6: 0.0057, 8: 0.0046, 10: 0.0027},
+    "single": {4: 0.096, 6: 0.109, 8: 0.129, 10: 0.131},
+}
+DEEP = 1e-13  # masked probability below which the finite part has settled
+DEEP_MEANS = {4: 0.0030, 6: 0.0023, 8: 0.0024, 10: 0.0024}
+
+
+def cells(parameters: Parameters) -> Iterator[Cell]:
+    for d in parameters.dimensions:
+        needed = ceil(parameters.seeds / ACCEPTED.get(d, min(ACCEPTED.values())))
+        for first, count in blocks(
+            needed if needed < BLOCK else BLOCK * ceil(needed / BLOCK), BLOCK
+        ):
+            shape = {
+                "n": parameters.n,
+                "T": parameters.T,
+                "d": d,
+                "steps": parameters.steps,
+                "lr": parameters.lr,
+            }
+            yield {**shape, "first": first + 1, "count": count}
+
+
+def run(n: int, T: int, d: int, steps: int, lr: float, first: int, count: int) -> dict[str, Any]:
+    import torch
+
+    from attsvm.datasets import mlp_instance
+    from attsvm.dynamics import AtSteps, train
+    from attsvm.models import Attention, MLPHead
+    from attsvm.selection import selected_sets
+    from attsvm_papers.tfsvm.guarded import GuardedDescent
+
+    seeds = np.arange(first, first + count)
+    labels = mlp_instance(n, T, d, seeds.tolist())[0].labels
+    seeds = seeds[(labels < 0).any(axis=-1)]
+    data, V = mlp_instance(n, T, d, seeds.tolist())
+    model = Attention.cross(data, MLPHead(torch.from_numpy(V)), init=("uniform", first))
+    course = train(
+        model, data, GuardedDescent(model.parameters(), lr), steps, AtSteps(range(0, steps, EVERY))
+    )
+    s = model.probabilities(data).detach().numpy()
+    chosen = selected_sets(s)
+    rows = [
+        {"d": d, "seed": int(seeds[k]), "tried": count, **found}
+        for k in np.flatnonzero(chosen.clear).tolist()
+        if (found := _compare(data.instance(k), chosen.sets[k], s[k], course.W[:, k])) is not None
+    ]
+    if not rows:  # an empty table still says which columns it has
+        rows = [{"d": d, "seed": -1, "tried": count, **_nothing(n, len(course.steps))}]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return columns | {"step": np.tile(course.steps, (len(rows), 1))}
+
+
+def _compare(data: Any, sets: Any, s: Any, W: Any) -> dict[str, Any] | None:
+    """Direction gaps of a course to the three predictions, or None where one of them does not
+    exist.
+    """
+    from attsvm.dynamics import direction_gap
+    from attsvm.margins import finite_component, multi_token_margins, recombine, selection_margins
+    from attsvm.solvers import max_margin
+
+    margin, single = max_margin(
+        [multi_token_margins(data, sets), selection_margins(data, s.argmax(axis=-1))]
+    )
+    finite = finite_component(data, sets, np.where(sets, s, 1.0))
+    if margin.status != "optimal" or single.status != "optimal" or not finite.consistent:
+        return None
+    return {
+        "both": np.array([1.0 - recombine(weights, finite.W, margin.W).cosine for weights in W]),
+        "margin": direction_gap(W, margin),
+        "single": direction_gap(W, single),
+        "masked": s[~sets].max(),
+        "sizes": sets.sum(axis=-1),
+        "label": data.labels,
+    }
+
+
+def _nothing(n: int, records: int) -> dict[str, Any]:
+    gaps = dict.fromkeys(("both", "margin", "single"), np.full(records, np.nan))
+    return {**gaps, "masked": np.nan, "sizes": np.zeros(n, dtype=np.int64), "label": np.zeros(n)}
+
+
+def _accepted(evidence: Evidence, d: int, most: int = 500) -> Evidence:
+    """The accepted runs of the first seeds."""
+    rows = evidence.where(d=d)
+    order = np.argsort(rows["seed"], kind="stable")
+    return rows.take(order[rows["seed"][order] > 0][:most])
+
+
+def _each(measure: Any) -> Any:
+    """The measurement of every dimension."""
+
+    def measured(evidence: Evidence) -> Any:
+        return np.concatenate(
+            [np.atleast_1d(measure(_accepted(evidence, d), d)) for d in evidence.levels("d")]
+        )
+
+    return measured
+
+
+def _enough(runs: int) -> Any:
+    return lambda evidence: all(
+        _accepted(evidence, d).rows >= runs
+        for d in Parameters().dimensions
+        if d in evidence.levels("d")
+    )
+
+
+def _all_dimensions(evidence: Evidence) -> bool:
+    return evidence.levels("d") == list(Parameters().dimensions)
+
+
+def _order(rows: Evidence, d: int) -> Any:
+    late = rows["step"][0] >= 200
+    both, margin, single = (rows[name].mean(axis=0)[late] for name in ("both", "margin", "single"))
+    return np.concatenate([margin - both, single - margin])
+
+
+def _by_dimension(name: str) -> Any:
+    return lambda evidence: np.diff(
+        [_accepted(evidence, d)[name][:, -1].mean() for d in evidence.levels("d")]
+    )
+
+
+def _factor(reference: Any, reduce: Any) -> Any:
+    return _each(
+        lambda rows, d: [
+            abs(np.log(reduce(rows[name][:, -1]) / reference[name][d])) for name in reference
+        ]
+    )
+
+
+FACTOR = float(np.log(1.5))
+
+CLAIMS = (
+    Claim(
+        "T19",
+        "Trained weights are a finite part plus a multiple of the max-margin part: mean gaps order"
+        " as both < margin < single token.",
+        "seen",
+        _each(_order),
+        at_least(0.0, "at every record from step 200 on, at every dimension"),
+        {"30 accepted runs": _enough(30)},
+        "P2, multi-token figure; a proposed equivalence supported by experiment",
+    ),
+    Claim(
+        "T19b",
+        "Under a positive label the ReLU head, which is convex, selects one token.",
+        "ours",
+        _each(lambda rows, d: np.mean(rows["sizes"][rows["label"] > 0] == 1)),
+        at_least(
+            0.95,
+            "maximising a convex function over a simplex; the rest are runs that are still moving",
+        ),
+        {"30 accepted runs": _enough(30)},
+    ),
+    Claim(
+        "T19c",
+        "Under a negative label it prefers mixtures.",
+        "ours",
+        _each(lambda rows, d: np.mean(rows["sizes"][rows["label"] < 0] > 1)),
+        at_least(
+            0.5, "more than half of the sequences; 50 to 60 % at d = 4 in the specification's run"
+        ),
+        {"30 accepted runs": _enough(30)},
+    ),
+    Claim(
+        "E2.7a",
+        "The gaps of both parts and of the margin part fall with the dimension.",
+        "seen",
+        lambda e: np.concatenate([_by_dimension(name)(e) for name in ("both", "margin")]),
+        at_most(0.0, "means at step 2000"),
+        {"all four dimensions": _all_dimensions, "400 accepted runs each": _enough(400)},
+        "P2, stored plots",
+    ),
+    Claim(
+        "E2.7b",
+        "The gap to the single-token solution stays between .12 and .16.",
+        "seen",
+        _each(lambda rows, d: rows["single"][:, -1].mean()),
+        between(0.11, 0.17, "the stored plots, with a standard error of 0.007"),
+        {"100 accepted runs": _enough(100)},
+        "P2, stored plots",
+    ),
+    Claim(
+        "E2.7c",
+        "Means at step 2000 are those of the stored plots.",
+        "seen",
+        _factor(PUBLISHED, np.mean),
+        at_most(FACTOR, "logarithm of 1.5: heavy tails, other starts"),
+        {"100 accepted runs": _enough(100)},
+        "P2, stored plots",
+    ),
+    Claim(
+        "E2.7d",
+        "Medians at step 2000 are those of the specification.",
+        "ours",
+        _factor(MEDIANS, np.median),
+        at_most(FACTOR, "logarithm of 1.5"),
+        {"100 accepted runs": _enough(100)},
+    ),
+    Claim(
+        "E2.7e",
+        "Where masked probabilities are below 1e-13 the mean gap to both parts is 2e-3 to 3e-3.",
+        "ours",
+        _each(
+            lambda rows, d: abs(
+                np.log(rows["both"][rows["masked"] < DEEP, -1].mean() / DEEP_MEANS[d])
+            )
+        ),
+        at_most(
+            FACTOR,
+            "logarithm of 1.5 around the specification's means: the floor that steps of fixed"
+            " length leave",
+        ),
+        {"100 accepted runs": _enough(100)},
+    ),
+    Claim(
+        "E2.7f",
+        "Where they are above 1e-8 the gap is larger.",
+        "seen",
+        _each(
+            lambda rows, d: (
+                np.median(rows["both"][rows["masked"] > 1e-8, -1])
+                > 3 * np.median(rows["both"][rows["masked"] < DEEP, -1])
+            )
+        ),
+        true("the scatter rises to 0.1 near 1e-6", share=0.75),
+        {"100 accepted runs": _enough(100)},
+        "P2, stored plots",
+    ),
+    Claim(
+        "E2.7g",
+        "Every dimension has 500 accepted runs.",
+        "ours",
+        _each(lambda rows, d: rows.rows),
+        at_least(500, "the published number"),
+        {"published scale": lambda e: e.rows >= 1000},
+    ),
+)
+
+
+def plot(evidence: Evidence) -> Iterator[Picture]:
+    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
+
+    dimensions = evidence.levels("d")
+    lines = (
+        ("both", BEST, "finite + max-margin part"),
+        ("margin", TRAINED, "max-margin part"),
+        ("single", ATTENTION, "single-token solution"),
+    )
+    with canvas(
+        4.6, 2, len(dimensions), width=max(2.2 * len(dimensions), 4.6), sharey="row", squeeze=False
+    ) as (figure, axes):
+        for k, d in enumerate(dimensions):
+            rows = _accepted(evidence, d)
+            top, bottom = axes[0, k], axes[1, k]
+            for name, colour, label in lines:
+                top.plot(rows["step"][0], rows[name].mean(axis=0), "-", color=colour, label=label)
+                top.plot(
+                    2000,
+                    PUBLISHED[name][d],
+                    "x",
+                    color=colour,
+                    markersize=7,
+                    markeredgewidth=1.3,
+                    clip_on=False,
+                )
+            logarithmic(top.yaxis, np.array([1e-3, 1.0]))
+            top.set_ylim(3e-3, 1.2)
+            top.set_xlim(0, 2000)
+            top.set_title(f"d = {d}, {rows.rows} runs")
+            top.set_xlabel("step")
+            bottom.plot(
+                rows["masked"],
+                rows["both"][:, -1],
+                "o",
+                color=BEST,
+                markersize=2.5,
+                alpha=0.35,
+                linewidth=0,
+                rasterized=True,
+            )
+            logarithmic(bottom.xaxis, np.array([5e-18, 1e-6]))
+            logarithmic(bottom.yaxis, np.array([1e-5, 1.0]))
+            bottom.set_xlim(5e-18, 1.5e-6)
+            bottom.set_xticks([1e-16, 1e-11, 1e-6])
+            bottom.set_ylim(1e-5, 1)
+            bottom.set_xlabel("largest masked probability")
+        axes[0, 0].set_ylabel("1 - cosine, mean")
+        axes[1, 0].set_ylabel("1 - cosine at the end")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=3,
+            frameon=False,
+            fontsize=8.5,
+            labelcolor=FAINT,
+        )
+        yield render(
+            figure,
+            "multi-token",
+            "A finite part beside a diverging one",
+            "Above: gap between trained weights and three predictions from the last softmax"
+            " (crosses: read off the published plot at step 2000). Below, one dot per run: the"
+            " prediction is best where masked tokens have vanished.",
+            "Three falling lines per dimension, lowest the one with both parts; below, a cloud at"
+            " 2e-3 that rises to the right.",
+        )
+
+
+EXPERIMENT = Experiment(
+    id="tfsvm-7",
+    title="Several tokens per sequence under a ReLU head",
+    reference="Transformers as Support Vector Machines, multi-token figure; specification E2.7",
+    protocol=(
+        "n = 3, T = 4, fixed two-layer ReLU head, W from uniform random weights, normalised"
+        " gradient descent with step 0.1, 2000 steps. A run is accepted when no probability lies"
+        " between 1e-6 and 1e-3, at least one is below, and the programmes of the selected sets are"
+        " feasible."
+    ),
+    parameters=Parameters(),
+    quick=QUICK,
+    cells=cells,
+    run=run,
+    claims=CLAIMS,
+    plot=plot,
+    notes=(
+        "The long one: at d = 10 about one seed in 60 is accepted, so 500 accepted runs need more"
+        " than 30 000. The published guard of 2.2e-16 in the norm of the gradient belongs to the"
+        " protocol: where a ReLU is dead its sequences pull no longer, and without a guard the"
+        " others would grow alone for ever. Seeds without a negative label are skipped, as in the"
+        " released code."
+    ),
+)
