@@ -16,7 +16,7 @@ from attsvm.pipeline import cells as cells_module
 from attsvm.pipeline import reproduce as module
 from attsvm.pipeline.reproduce import reproduce, summary
 from attsvm.report.style import canvas, render
-from attsvm_papers.kit import Experiment, blocks
+from attsvm_papers.kit import Experiment, cut
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ TOY = Experiment(
     parameters=Parameters(),
     quick=Parameters(seeds=2),
     cells=lambda p: (
-        {"first": first, "count": count, "power": p.power} for first, count in blocks(p.seeds, 2)
+        {"first": first, "count": count, "power": p.power} for first, count in cut(p.seeds, 2)
     ),
     run=measure,
     claims=(

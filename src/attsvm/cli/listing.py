@@ -21,13 +21,13 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.datasets import names
     from attsvm.geometry import norm_names
     from attsvm.solvers import solver_names
-    from attsvm_papers.kit import experiment, identifiers
+    from attsvm_papers.kit import titles
 
     listing = {
         "datasets": names(),
         "norms": norm_names(),
         "solvers": solver_names(),
-        "experiments": {identifier: experiment(identifier).title for identifier in identifiers()},
+        "experiments": titles(),
     }
     if options.json:
         print(json.dumps(listing, indent=1, ensure_ascii=False))

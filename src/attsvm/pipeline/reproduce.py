@@ -14,7 +14,7 @@ import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm.files import save_arrays
-from attsvm.pipeline.cells import Arrays, Cells, Step, work
+from attsvm.pipeline.cells import Cells, Step, work
 from attsvm.pipeline.workers import Workers
 from attsvm.report import gallery
 from attsvm.runs import environment, read_json, write_json
@@ -99,10 +99,9 @@ def reproduce(
     try:
         runs = []
         with Workers(work, jobs or os.cpu_count() or 1) as workers:
-            for each, setting, results, seconds in _computed(
+            for each, setting, evidence, seconds in _computed(
                 asked_for, folder / "cells", workers, progress
             ):
-                evidence = Evidence.concatenate(results)
                 run = {
                     "format": FORMAT,
                     "id": each.id,
@@ -116,6 +115,7 @@ def reproduce(
                     "seconds": round(seconds, 3),
                     "trials": evidence.rows,
                     "parameters": asdict(setting),
+                    "words": evidence.words(),
                     "claims": [
                         {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}
                         for claim in each.claims
@@ -141,8 +141,8 @@ def _computed(
     folder: Path,
     workers: Workers,
     progress: Progress | None,
-) -> Iterator[tuple[Experiment, Any, list[Arrays], float]]:
-    """Each experiment with its parameters, the arrays of its cells and their seconds, in order.
+) -> Iterator[tuple[Experiment, Any, Evidence, float]]:
+    """Each experiment with its parameters, the evidence of its cells and their seconds, in order.
 
     Work begins at once wherever it is known; where cells follow from others, it begins when all
     experiments before are done.
@@ -167,12 +167,12 @@ def _computed(
             first = Cells(each, cells, folder)
             (done,) = workers.start([first.missing])
             results, seconds = first.results(done, step(each.id))
-            if further := list(each.then(setting, Evidence.concatenate(results))):
+            if further := list(each.then(setting, each.evidence(cells, results))):
                 second = Cells(each, further, folder)
                 (done,) = workers.start([second.missing])
                 found, spent = second.results(done, step(f"{each.id} (2)"))
-                results, seconds = results + found, seconds + spent
-        yield each, setting, results, seconds
+                cells, results, seconds = [*cells, *further], results + found, seconds + spent
+        yield each, setting, each.evidence(cells, results), seconds
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:

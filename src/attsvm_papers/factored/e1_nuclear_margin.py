@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.rates.adaptive import marks
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ LR, MATRIX_LR = 0.01, 0.05
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 12):
+    for first, count in cut(parameters.seeds, 12):
         for kind in (SMALL, IDENTITY, LARGE, WHOLE, HALF):
             yield {
                 "kind": kind,

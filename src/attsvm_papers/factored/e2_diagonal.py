@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.rates.adaptive import at, marks
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LR, STARTS = 0.01, (0.1, 1.0)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 12):
+    for first, count in cut(parameters.seeds, 12):
         for scale in STARTS:
             yield {"scale": scale, "first": first, "count": count, "steps": parameters.steps}
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
 from attsvm_papers.graph.priority import SETTINGS, certificates, descend, draws, follow, slope
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -39,7 +39,7 @@ CHORDS = 50
 def cells(parameters: Parameters) -> Iterator[Cell]:
     each = zip(parameters.settings, parameters.lr, parameters.steps, strict=True)
     for part, (setting, lr, steps) in enumerate(each):
-        for first, count in blocks(parameters.seeds, 50):
+        for first, count in cut(parameters.seeds, 50):
             yield {
                 "part": part,
                 "setting": list(setting),

@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -55,7 +55,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
             "steps": parameters.decaying_steps,
         },
     )
-    for first, count in blocks(parameters.seeds, 50):
+    for first, count in cut(parameters.seeds, 50):
         yield from ({**shape, **each, "first": first, "count": count} for each in runs)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow, slope
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -34,7 +34,7 @@ RESOLVED = 1e-9
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"setting": list(parameters.setting), "lr": parameters.lr, "steps": parameters.steps}
-    for first, count in blocks(parameters.seeds, 50):
+    for first, count in cut(parameters.seeds, 50):
         yield {**shape, "first": first, "count": count}
 
 

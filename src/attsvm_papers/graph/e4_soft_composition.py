@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_most, close_to
 from attsvm_papers.graph.priority import starts
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -40,7 +40,7 @@ FLOOR = 1.0114042647073518
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"d": parameters.d, "lr": parameters.lr, "steps": parameters.steps}
-    for first, count in blocks(parameters.seeds, 20):
+    for first, count in cut(parameters.seeds, 20):
         yield {**shape, "first": first, "count": count}
 
 

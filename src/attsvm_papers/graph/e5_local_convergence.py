@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, true
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.dynamics.next_token.problem import Loss
@@ -47,7 +47,7 @@ NAMES = ("squared, general head", "cross-entropy, identity head", "squared, iden
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"lr": parameters.lr, "steps": parameters.steps, "long": parameters.long}
     for part in range(len(LOSSES)):
-        for first, count in blocks(parameters.seeds, 50):
+        for first, count in cut(parameters.seeds, 50):
             yield {**shape, "part": part, "first": first, "count": count}
 
 

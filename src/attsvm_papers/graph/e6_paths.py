@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
 from attsvm_papers.graph.priority import SETTINGS, certificates, draws
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -35,7 +35,7 @@ NAMES = ("acyclic (a)", "acyclic (b)", "cyclic")
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for part in range(len(DATA)):
-        for first, count in blocks(parameters.seeds, 100):
+        for first, count in cut(parameters.seeds, 100):
             yield {"part": part, "radii": list(parameters.radii), "first": first, "count": count}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
@@ -44,7 +44,7 @@ loss.
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"setting": list(parameters.setting), "lr": parameters.lr, "steps": parameters.steps}
-    for first, count in blocks(parameters.seeds, 100):
+    for first, count in cut(parameters.seeds, 100):
         yield {**shape, "first": first, "count": count}
 
 

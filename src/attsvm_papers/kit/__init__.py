@@ -1,6 +1,61 @@
-"""What a figure is written with: experiments, their registry, fitted slopes."""
+"""What a figure is written with: its scales and grid, claims as functions, pictures as functions."""
 
-from attsvm_papers.kit.experiment import Cell, Experiment, Plot, blocks
-from attsvm_papers.kit.registry import PAPERS, experiment, identifiers
+from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
+from attsvm.report.style import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    RULE,
+    TRAINED,
+    Picture,
+    canvas,
+    label_ends,
+    logarithmic,
+    render,
+)
+from attsvm_papers.kit.claims import claim
+from attsvm_papers.kit.experiment import Experiment, Plot, Scales, scales
+from attsvm_papers.kit.grid import Cell, blocks, cut, grid, of, rows, same
+from attsvm_papers.kit.pictures import picture
+from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
+from attsvm_papers.kit.slopes import slopes
 
-__all__ = ["PAPERS", "Cell", "Experiment", "Plot", "blocks", "experiment", "identifiers"]
+__all__ = [
+    "ATTENTION",
+    "BEST",
+    "FAINT",
+    "INK",
+    "PAPERS",
+    "RULE",
+    "TRAINED",
+    "Cell",
+    "Claim",
+    "Evidence",
+    "Experiment",
+    "Picture",
+    "Plot",
+    "Scales",
+    "at_least",
+    "at_most",
+    "between",
+    "blocks",
+    "canvas",
+    "claim",
+    "close_to",
+    "cut",
+    "experiment",
+    "grid",
+    "identifiers",
+    "label_ends",
+    "logarithmic",
+    "of",
+    "picture",
+    "render",
+    "rows",
+    "same",
+    "scales",
+    "slopes",
+    "titles",
+    "true",
+]

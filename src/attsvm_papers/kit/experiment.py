@@ -1,25 +1,26 @@
 """What an experiment is: cells of work that can be computed anywhere in any order, and what is read
-off them together.
+off them together. A figure's module is read as one by :func:`read`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
 from attsvm.claims import Claim, Evidence
 from attsvm.errors import InputError
+from attsvm_papers.kit.claims import Claims
+from attsvm_papers.kit.grid import Cell, Part, described
+from attsvm_papers.kit.pictures import Drawing
+from attsvm_papers.kit.words import words
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
-
-Cell = Mapping[str, Any]
-"""The keyword arguments of ``run`` for one piece of work: JSON values only, because they name the
-cached result.
-"""
 
 Plot = Callable[[Evidence], "Iterable[Picture]"]
 Then = Callable[[Any, Evidence], "Iterable[Cell]"]
@@ -57,6 +58,7 @@ class Experiment:
             asked when those are known.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
+        axes: the arguments of ``run`` that are columns of the evidence.
     """
 
     id: str
@@ -72,6 +74,7 @@ class Experiment:
     notes: str = ""
     then: Then | None = None
     published: Any = None
+    axes: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -133,6 +136,14 @@ class Experiment:
             chosen, **{name: value for name, value in asked.items() if value is not None}
         )
 
+    def evidence(
+        self, cells: Sequence[Cell], results: Sequence[Mapping[str, ArrayLike]]
+    ) -> Evidence:
+        """The rows of all cells, with the arguments that tell them apart as columns."""
+        return Evidence.concatenate(
+            [described(cell, found, self.axes) for cell, found in zip(cells, results, strict=True)]
+        )
+
     def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
         """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and
         member of ``seeds`` in them.
@@ -166,10 +177,107 @@ def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
     return {key: moved(key, value) for key, value in cell.items()}
 
 
-def blocks(count: int, size: int) -> list[tuple[int, int]]:
-    """``count`` seeds from 0 on as ``(first, how many)``, at most ``size`` in each.
+class Scales(NamedTuple):
+    """The parameters of a figure at its three scales; see :class:`Experiment`."""
 
-    Every block but the last is full, so a later run with more seeds finds the full ones in the
-    cache.
+    parameters: Any
+    quick: Any
+    published: Any = None
+
+
+def scales(
+    *,
+    quick: Mapping[str, Any] | None = None,
+    published: Mapping[str, Any] | None = None,
+    **own: Any,
+) -> Scales:
+    """Everything that decides a figure's numbers, and what is different when it runs in seconds or
+    at published sizes.
+
+    A parameter ``seeds`` is the number of random trials.
     """
-    return [(first, min(size, count - first)) for first in range(0, count, size)]
+    chosen = make_dataclass("Parameters", own, frozen=True)(**own)
+    return Scales(
+        chosen,
+        replace(chosen, **(quick or {})),
+        None if published is None else replace(chosen, **published),
+    )
+
+
+class Runs:
+    """The run of a figure with several parts: ``part`` says which."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+        (self.__module__,) = {part.__module__ for part in parts.values()}
+        found = {
+            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for part in parts.values()
+            for name, parameter in part.__signature__.parameters.items()
+        }
+        self.__signature__ = inspect.Signature(list(found.values()))
+
+    def __call__(self, *, part: str, **arguments: Any) -> Mapping[str, ArrayLike]:
+        return self._parts[part](**arguments)
+
+    def cells(self, parameters: Any) -> list[Cell]:
+        """The cells of all parts."""
+        return [
+            {"part": name, **cell}
+            for name, part in self._parts.items()
+            for cell in part.cells(parameters)
+        ]
+
+
+def read(identifier: str, module: ModuleType) -> Experiment:
+    """The experiment that a figure's module describes.
+
+    Its docstring is title, protocol, ``Source:`` and ``Notes:``; ``SCALES`` are its parameters;
+    every :class:`Part` a table of evidence (or ``cells`` and ``run`` of its own, and ``then``);
+    every claim and every picture in it is one of the figure's, in their order.
+    """
+    known = vars(module)
+    title, protocol, reference, notes = words(module.__doc__ or identifier)
+    scale = known.get("SCALES") or scales()
+    parts = {name: each for name, each in known.items() if isinstance(each, Part)}
+    claims = [
+        one
+        for each in known.values()
+        for one in (
+            each.claims
+            if isinstance(each, Claims)
+            else each
+            if isinstance(each, tuple | list)
+            else (each,)
+        )
+        if isinstance(one, Claim)
+    ]
+    drawings = [each for each in known.values() if isinstance(each, Drawing)]
+    run, cells, axes = known.get("run"), known.get("cells"), ["part"]
+    if isinstance(run, Part) and len(parts) == 1:
+        cells = run.cells
+    elif parts:
+        run = Runs(parts)
+        cells = run.cells
+    if run is None or cells is None:
+        raise InputError(
+            f"{module.__file__} computes nothing; decorate a function `run` with `@grid(...)`"
+        )
+    for part in parts.values():
+        axes += [*part.axes, *(name for table in part.tables for name in table.names)]
+    return Experiment(
+        id=identifier,
+        title=title,
+        reference=reference,
+        protocol=protocol,
+        parameters=scale.parameters,
+        quick=scale.quick,
+        cells=cells,
+        run=run,
+        claims=tuple(claims),
+        plot=known.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
+        notes=notes,
+        then=known.get("then"),
+        published=scale.published,
+        axes=tuple(dict.fromkeys(axes)),
+    )

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from attsvm.errors import InputError
-from attsvm_papers.kit import Experiment
+from attsvm_papers.kit.experiment import Experiment, read
+from attsvm_papers.kit.words import words_of
 
 PAPERS = {
     "mmts": "Max-Margin Token Selection in Attention Mechanism",
@@ -46,8 +47,12 @@ def experiment(identifier: str) -> Experiment:
     if path is None:
         raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
     module = importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
-    found: Experiment = module.EXPERIMENT
-    return found
+    return getattr(module, "EXPERIMENT", None) or read(identifier, module)
+
+
+def titles() -> dict[str, str]:
+    """What every experiment shows, by its name; no figure is imported for it."""
+    return {name: words_of(path).title for name, path in _files().items()}
 
 
 def _files() -> dict[str, Path]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.md.mirror_pictures import plot_pairs
 from attsvm_papers.md.mirror_runs import (
     EXACT,
@@ -49,7 +49,7 @@ CURVE = {1000: 0.169, 2000: 0.085, 5000: 0.032, 10_000: 0.013}  # p = 3, own pai
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 25):
+    for first, count in cut(parameters.seeds, 25):
         yield from (
             {"first": first + 1, "count": count, "length": parameters.length, "mode": mode}
             for mode in (PUBLISHED, EXACT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, between
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.md.mirror_runs import POTENTIALS, PUBLISHED, STEPS, Solutions, descend, instances
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ COSINES = {
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 25):
+    for first, count in cut(parameters.seeds, 25):
         yield {"first": first + 1, "count": count, "length": parameters.length}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.md.mirror_runs import POTENTIALS, Solutions, divergences, instances
 from attsvm_papers.md.narrow_cones import ascent, edge, local_selections
 
@@ -44,7 +44,7 @@ SHARE = 5e-4  # length of a step against the dual iterate at the start
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in POTENTIALS:
-        for first, count in blocks(parameters.seeds, 10):
+        for first, count in cut(parameters.seeds, 10):
             yield {
                 "part": PATH,
                 "p": p,
@@ -52,7 +52,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
                 "count": count,
                 "starts": parameters.starts,
             }
-        for first, count in blocks(parameters.seeds, 50):
+        for first, count in cut(parameters.seeds, 50):
             yield {
                 "part": CONE,
                 "p": p,

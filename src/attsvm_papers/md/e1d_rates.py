@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most, between
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.md.mirror_runs import Solutions, instances
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in EXPONENTS:
         yield from (
             {"first": first + 1, "count": count, "p": p, "steps": parameters.steps}
-            for first, count in blocks(parameters.seeds, 50)
+            for first, count in cut(parameters.seeds, 50)
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Claim, Evidence, at_most
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
 
@@ -47,7 +47,7 @@ PROVEN = 1e-6
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for p in POTENTIALS:
         yield {"part": TOY, "p": p, "starts": parameters.toy_starts}
-        for first, count in blocks(parameters.seeds, 10):
+        for first, count in cut(parameters.seeds, 10):
             yield {
                 "part": RANDOM,
                 "p": p,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.ntp.two_stage_pictures import plot
 from attsvm_papers.ntp.two_stages import (
     KINDS,
@@ -49,7 +49,7 @@ TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"K": parameters.K, "per_query": parameters.per_query}
     for kind in KINDS:
-        for first, count in blocks(parameters.seeds, BLOCK):
+        for first, count in cut(parameters.seeds, BLOCK):
             yield {
                 **shape,
                 "kind": kind,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.ntp.predictions import gap_excess, judged, leader, signs, tied
 from attsvm_papers.ntp.two_stages import attention_solutions, draw, rates
 from attsvm_papers.ntp.unseen import GROUPS, Bench, most_frequent_is_unique
@@ -37,7 +37,7 @@ MEASURES = ("accuracy", "probability", "mass", "least_mass", "agreement", "count
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 5):
+    for first, count in cut(parameters.seeds, 5):
         yield {
             "K": parameters.K,
             "per_query": parameters.per_query,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.ntp.two_stages import KINDS, attention_solutions, band, by_run, draw, rates
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"K": parameters.K, "per_query": parameters.per_query, "steps": parameters.steps}
     for kind in KINDS:
         for textbook in (False, True):
-            for first, count in blocks(parameters.seeds, 10):
+            for first, count in cut(parameters.seeds, 10):
                 yield {**shape, "kind": kind, "textbook": textbook, "first": first, "count": count}
 
 

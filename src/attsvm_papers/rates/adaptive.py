@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm_papers.kit import Cell, blocks
+from attsvm_papers.kit import Cell, cut
 from attsvm_papers.kit.slopes import slopes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Parameters:
 def cells(parameters: Parameters) -> Iterator[Cell]:
     """Every rule on every block of seeds."""
     for rule in RULES:
-        for first, count in blocks(parameters.seeds, 20):
+        for first, count in cut(parameters.seeds, 20):
             yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 

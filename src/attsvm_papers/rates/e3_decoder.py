@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, between, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.kit.slopes import slopes
 from attsvm_papers.rates.adaptive import marks
 
@@ -34,7 +34,7 @@ WINDOW = (10_000, 100_000)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 5):
+    for first, count in cut(parameters.seeds, 5):
         yield {"first": first, "count": count, "steps": parameters.steps}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -34,7 +34,7 @@ LR, START = 0.1, 20.0
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for source in (ORTH, GAUSS, SPHERE):
-        for first, count in blocks(parameters.seeds, 25):
+        for first, count in cut(parameters.seeds, 25):
             yield {"source": source, "first": first, "count": count, "steps": parameters.steps}
 
 

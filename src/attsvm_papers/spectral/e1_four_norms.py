@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.rates.adaptive import at, marks, rate
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def norms() -> tuple[Norm, ...]:
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 12):
+    for first, count in cut(parameters.seeds, 12):
         for beta in BETAS:
             for norm in range(len(NAMES)):
                 yield {

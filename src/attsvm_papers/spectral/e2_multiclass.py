@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.rates.adaptive import marks
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ADAM, SHORT = 6, 7
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 5):
+    for first, count in cut(parameters.seeds, 5):
         for optimiser in range(len(OPTIMISERS)):
             yield {
                 "optimiser": optimiser,

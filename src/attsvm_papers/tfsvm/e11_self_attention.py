@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.tfsvm import e3_local_convergence as tfsvm_3
 from attsvm_papers.tfsvm import e4_rank as tfsvm_4
 from attsvm_papers.tfsvm import e5_convergence as tfsvm_5
@@ -51,7 +51,7 @@ QUICK = Parameters(ranks=(5, 10), outcomes=((4, 5, 2), (4, 5, 20)), seeds=20)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in blocks(parameters.seeds, 50):
+    for first, count in cut(parameters.seeds, 50):
         block = {"first": first, "count": count}
         for factors, ridge in ((False, 0.0), (True, tfsvm_3.RIDGE)):
             shape = {"n": 6, "T": 8, "d": 10, "steps": parameters.local_steps, "lr": parameters.lr}

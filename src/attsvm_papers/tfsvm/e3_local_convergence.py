@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 from attsvm_papers.tfsvm.local_cones import POINTS
 from attsvm_papers.tfsvm.local_runs import local_runs
 
@@ -60,7 +60,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
         "steps": parameters.steps,
         "lr": parameters.lr,
     }
-    for first, count in blocks(parameters.seeds, 25):
+    for first, count in cut(parameters.seeds, 25):
         yield from (
             {**shape, "first": first, "count": count, "factors": factors, "ridge": ridge}
             for factors, ridge in VARIANTS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -41,7 +41,7 @@ RELATIVE = 1e-3
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for n, T in parameters.shapes:
         for d in parameters.dimensions:
-            for first, count in blocks(parameters.seeds, 50):
+            for first, count in cut(parameters.seeds, 50):
                 yield {"n": n, "T": T, "d": d, "first": first, "count": count}
 
 

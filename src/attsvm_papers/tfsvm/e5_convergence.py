@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -62,7 +62,7 @@ REFERENCE = {
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for n, T, d in parameters.cells:
-        for first, count in blocks(parameters.seeds, 100):
+        for first, count in cut(parameters.seeds, 100):
             yield {
                 "n": n,
                 "T": T,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, close_to, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -42,7 +42,7 @@ POINTS = 400  # random weights at which the descent direction is tested
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for n, T in parameters.shapes:
         for d in parameters.dimensions:
-            for first, count in blocks(parameters.seeds, 50):
+            for first, count in cut(parameters.seeds, 50):
                 yield {"n": n, "T": T, "d": d, "first": first, "count": count}
     for d in LOCALLY_OPTIMAL:
         yield {

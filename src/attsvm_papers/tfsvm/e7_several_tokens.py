@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -62,9 +62,7 @@ DEEP_MEANS = {4: 0.0030, 6: 0.0023, 8: 0.0024, 10: 0.0024}
 def cells(parameters: Parameters) -> Iterator[Cell]:
     for d in parameters.dimensions:
         needed = ceil(parameters.seeds / ACCEPTED.get(d, min(ACCEPTED.values())))
-        for first, count in blocks(
-            needed if needed < BLOCK else BLOCK * ceil(needed / BLOCK), BLOCK
-        ):
+        for first, count in cut(needed if needed < BLOCK else BLOCK * ceil(needed / BLOCK), BLOCK):
             shape = {
                 "n": parameters.n,
                 "T": parameters.T,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -56,7 +56,7 @@ PATHS = 3  # draws whose path is followed
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
     shape = {"n": parameters.n, "d": parameters.d, "steps": parameters.steps, "lr": parameters.lr}
-    for first, count in blocks(parameters.seeds, 30):
+    for first, count in cut(parameters.seeds, 30):
         yield {**shape, "first": first, "count": count, "strengths": list(parameters.strengths)}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, close_to
-from attsvm_papers.kit import Cell, Experiment, blocks
+from attsvm_papers.kit import Cell, Experiment, cut
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -48,7 +48,7 @@ def cells(parameters: Parameters) -> Iterator[Cell]:
         "lr": parameters.lr,
     }
     for causal in (False, True):
-        for first, count in blocks(parameters.seeds, 50):
+        for first, count in cut(parameters.seeds, 50):
             yield {**shape, "first": first, "count": count, "causal": causal}
 
 
