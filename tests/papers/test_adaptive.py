@@ -54,7 +54,7 @@ def test_marks_hold_the_powers_of_ten() -> None:
 
 def test_polyak_is_ahead_and_the_norms_grow_as_derived() -> None:
     found = {
-        rule: adaptive.trained(rule, 0, 2, 1000).trajectory
+        rule: adaptive.trained(rule, range(2), 1000).trajectory
         for rule in (adaptive.CONSTANT, adaptive.ROOT, adaptive.POLYAK)
     }
     assert {trajectory.backend for trajectory in found.values()} == {"gram"}
@@ -65,7 +65,7 @@ def test_polyak_is_ahead_and_the_norms_grow_as_derived() -> None:
 
 
 def test_the_decoder_alone_slows_down() -> None:
-    found = rates_3.run(0, 2, 300)
+    found = rates_3.run(range(2), 300)
     np.testing.assert_array_less(found["norm"][:, -1], 300 * rates_3.LR * (1 + 1e-12))
     reach = sum(rates_3.slowing(step) for step in range(300))
     assert (found["norm_decoder"][:, -1] <= reach * (1 + 1e-12)).all()

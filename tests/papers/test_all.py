@@ -1,42 +1,58 @@
 """Every experiment there is, at its quick scale: cells run, figures are drawn, verdicts rest on
-numbers and failures are explained.
+numbers, failures are explained, and no verdict changes unnoticed.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attsvm.claims import Evidence
-from attsvm_papers.kit import experiment, identifiers
+from attsvm_papers.kit import experiment, identifiers, titles
 
 TRIALS = 6
 """Random trials where an experiment has them: enough for every cell and figure, too few for
 shares.
 """
+VERDICTS = Path(__file__).with_name("verdicts.json")
+"""The verdict of every claim at this scale. One that changes, either way, is a change of the
+numbers: look into it before `python tests/papers/verdicts.py` writes the table anew.
+"""
+
+
+def measured(identifier):
+    """The experiment with its evidence at the scale of these tests."""
+    chosen = experiment(identifier)
+    quick = chosen.at(quick=True)
+    few = min(quick.seeds, TRIALS) if hasattr(quick, "seeds") else None
+    parameters = chosen.at(quick=True, seeds=few)
+    cells = list(chosen.cells(parameters))
+    results = [chosen.run(**cell) for cell in cells]
+    return chosen, few, results, chosen.evidence(cells, results)
 
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_an_experiment_runs_is_judged_and_drawn(identifier):
-    chosen = experiment(identifier)
-    quick = chosen.at(quick=True)
-    few = min(quick.seeds, TRIALS) if hasattr(quick, "seeds") else None
-    parts = [chosen.run(**cell) for cell in chosen.cells(chosen.at(quick=True, seeds=few))]
-    for part in parts:
+    chosen, few, results, evidence = measured(identifier)
+    for part in results:
         assert len({len(np.asarray(column)) for column in part.values()}) == 1
         assert all(np.asarray(column).dtype.kind in "biuf" for column in part.values()), (
             "columns are saved as plain numbers"
         )
-    evidence = Evidence.concatenate(parts)
+    verdicts = {}
     for claim in chosen.claims:
         verdict = claim.check(evidence)
+        verdicts[claim.id] = verdict.verdict
         assert verdict.verdict == "not applicable" or not math.isnan(verdict.measured), (
             f"{verdict} rests on a NaN"
         )
         if verdict.verdict == "fails" and few is None:
             assert claim.explanation, f"{verdict}"
+    expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[identifier]
+    assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"
     pictures = list(chosen.plot(evidence))
     assert pictures
     for picture in pictures:
@@ -67,3 +83,7 @@ def test_random_trials_can_be_drawn_anew(identifier):
         return
     quick = chosen.at(quick=True)
     assert len(chosen.work(quick, 1000)) == len(chosen.work(quick))
+
+
+def test_titles_are_read_without_importing_a_figure():
+    assert titles() == {identifier: experiment(identifier).title for identifier in identifiers()}

@@ -33,20 +33,20 @@ def test_the_diagonal_programme_is_the_linear_one_of_scipy() -> None:
 
 def test_small_steps_conserve_the_difference_of_both_gram_matrices() -> None:
     whole, half = (
-        factored_1.run(kind, 0, 2, 500, 500) for kind in (factored_1.SMALL, factored_1.HALF)
+        factored_1.run(kind, range(2), 500, 500) for kind in (factored_1.SMALL, factored_1.HALF)
     )
     # one half up to the second order in the step
     np.testing.assert_allclose(half["drift"] / whole["drift"], 0.5, atol=0.1)
 
 
 def test_identity_starts_are_balanced() -> None:
-    K, Q = factored_1.starts(factored_1.IDENTITY, 5, 0, 3)
+    K, Q = factored_1.starts(factored_1.IDENTITY, 5, range(3))
     assert K.shape == (3, 5, 5)
     assert not (K.mT @ K - Q.mT @ Q).any()
 
 
 def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
-    found = spectral_1.run(1, 0.9, 0, 2, 200, 200)
+    found = spectral_1.run(1, 0.9, range(2), 200, 200)
     for k in range(len(spectral_1.NAMES)):
         assert (found[f"share{k}"] <= 1.0 + 1e-6).all()  # the tolerance of the margin
     assert (found["push"] >= found["log_margin"][:, None] - 1e-6).all()
@@ -55,7 +55,7 @@ def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
 
 
 def test_multiclass_data_is_separable_and_its_margins_are_those_of_the_programme() -> None:
-    one = spectral_2.problem(0, 1)
+    one = spectral_2.problem([0])
     margins = output_margins(one.inputs[0], one.labels[0], spectral_2.CLASSES)
     W = np.random.default_rng(1).standard_normal((1, spectral_2.CLASSES, spectral_2.DIMENSION))
     assert one.margin(W)[0] == pytest.approx(margins(W[0]).min(), rel=1e-12)

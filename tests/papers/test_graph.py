@@ -24,21 +24,21 @@ def test_slopes_are_those_of_a_power() -> None:
 
 
 def test_acyclic_training_meets_the_programme() -> None:
-    found = graph_1.run(1, [6, 4, 6, 8], 0.1, 2000, 0, 8)
+    found = graph_1.run(1, [6, 4, 6, 8], 0.1, 2000, range(8))
     assert found["cosine"][:, -1].mean() >= 0.997  # the specification's number
     assert found["optimal"].all()
     assert (np.diff(found["step"][0]) > 0).all()
 
 
 def test_the_cyclic_part_oscillates_with_half_a_step() -> None:
-    found = graph_2.run([6, 4, 6, 8], graph_2.CONSTANT, 0.01, 0.0, 4000, 0, 8)
+    found = graph_2.run([6, 4, 6, 8], graph_2.CONSTANT, 0.01, 0.0, 4000, range(8))
     np.testing.assert_allclose(found["plateau"] / 0.01, 0.5, atol=0.125)
     assert found["finite"].shape == found["step"].shape
     assert np.nanmin(found["unseen_limit"]) > 1 - 1e-12
 
 
 def test_gradient_descent_settles_like_one_over_t() -> None:
-    found = graph_3.run([6, 4, 6, 8], 1.0, 4000, 0, 8)
+    found = graph_3.run([6, 4, 6, 8], 1.0, 4000, range(8))
     np.testing.assert_allclose(found["excess_slope"], -1.0, atol=0.1)
     assert (found["excess"] > 0).all()  # the reduced loss at the finite part is the infimum
 
@@ -85,10 +85,10 @@ def test_the_squared_loss_of_one_selected_token_pulls_with_the_square_of_a_rival
 
 
 def test_paths_and_invariances_at_a_small_scale() -> None:
-    path = graph_6.run(2, [5.0, 20.0, 60.0], 0, 8)
+    path = graph_6.run(2, [5.0, 20.0, 60.0], range(8))
     assert (np.diff(path["cosine"], axis=1) > 0).all()
     assert (path["finite"][:, -1] < 1e-4).all()
-    found = graph_7.run([6, 4, 6, 8], 1.0, 200, 0, 6)
+    found = graph_7.run([6, 4, 6, 8], 1.0, 200, range(6))
     same = np.isin(found["change"], graph_7.SAME)
     assert found["finite"][same].max() < 1e-11
     assert found["trained"][same].max() < 1e-11

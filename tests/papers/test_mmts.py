@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.claims import Evidence
 from attsvm.datasets import toy
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e5_not_all_support as mmts_5
@@ -18,9 +17,8 @@ from attsvm_papers.mmts.prompts import at, of
 
 def evidence(identifier, *kinds):
     chosen = experiment(identifier)
-    return Evidence.concatenate(
-        [chosen.run(**cell) for cell in chosen.cells(chosen.quick) if cell["kind"] in kinds]
-    )
+    cells = [cell for cell in chosen.cells(chosen.quick) if cell["part"] in kinds]
+    return chosen.evidence(cells, [chosen.run(**cell) for cell in cells])
 
 
 def verdicts(identifier, found, names):

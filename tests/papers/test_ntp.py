@@ -12,6 +12,7 @@ from attsvm.datasets.next_token import NextTokenData, bipartite, partial_order, 
 from attsvm.dynamics.next_token import Problem
 from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
+from attsvm_papers.kit import experiment
 from attsvm_papers.ntp import e3_two_stages as ntp_3
 from attsvm_papers.ntp import predictions, two_stages, unseen
 from attsvm_papers.ntp.unseen import Bench
@@ -93,10 +94,10 @@ def test_pushes_are_the_signs_of_the_gradient_of_every_sentence() -> None:
 
 
 def test_the_paths_of_stage_two_at_a_thousand_steps() -> None:
-    found = Evidence(ntp_3.run(20, 4, "bipartite", 0, 1, 1000, 10_000))
+    found = Evidence(ntp_3.run(20, 4, "bipartite", [0], 1000, 10_000))
     verdicts = {
         claim.id: claim.check(found).verdict
-        for claim in ntp_3.CLAIMS
+        for claim in experiment("ntp-3").claims
         if claim.id in ("P3-E3a", "P3-E3b", "C3.5b", "C3.6", "C3.8c")
     }
     assert set(verdicts.values()) == {"holds"}

@@ -8,7 +8,7 @@ from attsvm_papers.tfsvm import e11_self_attention as tfsvm_11
 
 @pytest.mark.parametrize("own", [False, True])
 def test_any_selection_is_feasible_at_the_dimension_of_the_theorem(own) -> None:
-    assert tfsvm_11._random_selections(4, 6, 30, own)["selectable"].all()
+    assert tfsvm_11.random_selections(4, 6, 30, own)["selectable"].all()
 
 
 def test_cells_know_the_experiments_that_they_repeat() -> None:

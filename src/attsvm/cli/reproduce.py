@@ -23,7 +23,10 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="experiments such as tfsvm-3; `attsvm list` names them"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="experiments such as tfsvm-3 (`attsvm list` names them), or a figure's .py file",
     )
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument(

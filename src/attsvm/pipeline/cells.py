@@ -67,7 +67,7 @@ class Cells:
             for cell in cells
         ]
         self.missing = [
-            (chosen.id, dict(cell), path)
+            (chosen.asked, dict(cell), path)
             for cell, path in zip(cells, self._paths, strict=True)
             if path not in begun and not path.exists()
         ]

@@ -47,7 +47,8 @@ def reproduce(
     that decides them stays the same.
 
     Args:
-        identifiers: names such as ``tfsvm-3``.
+        identifiers: names such as ``tfsvm-3``, or paths of ``.py`` files, see
+            :mod:`attsvm_papers.kit`.
         folder: where everything goes.
         quick: short for ``scale="smoke"``.
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is
@@ -105,8 +106,9 @@ def reproduce(
                 run = {
                     "format": FORMAT,
                     "id": each.id,
+                    "asked": each.asked,
                     "paper": each.paper,
-                    "paper_title": PAPERS[each.paper],
+                    "paper_title": PAPERS.get(each.paper, "Your own"),
                     "title": each.title,
                     "reference": each.reference,
                     "protocol": each.protocol,
@@ -191,10 +193,13 @@ def _scale(name: str, seeds: int | None, shift: int) -> str:
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
-    """``run.json`` of every experiment in the folder, in the papers' order."""
+    """``run.json`` of every experiment in the folder, in the papers' order, and then the reader's
+    own.
+    """
     from attsvm_papers.kit import identifiers
 
-    paths = [folder / name / "run.json" for name in identifiers()]
+    known = [folder / name / "run.json" for name in identifiers()]
+    paths = [*known, *sorted(set(folder.glob("*/run.json")) - set(known))]
     return [
         run for path in paths if path.exists() and (run := read_json(path)).get("format") == FORMAT
     ]

@@ -1,37 +1,49 @@
-"""Cyclic priority graphs: a direction that grows, a finite part that settles, and normalised steps
-(specification P4-E2).
+"""Cyclic priority graphs: direction, finite part, and the plateau of normalised steps.
+
+n = 6 sentences of T = 4 of K = 6 tokens, drawn until a priority graph has a cycle; unit embeddings
+in d = 8. Normalised gradient descent on the log loss, 4000 (and 40 000) steps of 0.01 from W
+uniform in ±1/√d; also 20 000 steps of 0.1/√(t + 1). The finite part is computed by Newton's method
+to rounding. Retrieval is tested on random sentences that end in a query of training.
+
+Source: Mechanics of Next Token Prediction with Self-Attention, global convergence on cyclic graphs;
+specification P4-E2
+
+Notes: The authors train a second copy for the finite part and compare two moving iterates; the
+distance here is to the exact one.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, between
+from attsvm.datasets.next_token import NextTokenData
+from attsvm.dynamics.next_token import Rule
+from attsvm.selection import graph_svm, leading_tokens, token_masses
 from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    between,
+    blocks,
+    claim,
+    grid,
+    logarithmic,
+    picture,
+    rows,
+    scales,
+)
 
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The authors' cyclic setting: constant normalised steps, ten times as many, and steps that
-    decay like the root of their number.
-    """
-
-    setting: tuple[int, int, int, int] = SETTINGS[1]
-    lr: float = 0.01
-    steps: int = 4000
-    long: int = 40_000
-    decaying: float = 0.1
-    decaying_steps: int = 20_000
-    seeds: int = 100
-
+# The authors' cyclic setting: constant normalised steps, ten times as many, and steps that decay
+# like the root of their number.
+SCALES = scales(setting=SETTINGS[1], seeds=100, quick={"seeds": 12})
+LR = 0.01
+CONSTANT, LONG, DECAYING = "constant", "long", "decaying"
+RUNS = ((CONSTANT, LR, 0.0, 4000), (LONG, LR, 0.0, 40_000), (DECAYING, 0.1, 0.5, 20_000))
 
 TAIL = 100
 """Last steps over which the plateau is averaged."""
@@ -43,42 +55,17 @@ exp(-40).
 """
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    shape = {"setting": list(parameters.setting)}
-    runs = (
-        {"part": CONSTANT, "lr": parameters.lr, "decay": 0.0, "steps": parameters.steps},
-        {"part": LONG, "lr": parameters.lr, "decay": 0.0, "steps": parameters.long},
-        {
-            "part": DECAYING,
-            "lr": parameters.decaying,
-            "decay": 0.5,
-            "steps": parameters.decaying_steps,
-        },
-    )
-    for first, count in cut(parameters.seeds, 50):
-        yield from ({**shape, **each, "first": first, "count": count} for each in runs)
-
-
-CONSTANT, LONG, DECAYING = range(3)
-
-
-def run(
-    setting: list[int], part: int, lr: float, decay: float, steps: int, first: int, count: int
-) -> dict[str, Any]:
-    from attsvm.dynamics.next_token import Rule
-    from attsvm.selection import graph_svm
-
-    data = draws(setting, True, first, count)
+@grid(rows("part lr decay steps", RUNS), seeds=blocks(50))
+def run(setting, part, lr, decay, steps, seeds):
+    data = draws(setting, True, seeds)
     svms = graph_svm(data)
-    course = descend(data, Rule(lr, decay=decay), steps, first, TAIL)
+    course = descend(data, Rule(lr, decay=decay), steps, seeds, TAIL)
     columns = follow(course, svms)
     tail = columns.pop("finite")
     spaced = np.r_[0 : len(course.steps) - TAIL, len(course.steps) - 1]
     columns = {name: column[:, spaced] for name, column in (columns | {"finite": tail}).items()}
-    unseen = [_unseen(svm, course.W[-1, run], first + run) for run, svm in enumerate(svms)]
+    unseen = [_unseen(svm, course.W[-1, run], seeds[run]) for run, svm in enumerate(svms)]
     return {
-        "seed": np.arange(first, first + count),
-        "part": np.full(count, part),
         "plateau": tail[:, -TAIL:].mean(axis=1),
         "unseen": np.array([one["count"] for one in unseen]),
         "unseen_mass": np.array([one["trained"] for one in unseen]),
@@ -96,9 +83,6 @@ def _unseen(svm: Any, W: Any, seed: int) -> dict[str, float]:
     ``predicted`` is the share of sentences in which the trained weights give that component more
     than half.
     """
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.selection import leading_tokens, token_masses
-
     data = svm.data
     rng = np.random.default_rng([43, seed])
     queries = np.unique(data.queries)  # a query without a graph leaves attention open
@@ -133,14 +117,77 @@ def _constant(evidence: Evidence) -> Evidence:
     return evidence.where(part=CONSTANT)
 
 
-def _measure_plateau(evidence: Evidence) -> Any:
-    return _constant(evidence)["plateau"] / Parameters.lr
-
-
-def _measure_logarithm(evidence: Evidence) -> Any:
-    """Growth of the weights outside the cyclic subspace over the last decade of steps, per unit of
-    the solution's norm and of log t.
+@claim(
+    at_least(
+        0.97,
+        f"the authors' runs end at .976 to .993, the specification's at .978 to .995; {SLOW}",
+        share=0.95,
+    ),
+    "seen",
+    "P4, figure of cyclic graphs",
+    assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+)
+def C4_4c(e):
+    """On cyclic graphs normalised descent ends at a cosine of at least .97 to the graph programme's
+    solution, with few exceptions.
     """
+    return _constant(e)["cosine"][:, -1]
+
+
+@claim(
+    at_least(0.97, "as for the whole", share=0.95),
+    "seen",
+    assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+)
+def C4_4p(e):
+    """So does the part of the weights outside the cyclic subspace."""
+    return _constant(e)["outside"][:, -1]
+
+
+@claim(
+    at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=0.95),
+    "seen",
+)
+def C4_4f(e):
+    """The part inside ends within .01 of the finite part."""
+    return _constant(e)["finite"][:, -1]
+
+
+@claim(
+    between(
+        0.375,
+        0.625,
+        f"mean distance over the last {TAIL} steps, in steps: 1/2 with a quarter of tolerance;"
+        f" {SLOW}",
+        share=0.95,
+    ),
+    "recalled",
+    reference=(
+        "derived: once the gradient outside is smaller than that inside, every step is taken inside"
+    ),
+)
+def C4_4o(evidence):
+    """It does not settle: it oscillates around the finite part with half a step."""
+    return _constant(evidence)["plateau"] / LR
+
+
+@claim(
+    between(
+        0.7,
+        1.5,
+        "1 in the limit; over the last decade of 4e4 steps margins other than the active ones"
+        " still count",
+        share=0.9,
+    ),
+    "recalled",
+    interval=True,
+)
+def C4_4l(evidence):
+    """Then only the logarithm of the step number is left for the rest: |W outside| grows by |W_mm|
+    per unit of log t.
+    """
+    # Growth of the weights outside the cyclic subspace over the last decade of steps, per unit of
+    # the solution's norm and of log t.
     rows = evidence.where(part=LONG)
     steps = rows["step"][0]
     at = int(np.argmin(np.abs(steps - steps[-1] / 10)))
@@ -151,221 +198,132 @@ def _measure_logarithm(evidence: Evidence) -> Any:
     )
 
 
-CLAIMS = (
-    Claim(
-        "C4.4c",
-        "On cyclic graphs normalised descent ends at a cosine of at least .97 to the graph"
-        " programme's solution, with few exceptions.",
-        "seen",
-        lambda e: _constant(e)["cosine"][:, -1],
-        at_least(
-            0.97,
-            f"the authors' runs end at .976 to .993, the specification's at .978 to .995; {SLOW}",
-            share=0.95,
-        ),
-        {"the solution is not zero": lambda e: _constant(e)["directed"]},
-        "P4, figure of cyclic graphs",
-    ),
-    Claim(
-        "C4.4p",
-        "So does the part of the weights outside the cyclic subspace.",
-        "seen",
-        lambda e: _constant(e)["outside"][:, -1],
-        at_least(0.97, "as for the whole", share=0.95),
-        {"the solution is not zero": lambda e: _constant(e)["directed"]},
-    ),
-    Claim(
-        "C4.4f",
-        "The part inside ends within .01 of the finite part.",
-        "seen",
-        lambda e: _constant(e)["finite"][:, -1],
-        at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=0.95),
-    ),
-    Claim(
-        "C4.4o",
-        "It does not settle: it oscillates around the finite part with half a step.",
-        "recalled",
-        _measure_plateau,
-        between(
-            0.375,
-            0.625,
-            f"mean distance over the last {TAIL} steps, in steps: 1/2 with a quarter of tolerance;"
-            f" {SLOW}",
-            share=0.95,
-        ),
-        reference=(
-            "derived: once the gradient outside is smaller than that inside, every step is taken"
-            " inside"
-        ),
-    ),
-    Claim(
-        "C4.4l",
-        "Then only the logarithm of the step number is left for the rest: |W outside| grows by"
-        " |W_mm| per unit of log t.",
-        "recalled",
-        _measure_logarithm,
-        between(
-            0.7,
-            1.5,
-            "1 in the limit; over the last decade of 4e4 steps margins other than the active ones"
-            " still count",
-            share=0.9,
-        ),
-        interval=True,
-    ),
-    Claim(
-        "C4.4d",
-        "Steps that decay like 1/sqrt(t) remove the plateau.",
-        "ours",
-        lambda e: e.where(part=DECAYING)["finite"][:, -1],
-        at_most(
-            0.01,
-            "the specification's runs end between 3e-4 and 9e-3; of the first 100 full ones 3 are"
-            " still on the way",
-            share=0.95,
-        ),
-    ),
-    Claim(
-        "C4.6m",
-        "The component of the winner gets all attention.",
-        "seen",
-        lambda e: _constant(e)["component"][:, -1],
-        at_least(
-            0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=0.95
-        ),
-    ),
-    Claim(
-        "C4.7",
-        "Hard retrieval: in sentences never seen, the leading component gets all attention of the"
-        " predicted weights.",
-        "recalled",
-        lambda e: _constant(e)["unseen_limit"],
-        at_least(1.0 - 1e-12, f"least mass; rivals are {FAR:g} margins behind"),
-        {"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
-        "P4, hard retrieval",
-    ),
-    Claim(
-        "C4.7t",
-        "The trained weights already put more than half of it there, in every such sentence.",
-        "ours",
-        lambda e: _constant(e)["unseen_predicted"],
-        at_least(1.0, "the component with most attention is what is predicted"),
-        {"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
-    ),
-    Claim(
-        "C4.2w",
-        "The finite part is certified: the gradient of the reduced loss is rounding.",
-        "ours",
-        lambda e: e["gradient"],
-        at_most(1e-12, "the reduced loss is strictly convex on the cyclic subspace"),
+@claim(
+    at_most(
+        0.01,
+        "the specification's runs end between 3e-4 and 9e-3; of the first 100 full ones 3 are"
+        " still on the way",
+        share=0.95,
     ),
 )
+def C4_4d(e):
+    """Steps that decay like 1/sqrt(t) remove the plateau."""
+    return e.where(part=DECAYING)["finite"][:, -1]
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
+@claim(
+    at_least(
+        0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=0.95
+    ),
+    "seen",
+)
+def C4_6m(e):
+    """The component of the winner gets all attention."""
+    return _constant(e)["component"][:, -1]
 
+
+@claim(
+    at_least(1.0 - 1e-12, f"least mass; rivals are {FAR:g} margins behind"),
+    "recalled",
+    "P4, hard retrieval",
+    assumes={"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
+)
+def C4_7(e):
+    """Hard retrieval: in sentences never seen, the leading component gets all attention of the
+    predicted weights.
+    """
+    return _constant(e)["unseen_limit"]
+
+
+@claim(
+    at_least(1.0, "the component with most attention is what is predicted"),
+    assumes={"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
+)
+def C4_7t(e):
+    """The trained weights already put more than half of it there, in every such sentence."""
+    return _constant(e)["unseen_predicted"]
+
+
+@claim(
+    at_most(1e-12, "the reduced loss is strictly convex on the cyclic subspace"),
+)
+def C4_2w(e):
+    """The finite part is certified: the gradient of the reduced loss is rounding."""
+    return e["gradient"]
+
+
+@picture(
+    "Next-token training on cyclic priority graphs",
+    "The direction is found; with constant steps the cyclic part stays half a step away"
+    " from its limit and takes all further steps, so that the norm stops growing linearly.",
+    5.6,
+    2,
+    2,
+    width=7.6,
+)
+def cyclic(evidence, axes):
+    """Normalised descent on sentences whose labels contradict each other. Cosines to the max-margin
+    part (mean thick, runs thin), distance of the cyclic part to the finite part (median and 90 % of
+    the runs), norm, and attention that is not on the component of the winner (median thick).
+    """
     rows, decaying = _constant(evidence), evidence.where(part=DECAYING)
     steps = rows["step"][0]
-    with canvas(5.6, 2, 2, width=7.6) as (figure, axes):
-        ax = axes[0, 0]
-        for row in rows["outside"][:25]:
-            ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
-        ax.plot(steps[1:], np.nanmean(rows["outside"], axis=0)[1:], color=TRAINED)
-        ax.plot(steps[1:], np.nanmean(rows["cosine"], axis=0)[1:], color=ATTENTION, linestyle="--")
-        ax.text(
-            0.4,
-            0.2,
-            "outside the cyclic subspace",
-            color=TRAINED,
-            transform=ax.transAxes,
-            fontsize=8,
-        )
-        ax.text(0.4, 0.1, "all of W", color=ATTENTION, transform=ax.transAxes, fontsize=8)
-        ax.axhline(1.0, color=FAINT, linewidth=0.7)
-        ax.set_ylim(-0.3, 1.1)
-        ax.set_title("cosine to the graph programme")
-        logarithmic(ax.xaxis, steps[1:])
-        ax = axes[0, 1]
-        for part, colour, words, height in (
-            (rows, TRAINED, "constant steps of 0.01", 0.12),
-            (decaying, BEST, "steps 0.1/√t", 0.03),
-        ):
-            t = part["step"][0]
-            ax.plot(t[1:], np.median(part["finite"], axis=0)[1:], color=colour)
-            ax.fill_between(
-                t[1:],
-                *np.quantile(part["finite"], (0.05, 0.95), axis=0)[:, 1:],
-                color=colour,
-                alpha=0.18,
-                linewidth=0,
-            )
-            ax.text(0.04, height, words, color=colour, transform=ax.transAxes, fontsize=8)
-        ax.axhline(Parameters.lr / 2, color=FAINT, linestyle=":", linewidth=1.2)
-        ax.text(12, 1.15 * Parameters.lr / 2, "half a step", color=FAINT, fontsize=8)
-        ax.set_title("distance to the finite part")
-        logarithmic(ax.xaxis, decaying["step"][0][1:])
-        logarithmic(
-            ax.yaxis,
-            np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
-        )
-        ax = axes[1, 0]
-        ax.plot(steps[1:], np.median(rows["norm"], axis=0)[1:], color=TRAINED)
+    ax = axes[0, 0]
+    for row in rows["outside"][:25]:
+        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], np.nanmean(rows["outside"], axis=0)[1:], color=TRAINED)
+    ax.plot(steps[1:], np.nanmean(rows["cosine"], axis=0)[1:], color=ATTENTION, linestyle="--")
+    ax.text(
+        0.4,
+        0.2,
+        "outside the cyclic subspace",
+        color=TRAINED,
+        transform=ax.transAxes,
+        fontsize=8,
+    )
+    ax.text(0.4, 0.1, "all of W", color=ATTENTION, transform=ax.transAxes, fontsize=8)
+    ax.axhline(1.0, color=FAINT, linewidth=0.7)
+    ax.set(ylim=(-0.3, 1.1), title="cosine to the graph programme")
+    logarithmic(ax.xaxis, steps[1:])
+    ax = axes[0, 1]
+    for part, colour, words, height in (
+        (rows, TRAINED, "constant steps of 0.01", 0.12),
+        (decaying, BEST, "steps 0.1/√t", 0.03),
+    ):
+        t = part["step"][0]
+        ax.plot(t[1:], np.median(part["finite"], axis=0)[1:], color=colour)
         ax.fill_between(
-            steps[1:],
-            *np.quantile(rows["norm"], (0.05, 0.95), axis=0)[:, 1:],
-            color=TRAINED,
+            t[1:],
+            *np.quantile(part["finite"], (0.05, 0.95), axis=0)[:, 1:],
+            color=colour,
             alpha=0.18,
             linewidth=0,
         )
-        ax.plot(steps[1:], Parameters.lr * steps[1:], color=FAINT, linestyle=":", linewidth=1.2)
-        ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
-        ax.set_ylim(0, 42)
-        ax.set_xlabel("step")
-        ax.set_title("norm of W")
-        ax = axes[1, 1]
-        for row in 1.0 - rows["component"][:25]:
-            ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
-        ax.plot(steps[1:], np.median(1.0 - rows["component"], axis=0)[1:], color=TRAINED)
-        ax.set_title("attention off the winner's component")
-        ax.set_xlabel("step")
-        logarithmic(ax.xaxis, steps[1:])
-        logarithmic(ax.yaxis, (1.0 - rows["component"])[:, 1:])
-        yield render(
-            figure,
-            "cyclic",
-            "Next-token training on cyclic priority graphs",
-            "Normalised descent on sentences whose labels contradict each other. Cosines to the"
-            " max-margin part (mean thick, runs thin), distance of the cyclic part to the finite"
-            " part (median and 90 % of the runs), norm, and attention that is not on the component"
-            " of the winner (median thick).",
-            "The direction is found; with constant steps the cyclic part stays half a step away"
-            " from its limit and takes all further steps, so that the norm stops growing linearly.",
-        )
-
-
-EXPERIMENT = Experiment(
-    id="graph-2",
-    title="Cyclic priority graphs: direction, finite part, and the plateau of normalised steps",
-    reference=(
-        "Mechanics of Next Token Prediction with Self-Attention, global convergence on cyclic"
-        " graphs; specification P4-E2"
-    ),
-    protocol=(
-        "n = 6 sentences of T = 4 of K = 6 tokens, drawn until a priority graph has a cycle; unit"
-        " embeddings in d = 8. Normalised gradient descent on the log loss, 4000 (and 40 000) steps"
-        " of 0.01 from W uniform in ±1/√d; also 20 000 steps of 0.1/√(t + 1). The finite part is"
-        " computed by Newton's method to rounding. Retrieval is tested on random sentences that end"
-        " in a query of training."
-    ),
-    parameters=Parameters(),
-    quick=Parameters(seeds=12),
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-    notes=(
-        "The authors train a second copy for the finite part and compare two moving iterates; the"
-        " distance here is to the exact one."
-    ),
-)
+        ax.text(0.04, height, words, color=colour, transform=ax.transAxes, fontsize=8)
+    ax.axhline(LR / 2, color=FAINT, linestyle=":", linewidth=1.2)
+    ax.text(12, 1.15 * LR / 2, "half a step", color=FAINT, fontsize=8)
+    ax.set_title("distance to the finite part")
+    logarithmic(ax.xaxis, decaying["step"][0][1:])
+    logarithmic(
+        ax.yaxis,
+        np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
+    )
+    ax = axes[1, 0]
+    ax.plot(steps[1:], np.median(rows["norm"], axis=0)[1:], color=TRAINED)
+    ax.fill_between(
+        steps[1:],
+        *np.quantile(rows["norm"], (0.05, 0.95), axis=0)[:, 1:],
+        color=TRAINED,
+        alpha=0.18,
+        linewidth=0,
+    )
+    ax.plot(steps[1:], LR * steps[1:], color=FAINT, linestyle=":", linewidth=1.2)
+    ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
+    ax.set(ylim=(0, 42), xlabel="step", title="norm of W")
+    ax = axes[1, 1]
+    for row in 1.0 - rows["component"][:25]:
+        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], np.median(1.0 - rows["component"], axis=0)[1:], color=TRAINED)
+    ax.set(title="attention off the winner's component", xlabel="step")
+    logarithmic(ax.xaxis, steps[1:])
+    logarithmic(ax.yaxis, (1.0 - rows["component"])[:, 1:])

@@ -1,34 +1,46 @@
-"""Soft composition: inside one component attention becomes the frequencies of the labels
-(specification P4-E4).
+"""Soft composition: attention equals the frequencies of the labels.
+
+Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end in 0 with
+labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in
+±1/√d; d = 8.
+
+Source: Mechanics of Next Token Prediction with Self-Attention, soft composition; specification
+P4-E4
 """
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_most, close_to
+from attsvm.datasets.next_token import NextTokenData, embed
+from attsvm.dynamics import LogSpaced
+from attsvm.dynamics.next_token import Problem, Rule, attention_stage
+from attsvm.selection import graph_svm, token_masses
 from attsvm_papers.graph.priority import starts
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    at_most,
+    blocks,
+    claim,
+    close_to,
+    grid,
+    label_ends,
+    logarithmic,
+    picture,
+    same,
+    scales,
+)
 
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random
-    units (odd seeds).
-    """
-
-    d: int = 8
-    lr: float = 1.0
-    steps: int = 2000
-    seeds: int = 20
-
+# The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units
+# (odd seeds).
+SCALES = scales(
+    d=8,
+    lr=1.0,
+    steps=2000,
+    seeds=20,
+    quick={"seeds": 10},
+)
 
 SENTENCES = ((0, 1, 2),) * 6 + ((2, 1, 0),) * 6
 LABELS = (0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0)
@@ -38,19 +50,9 @@ FLOOR = 1.0114042647073518
 """Entropy of both, log 6 - (2 log 2 + 3 log 3) / 6."""
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    shape = {"d": parameters.d, "lr": parameters.lr, "steps": parameters.steps}
-    for first, count in cut(parameters.seeds, 20):
-        yield {**shape, "first": first, "count": count}
-
-
-def run(d: int, lr: float, steps: int, first: int, count: int) -> dict[str, Any]:
-    from attsvm.datasets.next_token import NextTokenData, embed
-    from attsvm.dynamics import LogSpaced
-    from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-    from attsvm.selection import graph_svm, token_masses
-
-    seeds = range(first, first + count)
+@grid(seeds=blocks(20))
+def run(d, lr, steps, seeds):
+    seeds = seeds
     rows = [
         embed("random" if seed % 2 else "ortho", 3, d, np.random.default_rng([44, seed]))
         for seed in seeds
@@ -65,7 +67,7 @@ def run(d: int, lr: float, steps: int, first: int, count: int) -> dict[str, Any]
         Problem.of(data, "log_mass"),
         Rule(lr, normalize=False),
         steps,
-        init=starts(d, first, count),
+        init=starts(d, seeds),
         records=records,
     )
     wanted = np.array(FREQUENCIES)
@@ -76,7 +78,7 @@ def run(d: int, lr: float, steps: int, first: int, count: int) -> dict[str, Any]
     return {
         "seed": np.array(seeds),
         "random": np.array([seed % 2 == 1 for seed in seeds]),
-        "step": np.tile(course.steps, (count, 1)),
+        "step": same(course.steps),
         "masses": masses,
         "error": np.abs(masses - wanted).max(axis=(-2, -1)),
         "loss": course.loss.T,
@@ -88,132 +90,106 @@ def run(d: int, lr: float, steps: int, first: int, count: int) -> dict[str, Any]
     }
 
 
-CLAIMS = (
-    Claim(
-        "C4.6",
-        "On sentences of one component attention tends to the frequencies of the labels.",
-        "seen",
-        lambda e: e["error"][:, -1],
-        at_most(
-            1e-6,
-            "largest error of a probability after training; gradient descent converges at a linear"
-            " rate here",
-        ),
-        reference="P4, soft composition; data of the authors' code",
+@claim(
+    at_most(
+        1e-6,
+        "largest error of a probability after training; gradient descent converges at a linear"
+        " rate here",
     ),
-    Claim(
-        "C4.6w",
-        "The finite part has exactly these frequencies.",
-        "ours",
-        lambda e: e["solved_error"],
-        at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
-    ),
-    Claim(
-        "C4.6l",
-        "The loss ends at the entropy of the labels, 1.01140.",
-        "ours",
-        lambda e: np.maximum(np.abs(e["loss"][:, -1] - FLOOR), np.abs(e["floor"] - FLOOR)),
-        at_most(1e-8, "trained loss and reduced loss at the finite part"),
-    ),
-    Claim(
-        "C4.2z",
-        "With no arc between components the graph programme's solution is zero: there is no"
-        " direction.",
-        "ours",
-        lambda e: e["direction"],
-        close_to(0.0, 0.0, "nothing is asked for"),
-    ),
-    Claim(
-        "C4.6f",
-        "So the weights inside the cyclic subspace converge, whatever the embeddings.",
-        "ours",
-        lambda e: e["finite"][:, -1],
-        at_most(
-            1e-5,
-            "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
-            " a random one in twenty is so close to singular that it needs longer",
-            share=0.9,
-        ),
+    "seen",
+    "P4, soft composition; data of the authors' code",
+)
+def C4_6(e):
+    """On sentences of one component attention tends to the frequencies of the labels."""
+    return e["error"][:, -1]
+
+
+@claim(
+    at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
+)
+def C4_6w(e):
+    """The finite part has exactly these frequencies."""
+    return e["solved_error"]
+
+
+@claim(
+    at_most(1e-8, "trained loss and reduced loss at the finite part"),
+)
+def C4_6l(e):
+    """The loss ends at the entropy of the labels, 1.01140."""
+    return np.maximum(np.abs(e["loss"][:, -1] - FLOOR), np.abs(e["floor"] - FLOOR))
+
+
+@claim(
+    close_to(0.0, 0.0, "nothing is asked for"),
+)
+def C4_2z(e):
+    """With no arc between components the graph programme's solution is zero: there is no
+    direction.
+    """
+    return e["direction"]
+
+
+@claim(
+    at_most(
+        1e-5,
+        "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
+        " a random one in twenty is so close to singular that it needs longer",
+        share=0.9,
     ),
 )
+def C4_6f(e):
+    """So the weights inside the cyclic subspace converge, whatever the embeddings."""
+    return e["finite"][:, -1]
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import (
-        ATTENTION,
-        BEST,
-        FAINT,
-        TRAINED,
-        canvas,
-        label_ends,
-        logarithmic,
-        render,
-    )
-
+@picture(
+    "Attention composes the labels it has seen",
+    "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
+    3.0,
+    1,
+    3,
+    width=10.4,
+    name="soft-composition",
+)
+def soft_composition(evidence, axes):
+    """Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six. Left and
+    middle: attention on the three tokens, one line per run, dotted the frequencies. Right: the
+    largest error of a probability, drawn at 1e-16 where it is less.
+    """
     steps = evidence["step"][0][1:]
     colours = (TRAINED, BEST, ATTENTION)
-    with canvas(3.0, 1, 3, width=10.4) as (figure, axes):
-        for sentence, ax in enumerate(axes[:2]):
-            for token, colour in enumerate(colours):
-                for row in evidence["masses"][:, 1:, sentence, token]:
-                    ax.plot(steps, row, color=colour, linewidth=0.7, alpha=0.5)
-                ax.axhline(FREQUENCIES[sentence][token], color=colour, linestyle=":", linewidth=1.0)
-            logarithmic(ax.xaxis, steps)
-            ax.set_ylim(0, 0.7)
-            ax.set_xlabel("step")
-            ax.set_title(f"attention on each token, last token {(2, 0)[sentence]}")
-            label_ends(
-                ax,
-                [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)],
-            )
-        for random, colour, words in (
-            (False, TRAINED, "orthonormal"),
-            (True, ATTENTION, "random units"),
-        ):
-            rows = evidence.where(random=random)
-            for row in rows["error"][:, 1:]:
-                axes[2].plot(steps, np.maximum(row, 1e-16), color=colour, linewidth=0.7, alpha=0.6)
-            axes[2].text(
-                0.05,
-                0.16 - 0.09 * random,
-                words,
-                color=colour,
-                transform=axes[2].transAxes,
-                fontsize=8,
-            )
-        axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
-        logarithmic(axes[2].xaxis, steps)
-        logarithmic(axes[2].yaxis, np.array([1e-16, 1.0]))
-        axes[2].set_xlabel("step")
-        axes[2].set_title("largest error of a probability")
-        yield render(
-            figure,
-            "soft-composition",
-            "Attention composes the labels it has seen",
-            "Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six."
-            " Left and middle: attention on the three tokens, one line per run, dotted the"
-            " frequencies. Right: the largest error of a probability, drawn at 1e-16 where it is"
-            " less.",
-            "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
+    for sentence, ax in enumerate(axes[:2]):
+        for token, colour in enumerate(colours):
+            for row in evidence["masses"][:, 1:, sentence, token]:
+                ax.plot(steps, row, color=colour, linewidth=0.7, alpha=0.5)
+            ax.axhline(FREQUENCIES[sentence][token], color=colour, linestyle=":", linewidth=1.0)
+        logarithmic(ax.xaxis, steps)
+        ax.set(
+            ylim=(0, 0.7),
+            xlabel="step",
+            title=f"attention on each token, last token {(2, 0)[sentence]}",
         )
-
-
-EXPERIMENT = Experiment(
-    id="graph-4",
-    title="Soft composition: attention equals the frequencies of the labels",
-    reference=(
-        "Mechanics of Next Token Prediction with Self-Attention, soft composition; specification"
-        " P4-E4"
-    ),
-    protocol=(
-        "Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end"
-        " in 0 with labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000"
-        " steps from W uniform in ±1/√d; d = 8."
-    ),
-    parameters=Parameters(),
-    quick=Parameters(seeds=10),
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-)
+        label_ends(
+            ax,
+            [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)],
+        )
+    for random, colour, words in (
+        (False, TRAINED, "orthonormal"),
+        (True, ATTENTION, "random units"),
+    ):
+        rows = evidence.where(random=random)
+        for row in rows["error"][:, 1:]:
+            axes[2].plot(steps, np.maximum(row, 1e-16), color=colour, linewidth=0.7, alpha=0.6)
+        axes[2].text(
+            0.05,
+            0.16 - 0.09 * random,
+            words,
+            color=colour,
+            transform=axes[2].transAxes,
+            fontsize=8,
+        )
+    axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
+    logarithmic(axes[2].xaxis, steps)
+    logarithmic(axes[2].yaxis, np.array([1e-16, 1.0]))
+    axes[2].set(xlabel="step", title="largest error of a probability")

@@ -2,20 +2,17 @@
 run per seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm_papers.kit.slopes import slopes
-
-if TYPE_CHECKING:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.dynamics.next_token import AttentionCourse, Rule
-    from attsvm.selection import GraphSVM
+from attsvm.datasets.next_token import NextTokenData, priority_graph
+from attsvm.dynamics import AtSteps
+from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
+from attsvm.selection import GraphSVM, token_masses
+from attsvm_papers.kit import slopes
 
 Columns = dict[str, NDArray[Any]]
 SETTINGS = ((4, 6, 8, 8), (6, 4, 6, 8))
@@ -31,23 +28,18 @@ SLOW = (
 """Why a statement about every instance is tested on nearly all, after so many steps."""
 
 
-def draws(setting: Sequence[int], cyclic: bool, first: int, count: int) -> list[NextTokenData]:
+def draws(setting: Sequence[int], cyclic: bool, seeds: Sequence[int]) -> list[NextTokenData]:
     """Random unit embeddings and sentences, one data set per seed."""
-    from attsvm.datasets.next_token import priority_graph
-
     n, T, K, d = setting
-    return [priority_graph(n, T, K, d, seed, cyclic=cyclic) for seed in range(first, first + count)]
+    return [priority_graph(n, T, K, d, seed, cyclic=cyclic) for seed in seeds]
 
 
-def starts(d: int, first: int, count: int) -> NDArray[np.float64]:
-    r"""``(count, d, d)``: entries uniform in :math:`\pm1/\sqrt d`, torch's default for a linear
+def starts(d: int, seeds: Sequence[int]) -> NDArray[np.float64]:
+    r"""``(seeds, d, d)``: entries uniform in :math:`\pm1/\sqrt d`, torch's default for a linear
     layer, which the authors use.
     """
     return np.stack(
-        [
-            np.random.default_rng([4, seed]).uniform(-(d**-0.5), d**-0.5, (d, d))
-            for seed in range(first, first + count)
-        ]
+        [np.random.default_rng([4, seed]).uniform(-(d**-0.5), d**-0.5, (d, d)) for seed in seeds]
     )
 
 
@@ -60,16 +52,13 @@ def marks(steps: int) -> list[int]:
 
 
 def descend(
-    data: Sequence[NextTokenData], rule: Rule, steps: int, first: int, tail: int = 0
+    data: Sequence[NextTokenData], rule: Rule, steps: int, seeds: Sequence[int], tail: int = 0
 ) -> AttentionCourse:
     """The log loss by descent, recorded at the start, at :func:`marks` and at each of the last
     ``tail`` steps.
     """
-    from attsvm.dynamics import AtSteps
-    from attsvm.dynamics.next_token import Problem, attention_stage
-
     records = AtSteps([*marks(steps), *range(steps - tail, steps)])
-    start = starts(data[0].d, first, len(data))
+    start = starts(data[0].d, seeds)
     return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=records)
 
 
@@ -80,8 +69,6 @@ def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
     ``component`` is the mean over sentences of the attention mass on the winner's component,
     ``outside_norm`` the norm of the weights outside the cyclic subspace.
     """
-    from attsvm.selection import token_masses
-
     reports = [svm.report(course.W[:, run]) for run, svm in enumerate(svms)]
     columns = {
         name: np.stack([getattr(report, name) for report in reports])

@@ -1,4 +1,4 @@
-"""What a figure is written with: its scales and grid, claims as functions, pictures as functions."""
+"""What a figure is written with: scales and grid, claims as functions, pictures as functions."""
 
 from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
 from attsvm.report.style import (
@@ -14,9 +14,9 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
-from attsvm_papers.kit.claims import claim
+from attsvm_papers.kit.claims import claim, each
 from attsvm_papers.kit.experiment import Experiment, Plot, Scales, scales
-from attsvm_papers.kit.grid import Cell, blocks, cut, grid, of, rows, same
+from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
 from attsvm_papers.kit.pictures import picture
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
 from attsvm_papers.kit.slopes import slopes
@@ -44,17 +44,18 @@ __all__ = [
     "claim",
     "close_to",
     "cut",
+    "each",
     "experiment",
     "grid",
     "identifiers",
     "label_ends",
     "logarithmic",
-    "of",
     "picture",
     "render",
     "rows",
     "same",
     "scales",
+    "setting",
     "slopes",
     "titles",
     "true",

@@ -5,7 +5,7 @@ what the measured numbers are held against.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attsvm.claims import Claim, Expectation, Source
@@ -37,7 +37,7 @@ def claim(
     *,
     id: str | None = None,
     statement: str | None = None,
-    assumes: Mapping[str, Measure] | None = None,
+    assumes: Mapping[str, Measure] | str | None = None,
     explanation: str = "",
     interval: bool = False,
     **fields: Any,
@@ -51,28 +51,44 @@ def claim(
         id: name of the claim; the function's, a dot for every underscore, when left out.
         statement: what is claimed; the function's docstring when left out. ``{field}`` in it stands
             for the value of a field.
-        assumes: conditions; instances that miss one are not counted.
+        assumes: conditions, or a column of booleans; instances that miss one are not counted.
         explanation: why it fails, where it is known to.
         interval: whether the verdict gives the confidence interval of the mean.
-        **fields: further arguments of the function. Several claims on one measurement are several
-            decorators, first to last from above.
+        **fields: further arguments of the function, and words of the statement. Several claims on
+            one measurement are several decorators, first to last from above, or :func:`each`.
     """
 
     def decorate(measured: Measure | Claims) -> Claims:
         known = measured if isinstance(measured, Claims) else Claims(measured)
         function = known.function
         words = one_line(statement or inspect.getdoc(function) or "")
+        taken = {
+            name: fields[name] for name in inspect.signature(function).parameters if name in fields
+        }
         made = Claim(
             id or function.__name__.replace("_", "."),
             words.format(**fields) if fields else words,
             source,
-            (lambda evidence: function(evidence, **fields)) if fields else function,
+            (lambda evidence: function(evidence, **taken)) if taken else function,
             expect,
-            assumes or {},
+            {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {},
             reference,
             explanation,
             interval,
         )
         return Claims(function, (made, *known.claims))
+
+    return decorate
+
+
+def each(
+    claims: Iterable[Callable[[Measure | Claims], Claims]],
+) -> Callable[[Measure | Claims], Claims]:
+    """Makes a function the measurement of several claims, such as ``claim(...) for ... in ...``."""
+
+    def decorate(measured: Measure | Claims) -> Claims:
+        for one in reversed(list(claims)):
+            measured = one(measured)
+        return measured if isinstance(measured, Claims) else Claims(measured)
 
     return decorate

@@ -59,6 +59,7 @@ class Experiment:
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
         axes: the arguments of ``run`` that are columns of the evidence.
+        file: where it is written, for one that is not of the laboratory.
     """
 
     id: str
@@ -75,11 +76,17 @@ class Experiment:
     then: Then | None = None
     published: Any = None
     axes: tuple[str, ...] = ()
+    file: str = ""
 
     @property
     def paper(self) -> str:
-        """Key of the paper, ``tfsvm`` of ``tfsvm-3``."""
-        return self.id.rsplit("-", 1)[0]
+        """Key of the paper, ``tfsvm`` of ``tfsvm-3``; ``own`` for a file of the reader's."""
+        return "own" if self.file else self.id.rsplit("-", 1)[0]
+
+    @property
+    def asked(self) -> str:
+        """What it is asked for by: its name, or its file."""
+        return self.file or self.id
 
     @property
     def random(self) -> bool:

@@ -1,7 +1,7 @@
 """The grid of a figure: which cells of work there are, and the columns that say so.
 
-``@grid(method=["W", "KQ"], seeds=blocks(50))`` over ``def run(method, seeds, steps)`` makes a cell of
-every method and block of seeds. What the grid does not name, here ``steps``, is taken from the
+``@grid(method=["W", "KQ"], seeds=blocks(50))`` over ``def run(method, seeds, steps)`` makes a cell
+of every method and block of seeds. What the grid does not name, here ``steps``, is taken from the
 figure's ``SCALES``; what it names becomes a column of the evidence, so ``run`` returns
 measurements alone.
 """
@@ -40,7 +40,7 @@ def same(value: ArrayLike) -> Any:
     return Same(value)
 
 
-def of(name: str) -> Deferred:
+def setting(name: str) -> Deferred:
     """The parameter of that name, as an axis of a grid."""
     return lambda parameters: getattr(parameters, name)
 
@@ -65,7 +65,7 @@ def cut(count: int, size: int, start: int = 0) -> list[tuple[int, int]]:
 
 
 class rows:  # noqa: N801 - reads as a function in a grid
-    """Axes that vary together: ``rows("n T", [(5, 5), (10, 5)])`` or ``rows("n T", of("shapes"))``."""
+    """Axes that vary together, such as ``rows("n T", [(5, 5), (10, 5)])``."""
 
     def __init__(self, names: str, values: Iterable[Sequence[Any]] | Deferred) -> None:
         self.names, self._values = tuple(names.split()), values

@@ -29,8 +29,8 @@ def picture(
     alt: str,
     height: float,
     rows: int = 1,
-    columns: int = 1,
-    width: float = WIDTH,
+    columns: int | Callable[[Evidence], int] = 1,
+    width: float | Callable[[Evidence], float] = WIDTH,
     *,
     name: str | None = None,
     **grid: Any,
@@ -42,15 +42,17 @@ def picture(
         alt: what a reader would see, for those who cannot.
         height: inches.
         rows: of panels.
-        columns: of panels.
-        width: inches.
+        columns: of panels; a function of the evidence where that decides.
+        width: inches; the same.
         name: of its files; the function's when left out.
         **grid: options of the panels, such as ``sharey``.
     """
 
     def decorate(function: Callable[..., None]) -> Drawing:
         def made(evidence: Evidence) -> Picture:
-            with canvas(height, rows, columns, width, **grid) as (figure, axes):
+            across = columns(evidence) if callable(columns) else columns
+            wide = width(evidence) if callable(width) else width
+            with canvas(height, rows, across, wide, **grid) as (figure, axes):
                 function(evidence, axes)
                 caption = one_line(inspect.getdoc(function) or "")
                 return render(figure, name or function.__name__, title, caption, alt)

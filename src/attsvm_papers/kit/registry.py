@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 from attsvm.errors import InputError
@@ -38,16 +40,34 @@ def identifiers(paper: str | None = None) -> list[str]:
 
 
 def experiment(identifier: str) -> Experiment:
-    """The experiment of that name.
+    """The experiment of that name, or the one that a ``.py`` file of the reader's describes.
 
     Raises:
         InputError: there is none.
     """
+    if identifier.endswith(".py"):
+        return _of_file(Path(identifier))
     path = _files().get(identifier)
     if path is None:
         raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
     module = importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
     return getattr(module, "EXPERIMENT", None) or read(identifier, module)
+
+
+def _of_file(path: Path) -> Experiment:
+    path = path.resolve()
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; give the path of a figure's module")
+    name = f"attsvm_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    return replace(read(path.stem.replace("_", "-"), module), file=str(path))
 
 
 def titles() -> dict[str, str]:

@@ -1,32 +1,33 @@
-"""The same runs under the metric of the authors' first repository, the cosine (specification
-E1b).
+"""Nine pairs under the cosine.
+
+The runs of md-1 in the published arithmetic; the metric is the cosine instead of the divergence.
+
+Source: Optimizing Attention with Mirror Descent, first repository; specification E1b
 """
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, between
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm.dynamics import direction_gap
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    TRAINED,
+    between,
+    blocks,
+    claim,
+    grid,
+    label_ends,
+    picture,
+    scales,
+)
 from attsvm_papers.md.mirror_runs import POTENTIALS, PUBLISHED, STEPS, Solutions, descend, instances
 
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """As in :mod:`attsvm_papers.md.e1_nine_pairs`, in the published arithmetic."""
-
-    length: float = 1.0
-    seeds: int = 100
-
-
-QUICK = Parameters(seeds=10)
+# As in :mod:`attsvm_papers.md.e1_nine_pairs`, in the published arithmetic.
+SCALES = scales(
+    length=1.0,
+    seeds=100,
+    quick={"seeds": 10},
+)
 
 # Means over 100 seeds after all steps, measured for the specification. The stored figure has .986,
 # .82, .77 for p = 1.75.
@@ -39,17 +40,11 @@ COSINES = {
 }
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for first, count in cut(parameters.seeds, 25):
-        yield {"first": first + 1, "count": count, "length": parameters.length}
-
-
-def run(first: int, count: int, length: float) -> dict[str, Any]:
-    from attsvm.dynamics import direction_gap
-
-    data, heads = instances(first, count)
+@grid(seeds=blocks(25, start=1))
+def run(seeds, length):
+    data, heads = instances(seeds)
     runs = {
-        p: descend(data, heads, first, p, round(length * STEPS[p]), PUBLISHED) for p in POTENTIALS
+        p: descend(data, heads, seeds, p, round(length * STEPS[p]), PUBLISHED) for p in POTENTIALS
     }
     solutions = Solutions(data)
     own = {q: np.stack([s.W for s in solutions(runs[q]["selected"], q)]) for q in POTENTIALS}
@@ -58,13 +53,25 @@ def run(first: int, count: int, length: float) -> dict[str, Any]:
         for p in POTENTIALS
     ]
     return {
-        "seed": np.arange(first, first + count),
-        "step": np.tile(np.stack([runs[p]["step"] for p in POTENTIALS]), (count, 1, 1)),
+        "step": np.tile(np.stack([runs[p]["step"] for p in POTENTIALS]), (len(seeds), 1, 1)),
         "cosine": np.stack(cosines, axis=1),
     }
 
 
-def _measure(evidence: Evidence) -> Any:
+@claim(
+    between(-0.03, 0.03, "the specification's tolerance; other random starts"),
+    "seen",
+    "P3, first repository; specification E1b",
+    assumes={
+        "100 seeds at the published length": lambda e: (
+            len(e["seed"]) >= 100 and e["step"][0, -1, -1] == STEPS[3.0]
+        )
+    },
+)
+def E1b_1(evidence):
+    """Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of
+    1.75, 2, 3; .9932 for the other own pairs.
+    """
     mean = evidence["cosine"][..., -1].mean(axis=0)
     return np.array(
         [
@@ -74,79 +81,46 @@ def _measure(evidence: Evidence) -> Any:
     )
 
 
-CLAIMS = (
-    Claim(
-        "E1b.1",
-        "Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of"
-        " 1.75, 2, 3; .9932 for the other own pairs.",
-        "seen",
-        _measure,
-        between(-0.03, 0.03, "the specification's tolerance; other random starts"),
-        {
-            "100 seeds at the published length": lambda e: (
-                len(e["seed"]) >= 100 and e["step"][0, -1, -1] == STEPS[3.0]
-            )
-        },
-        "P3, first repository; specification E1b",
-    ),
+@picture(
+    "The same runs under the cosine",
+    "The curve of the own norm rises above .98 in each panel, the others stay between .75 and .85.",
+    2.7,
+    1,
+    3,
+    width=9.2,
+    sharey=True,
 )
-
-
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, TRAINED, canvas, label_ends, render
-
+def cosine(evidence, axes):
+    """Mean over seeds of the cosine between the weights and the solutions of the three norms (of
+    the other runs' tokens, as published). Crosses: measured for the specification.
+    """
     colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
-    with canvas(2.7, 1, 3, width=9.2, sharey=True) as (figure, axes):
-        for k, p in enumerate(POTENTIALS):
-            ends = []
-            for column, q in enumerate(POTENTIALS):
-                mean = evidence["cosine"][:, k, column].mean(axis=0)
+    for k, p in enumerate(POTENTIALS):
+        ends = []
+        for column, q in enumerate(POTENTIALS):
+            mean = evidence["cosine"][:, k, column].mean(axis=0)
+            axes[k].plot(
+                evidence["step"][0, k],
+                mean,
+                "-",
+                color=colours[q],
+                linewidth=1.9 if p == q else 1.0,
+            )
+            ends.append((float(mean[-1]), f"p = {q:g}", colours[q]))
+            if (p, q) in COSINES:
                 axes[k].plot(
-                    evidence["step"][0, k],
-                    mean,
-                    "-",
+                    [STEPS[p]],
+                    [COSINES[p, q]],
+                    "x",
                     color=colours[q],
-                    linewidth=1.9 if p == q else 1.0,
+                    markersize=6,
+                    markeredgewidth=1.1,
                 )
-                ends.append((float(mean[-1]), f"p = {q:g}", colours[q]))
-                if (p, q) in COSINES:
-                    axes[k].plot(
-                        [STEPS[p]],
-                        [COSINES[p, q]],
-                        "x",
-                        color=colours[q],
-                        markersize=6,
-                        markeredgewidth=1.1,
-                    )
-            axes[k].set_ylim(0, 1.04)
-            axes[k].set_xlim(0, evidence["step"][0, k, -1] * 1.02)
-            axes[k].set_title(f"descent with p = {p:g}")
-            axes[k].set_xlabel("step")
-            label_ends(axes[k], ends, 0.09)
-        axes[0].set_ylabel("mean cosine to the solution")
-        yield render(
-            figure,
-            "cosine",
-            "The same runs under the cosine",
-            "Mean over seeds of the cosine between the weights and the solutions of the three norms"
-            " (of the other runs' tokens, as published). Crosses: measured for the specification.",
-            "The curve of the own norm rises above .98 in each panel, the others stay between .75"
-            " and .85.",
+        axes[k].set(
+            ylim=(0, 1.04),
+            xlim=(0, evidence["step"][0, k, -1] * 1.02),
+            title=f"descent with p = {p:g}",
+            xlabel="step",
         )
-
-
-EXPERIMENT = Experiment(
-    id="md-1b",
-    title="Nine pairs under the cosine",
-    reference="Optimizing Attention with Mirror Descent, first repository; specification E1b",
-    protocol=(
-        "The runs of md-1 in the published arithmetic; the metric is the cosine instead of the"
-        " divergence."
-    ),
-    parameters=Parameters(),
-    quick=QUICK,
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-)
+        label_ends(axes[k], ends, 0.09)
+    axes[0].set_ylabel("mean cosine to the solution")

@@ -1,35 +1,50 @@
-"""How fast plain mirror descent converges in direction: poly-logarithmically (claim M4)."""
+"""Rates of plain mirror descent.
 
-from __future__ import annotations
+The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3 from
+Gaussian weights of standard deviation 0.1, 30 000 steps; the divergence from the solution of the
+tokens selected at the end over the rate of the theorem.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled);
+specification T4
+"""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.claims import Claim, Evidence, at_most, between
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm.dynamics import AtSteps, train
+from attsvm.geometry import Lp
+from attsvm.models import Attention
+from attsvm.optim import MirrorDescent
+from attsvm.selection import locally_optimal, token_scores
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    TRAINED,
+    Evidence,
+    at_most,
+    between,
+    blocks,
+    claim,
+    grid,
+    label_ends,
+    logarithmic,
+    picture,
+    same,
+    scales,
+)
 from attsvm_papers.md.mirror_runs import Solutions, instances
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
 
 FloatArray = NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class Parameters:
-    """The instances of :mod:`attsvm_papers.md.e1_nine_pairs`; plain descent with step 1 from small
-    Gaussian weights.
-    """
-
-    steps: int = 30_000
-    seeds: int = 100
-
-
-QUICK = Parameters(3000, 8)
+# The instances of :mod:`attsvm_papers.md.e1_nine_pairs`; plain descent with step 1 from small
+# Gaussian weights.
+SCALES = scales(
+    steps=30_000,
+    seeds=100,
+    quick={"steps": 3000, "seeds": 8},
+)
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
@@ -37,14 +52,6 @@ MARKS = (1000, 10_000, 30_000)
 # for the specification.
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
 NORMS = {1.5: 4.9, 2.0: 2.2, 3.0: 0.9}
-
-
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for p in EXPONENTS:
-        yield from (
-            {"first": first + 1, "count": count, "p": p, "steps": parameters.steps}
-            for first, count in cut(parameters.seeds, 50)
-        )
 
 
 def rate(steps: NDArray[Any], p: float) -> FloatArray:
@@ -58,19 +65,11 @@ def rate(steps: NDArray[Any], p: float) -> FloatArray:
     return bound
 
 
-def run(first: int, count: int, p: float, steps: int) -> dict[str, Any]:
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.geometry import Lp
-    from attsvm.models import Attention
-    from attsvm.optim import MirrorDescent
-    from attsvm.selection import locally_optimal, token_scores
-
-    data, heads = instances(first, count)
+@grid(p=EXPONENTS, seeds=blocks(50, start=1))
+def run(seeds, p, steps):
+    data, heads = instances(seeds)
     start = 0.1 * np.stack(
-        [
-            np.random.default_rng([seed, 10]).standard_normal((10, 10))
-            for seed in range(first, first + count)
-        ]
+        [np.random.default_rng([seed, 10]).standard_normal((10, 10)) for seed in seeds]
     )
     at = np.unique(np.concatenate([np.rint(np.geomspace(10, steps, 60)).astype(int), MARKS]))
     model = Attention.cross(data, heads, None, init=start)
@@ -83,9 +82,7 @@ def run(first: int, count: int, p: float, steps: int) -> dict[str, Any]:
     scores = token_scores(data, heads)
     divergence = trajectory.direction_divergence(solutions, p)[kept].T
     return {
-        "seed": np.arange(first, first + count),
-        "p": np.full(count, p),
-        "step": np.tile(step, (count, 1)),
+        "step": same(step),
         "divergence": divergence,
         "ratio": divergence / rate(step, p),
         "growth": (Lp(p).value(trajectory.W[kept]) / np.log(step)[:, None]).T,
@@ -105,156 +102,112 @@ def _mean(evidence: Evidence, column: str, p: float, marks: tuple[int, ...]) -> 
     return mean[[steps.index(mark) for mark in marks]]
 
 
-def _measure_rise(evidence: Evidence) -> FloatArray:
-    """Per run, the largest ratio from step 1000 on, relative to the one at step 1000 or, later, the
-    smallest so far.
-    """
-    late = evidence["step"][0] >= MARKS[0]
-    ratios = evidence["ratio"][:, late]
-    rise: FloatArray = (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
-    return rise
-
-
 def _full(evidence: Evidence) -> bool:
     return bool(evidence["step"][0, -1] >= MARKS[-1])
 
 
-def _measure_mean_rise(evidence: Evidence) -> FloatArray:
+@claim(
+    at_most(0.0, "the specification's: non-increasing; one value for each p"),
+    "recalled",
+    "P3, rate of convergence (number recalled); specification T4",
+)
+def M4(evidence):
+    """Divided by the rate of the theorem the mean divergence does not rise from step 1000 on: b =
+    (log k)^-(p-1) for p < 2, (log log k)^2 / log k for p = 2, log log k / log k for p > 2.
+    """
     late = evidence["step"][0] >= MARKS[0]
     means = np.stack([evidence.where(p=p)["ratio"][:, late].mean(axis=0) for p in EXPONENTS])
     rise: FloatArray = np.diff(means, axis=1).max(axis=1)
     return rise
 
 
-def _measure_reference(evidence: Evidence) -> FloatArray:
+@claim(
+    at_most(
+        1.02,
+        "the theorem bounds the ratio and does not order it; two hundredths for runs that are"
+        " passing a corner",
+        share=0.95,
+    ),
+    reference="specification T4",
+    assumes={
+        "locally optimal and settled by step 1000": lambda e: (
+            (e["local"] == 1) & (e["settled"] == 1)
+        )
+    },
+)
+def M4b(evidence):
+    """The same run by run, at locally optimal tokens that no longer change: largest ratio relative
+    to the smallest before it.
+    """
+    # Per run, the largest ratio from step 1000 on, relative to the one at step 1000 or, later,
+    # the smallest so far.
+    late = evidence["step"][0] >= MARKS[0]
+    ratios = evidence["ratio"][:, late]
+    rise: FloatArray = (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
+    return rise
+
+
+@claim(
+    between(0.7, 1.4, "measured for the specification on 10 seeds, whose means vary by 15 %"),
+    assumes={"30 000 steps": _full},
+)
+def M4c(evidence):
+    """Mean ratios at 1000, 10 000 and 30 000 steps, relative to .68 .34 .28 (p = 1.5), .40 .15 .11
+    (2) and .71 .34 .25 (3).
+    """
     return np.concatenate([_mean(evidence, "ratio", p, MARKS) / RATIOS[p] for p in EXPONENTS])
 
 
-def _measure_growth(evidence: Evidence) -> FloatArray:
+@claim(
+    between(0.9, 1.1, "as before; norms vary less"),
+    assumes={"30 000 steps": _full},
+)
+def M4d(evidence):
+    """Norms grow like log k: norm / log k at 30 000 steps relative to 4.9, 2.2, 0.9."""
     return np.concatenate([_mean(evidence, "growth", p, MARKS[-1:]) / NORMS[p] for p in EXPONENTS])
 
 
-CLAIMS = (
-    Claim(
-        "M4",
-        "Divided by the rate of the theorem the mean divergence does not rise from step 1000 on: b"
-        " = (log k)^-(p-1) for p < 2, (log log k)^2 / log k for p = 2, log log k / log k for p"
-        " > 2.",
-        "recalled",
-        _measure_mean_rise,
-        at_most(0.0, "the specification's: non-increasing; one value for each p"),
-        reference="P3, rate of convergence (number recalled); specification T4",
-    ),
-    Claim(
-        "M4b",
-        "The same run by run, at locally optimal tokens that no longer change: largest ratio"
-        " relative to the smallest before it.",
-        "ours",
-        _measure_rise,
-        at_most(
-            1.02,
-            "the theorem bounds the ratio and does not order it; two hundredths for runs that are"
-            " passing a corner",
-            share=0.95,
-        ),
-        {
-            "locally optimal and settled by step 1000": lambda e: (
-                (e["local"] == 1) & (e["settled"] == 1)
-            )
-        },
-        "specification T4",
-    ),
-    Claim(
-        "M4c",
-        "Mean ratios at 1000, 10 000 and 30 000 steps, relative to .68 .34 .28 (p = 1.5), .40 .15"
-        " .11 (2) and .71 .34 .25 (3).",
-        "ours",
-        _measure_reference,
-        between(0.7, 1.4, "measured for the specification on 10 seeds, whose means vary by 15 %"),
-        {"30 000 steps": _full},
-    ),
-    Claim(
-        "M4d",
-        "Norms grow like log k: norm / log k at 30 000 steps relative to 4.9, 2.2, 0.9.",
-        "ours",
-        _measure_growth,
-        between(0.9, 1.1, "as before; norms vary less"),
-        {"30 000 steps": _full},
-    ),
+@picture(
+    "Plain mirror descent converges poly-logarithmically",
+    "Divergences fall slowly; divided by the rate of the theorem the curves still fall;"
+    " norms over log k flatten.",
+    2.9,
+    1,
+    3,
+    width=9.2,
+    name="rate",
 )
-
-
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import (
-        ATTENTION,
-        BEST,
-        TRAINED,
-        canvas,
-        label_ends,
-        logarithmic,
-        render,
-    )
-
+def draw_rate(evidence, axes):
+    """Means over seeds; step 1, no normalisation. The middle panel must stay bounded and does not
+    rise from step 1000 on; crosses: measured for the specification on 10 seeds.
+    """
     colours = dict(zip(EXPONENTS, (ATTENTION, TRAINED, BEST), strict=True))
-    with canvas(2.9, 1, 3, width=9.2) as (figure, axes):
-        for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):
-            ends, seen = [], []
-            for p in EXPONENTS:
-                rows = evidence.where(p=p)
-                step, mean = rows["step"][0], rows[column].mean(axis=0)
-                ax.plot(step, mean, "-", color=colours[p])
-                seen.append(mean)
-                ends.append((float(mean[-1]), f"p = {p:g}", colours[p]))
-                if column == "ratio":
-                    for mark, value in zip(MARKS, RATIOS[p], strict=True):
-                        if mark <= step[-1]:
-                            ax.plot(
-                                [mark],
-                                [value],
-                                "x",
-                                color=colours[p],
-                                markersize=6,
-                                markeredgewidth=1.1,
-                            )
-            logarithmic(ax.xaxis, step)
-            if column == "divergence":
-                logarithmic(ax.yaxis, np.concatenate(seen))
-            else:
-                ax.set_ylim(0, None)
-            ax.set_xlim(step[0], step[-1])
-            ax.set_xlabel("step")
-            label_ends(ax, ends, 0.09)
-        axes[0].set_title("Divergence from the own solution")
-        axes[1].set_title("... divided by the rate")
-        axes[2].set_title("Norm / log k")
-        yield render(
-            figure,
-            "rate",
-            "Plain mirror descent converges poly-logarithmically",
-            "Means over seeds; step 1, no normalisation. The middle panel must stay bounded and"
-            " does not rise from step 1000 on; crosses: measured for the specification on 10"
-            " seeds.",
-            "Divergences fall slowly; divided by the rate of the theorem the curves still fall;"
-            " norms over log k flatten.",
-        )
-
-
-EXPERIMENT = Experiment(
-    id="md-1d",
-    title="Rates of plain mirror descent",
-    reference=(
-        "Optimizing Attention with Mirror Descent, rate of convergence (number recalled);"
-        " specification T4"
-    ),
-    protocol=(
-        "The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3"
-        " from Gaussian weights of standard deviation 0.1, 30 000 steps; the divergence from the"
-        " solution of the tokens selected at the end over the rate of the theorem."
-    ),
-    parameters=Parameters(),
-    quick=QUICK,
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-)
+    for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):
+        ends, seen = [], []
+        for p in EXPONENTS:
+            rows = evidence.where(p=p)
+            step, mean = rows["step"][0], rows[column].mean(axis=0)
+            ax.plot(step, mean, "-", color=colours[p])
+            seen.append(mean)
+            ends.append((float(mean[-1]), f"p = {p:g}", colours[p]))
+            if column == "ratio":
+                for mark, value in zip(MARKS, RATIOS[p], strict=True):
+                    if mark <= step[-1]:
+                        ax.plot(
+                            [mark],
+                            [value],
+                            "x",
+                            color=colours[p],
+                            markersize=6,
+                            markeredgewidth=1.1,
+                        )
+        logarithmic(ax.xaxis, step)
+        if column == "divergence":
+            logarithmic(ax.yaxis, np.concatenate(seen))
+        else:
+            ax.set_ylim(0, None)
+        ax.set(xlim=(step[0], step[-1]), xlabel="step")
+        label_ends(ax, ends, 0.09)
+    axes[0].set_title("Divergence from the own solution")
+    axes[1].set_title("... divided by the rate")
+    axes[2].set_title("Norm / log k")

@@ -1,28 +1,45 @@
-"""Head and weights trained together (specification E3)."""
+"""Joint training of head and weights.
 
-from __future__ import annotations
+Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with p = 1.75,
+2, 3 and steps of 0.1 in both, each by its own norm; 1500, 2000 and 20 000 iterations, in the
+published arithmetic and in the exact one.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+Source: Optimizing Attention with Mirror Descent, figures of joint training; specification E3
+
+Notes: For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one
+part in 700: joint training is local. The regularisation path of the pair, md-3b, is global.
+"""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, between, true
-from attsvm_papers.kit import Cell, Experiment
+from attsvm.data import AttentionData
+from attsvm.dynamics import AtSteps, train
+from attsvm.geometry import Lp, PowerPotential
+from attsvm.margins import decoder_margins, selection_margins
+from attsvm.models import Attention
+from attsvm.optim import MirrorDescent
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import (
+    ATTENTION,
+    FAINT,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    between,
+    claim,
+    grid,
+    logarithmic,
+    picture,
+    true,
+)
 from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
-
-if TYPE_CHECKING:
-    from attsvm.data import AttentionData
-    from attsvm.report.style import Picture
+from attsvm_papers.md.published import columns, published_descent
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Two sequences of three tokens in the plane; nothing is random."""
 
 
 TOKENS = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
@@ -49,29 +66,18 @@ SOLUTIONS = {
 ENDS = {1.75: (0.0083, 0.0002), 2.0: (0.0038, 0.0003), 3.0: (0.0027, 0.0024)}
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    yield from ({"mode": mode, "p": p} for p in POTENTIALS for mode in (PUBLISHED, EXACT))
-
-
 def problem() -> AttentionData:
-    from attsvm.data import AttentionData
-
     tokens = np.array(TOKENS, dtype=np.float32).astype(np.float64)
     return AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
 
 
-def run(mode: int, p: float) -> dict[str, Any]:
-    from attsvm_papers.md.published import columns
-
+@grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
+def run(mode, p):
     return columns(mode=mode, p=p, **descent(p, mode))
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
     """Of the weights and of the head, for these tokens."""
-    from attsvm.geometry import Lp
-    from attsvm.margins import decoder_margins, selection_margins
-    from attsvm.solvers import max_margin
-
     data = problem()
     return max_margin(selection_margins(data, tokens), Lp(p)), max_margin(
         decoder_margins(data, tokens), Lp(p)
@@ -80,12 +86,6 @@ def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
 
 def descent(p: float, mode: int) -> dict[str, Any]:
     """Both probabilities of the first iterations, and the course of both divergences."""
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.geometry import PowerPotential
-    from attsvm.models import Attention
-    from attsvm.optim import MirrorDescent
-    from attsvm_papers.md.published import published_descent
-
     data, steps = problem(), STEPS[p]
     course = np.rint(np.geomspace(30, steps, 60)).astype(int)
     at = sorted({*range(FIRST + 1), *course.tolist()})
@@ -132,7 +132,29 @@ def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
     return evidence.where(mode=mode, p=p)
 
 
-def _measure_probabilities(evidence: Evidence) -> FloatArray:
+@claim(
+    true("printed in the authors' notebook"),
+    "seen",
+    "P3, figures of joint training",
+)
+def E3_1(e):
+    """The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics: the
+    potential decides what is selected.
+    """
+    return [
+        np.array_equal(_of(e, mode, p)["selected"][0], SELECTED[p])
+        for p in POTENTIALS
+        for mode in (PUBLISHED, EXACT)
+    ]
+
+
+@claim(
+    between(-2e-3, 2e-3, "the specification's; its table has three digits"),
+    "seen",
+    "P3, figures of joint training",
+)
+def E3_2(evidence):
+    """Logistic and softmax probabilities at iterations 0, 1, 2, 5, 10, 20."""
     both = (("logistic", LOGISTIC), ("softmax", SOFTMAX))
     return np.concatenate(
         [
@@ -143,155 +165,98 @@ def _measure_probabilities(evidence: Evidence) -> FloatArray:
     )
 
 
-def _measure_ends(evidence: Evidence) -> FloatArray:
+@claim(
+    at_least(0.999, "the specification's"),
+    "seen",
+)
+def E3_3(evidence):
+    """Both probabilities are above .999 by iteration 100, in both arithmetics."""
+    return np.concatenate([evidence["logistic"][:, -1], evidence["softmax"][:, -1]])
+
+
+@claim(
+    between(0.8, 1.2, "the specification's"),
+)
+def E3_4(evidence):
+    """Published arithmetic: divergences of W and v at the end relative to .0083 .0002, .0038 .0003,
+    .0027 .0024.
+    """
     rows = [_of(evidence, PUBLISHED, p) for p in POTENTIALS]
     ends = np.array([[row["divergence_W"][0, -1], row["divergence_v"][0, -1]] for row in rows])
     return np.ravel(ends / [ENDS[p] for p in POTENTIALS])
 
 
-def _measure_exact(evidence: Evidence) -> FloatArray:
+@claim(
+    at_most(1e-3, "the specification's"),
+)
+def E3_5(evidence):
+    """Exact arithmetic: all six divergences at the end are small."""
     rows = evidence.where(mode=EXACT)
     return np.concatenate([rows[name][:, -1] for name in ("divergence_W", "divergence_v")])
 
 
-def _measure_solutions(evidence: Evidence) -> FloatArray:
+@claim(
+    between(-6e-5, 6e-5, "the digits of the specification"),
+)
+def E3_6(evidence):
+    """All entries of the six solutions."""
     return np.concatenate(
         [_of(evidence, PUBLISHED, p)["solution"][0] - SOLUTIONS[p] for p in POTENTIALS]
     )
 
 
-def _measure_late(evidence: Evidence) -> FloatArray:
-    return np.concatenate([evidence["logistic"][:, -1], evidence["softmax"][:, -1]])
-
-
-CLAIMS = (
-    Claim(
-        "E3.1",
-        "The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics:"
-        " the potential decides what is selected.",
-        "seen",
-        lambda e: [
-            np.array_equal(_of(e, mode, p)["selected"][0], SELECTED[p])
-            for p in POTENTIALS
-            for mode in (PUBLISHED, EXACT)
-        ],
-        true("printed in the authors' notebook"),
-        reference="P3, figures of joint training",
-    ),
-    Claim(
-        "E3.2",
-        "Logistic and softmax probabilities at iterations 0, 1, 2, 5, 10, 20.",
-        "seen",
-        _measure_probabilities,
-        between(-2e-3, 2e-3, "the specification's; its table has three digits"),
-        reference="P3, figures of joint training",
-    ),
-    Claim(
-        "E3.3",
-        "Both probabilities are above .999 by iteration 100, in both arithmetics.",
-        "seen",
-        _measure_late,
-        at_least(0.999, "the specification's"),
-    ),
-    Claim(
-        "E3.4",
-        "Published arithmetic: divergences of W and v at the end relative to .0083 .0002, .0038"
-        " .0003, .0027 .0024.",
-        "ours",
-        _measure_ends,
-        between(0.8, 1.2, "the specification's"),
-    ),
-    Claim(
-        "E3.5",
-        "Exact arithmetic: all six divergences at the end are small.",
-        "ours",
-        _measure_exact,
-        at_most(1e-3, "the specification's"),
-    ),
-    Claim(
-        "E3.6",
-        "All entries of the six solutions.",
-        "ours",
-        _measure_solutions,
-        between(-6e-5, 6e-5, "the digits of the specification"),
-    ),
+@picture(
+    "Head and weights together",
+    "Both probabilities reach one within some tens of iterations. Exact divergences fall on"
+    " where the published ones stay.",
+    5.2,
+    2,
+    3,
+    width=9.2,
+    sharey="row",
+    name="joint-training",
 )
-
-
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, FAINT, TRAINED, canvas, logarithmic, render
-
-    with canvas(5.2, 2, 3, width=9.2, sharey="row") as (figure, axes):
-        for k, p in enumerate(POTENTIALS):
-            exact, published = _of(evidence, EXACT, p), _of(evidence, PUBLISHED, p)
-            ax = axes[0, k]
-            for name, colour, table, label in (
-                ("logistic", TRAINED, LOGISTIC, "logistic probability"),
-                ("softmax", ATTENTION, SOFTMAX, "softmax probability"),
-            ):
-                ax.plot(np.arange(60), exact[name][0, :60], "-", color=colour, label=label)
-                ax.plot(AT, table[p], "x", color=colour, markersize=6, markeredgewidth=1.1)
-            ax.set_ylim(0.3, 1.02)
-            ax.set_xlim(-1, 60)
-            ax.set_title(f"p = {p:g}, selects {SELECTED[p][0]} and {SELECTED[p][1]}")
-            ax.set_xlabel("iteration")
-            ax = axes[1, k]
-            for name, colour in (("divergence_v", TRAINED), ("divergence_W", ATTENTION)):
-                for rows, style in ((exact, "-"), (published, "--")):
-                    ax.plot(
-                        rows["step"][0],
-                        np.maximum(rows[name][0], 1e-16),
-                        style,
-                        color=colour,
-                        linewidth=1.2,
-                    )
-            logarithmic(ax.xaxis, exact["step"][0])
-            logarithmic(ax.yaxis, np.array([1e-9, 1.0]))
-            ax.set_ylim(1e-7, 2)
-            ax.set_xlabel("step")
-        axes[0, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
-        axes[0, 0].set_ylabel("mean over two sequences")
-        axes[1, 0].set_ylabel("divergence from the solution")
-        for label, style, colour in (
-            ("v, exact", "-", TRAINED),
-            ("v, published", "--", TRAINED),
-            ("W, exact", "-", ATTENTION),
-            ("W, published", "--", ATTENTION),
+def joint_training(evidence, axes):
+    """Above, how sure head and attention are; crosses: the specification's table. Below,
+    divergences of W and v from the solutions of the tokens selected at the end; dashed: as the
+    released code rounds.
+    """
+    for k, p in enumerate(POTENTIALS):
+        exact, published = _of(evidence, EXACT, p), _of(evidence, PUBLISHED, p)
+        ax = axes[0, k]
+        for name, colour, table, label in (
+            ("logistic", TRAINED, LOGISTIC, "logistic probability"),
+            ("softmax", ATTENTION, SOFTMAX, "softmax probability"),
         ):
-            axes[1, 0].plot([], [], style, color=colour, label=label, linewidth=1.2)
-        axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
-        yield render(
-            figure,
-            "joint-training",
-            "Head and weights together",
-            "Above, how sure head and attention are; crosses: the specification's table. Below,"
-            " divergences of W and v from the solutions of the tokens selected at the end; dashed:"
-            " as the released code rounds.",
-            "Both probabilities reach one within some tens of iterations. Exact divergences fall on"
-            " where the published ones stay.",
+            ax.plot(np.arange(60), exact[name][0, :60], "-", color=colour, label=label)
+            ax.plot(AT, table[p], "x", color=colour, markersize=6, markeredgewidth=1.1)
+        ax.set(
+            ylim=(0.3, 1.02),
+            xlim=(-1, 60),
+            title=f"p = {p:g}, selects {SELECTED[p][0]} and {SELECTED[p][1]}",
+            xlabel="iteration",
         )
-
-
-EXPERIMENT = Experiment(
-    id="md-3",
-    title="Joint training of head and weights",
-    reference=(
-        "Optimizing Attention with Mirror Descent, figures of joint training; specification E3"
-    ),
-    protocol=(
-        "Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint descent with"
-        " p = 1.75, 2, 3 and steps of 0.1 in both, each by its own norm; 1500, 2000 and 20 000"
-        " iterations, in the published arithmetic and in the exact one."
-    ),
-    parameters=Parameters(),
-    quick=Parameters(),
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-    notes=(
-        "For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one"
-        " part in 700: joint training is local. The regularisation path of the pair, md-3b, is"
-        " global."
-    ),
-)
+        ax = axes[1, k]
+        for name, colour in (("divergence_v", TRAINED), ("divergence_W", ATTENTION)):
+            for rows, style in ((exact, "-"), (published, "--")):
+                ax.plot(
+                    rows["step"][0],
+                    np.maximum(rows[name][0], 1e-16),
+                    style,
+                    color=colour,
+                    linewidth=1.2,
+                )
+        logarithmic(ax.xaxis, exact["step"][0])
+        logarithmic(ax.yaxis, np.array([1e-9, 1.0]))
+        ax.set(ylim=(1e-7, 2), xlabel="step")
+    axes[0, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    axes[0, 0].set_ylabel("mean over two sequences")
+    axes[1, 0].set_ylabel("divergence from the solution")
+    for label, style, colour in (
+        ("v, exact", "-", TRAINED),
+        ("v, published", "--", TRAINED),
+        ("W, exact", "-", ATTENTION),
+        ("W, published", "--", ATTENTION),
+    ):
+        axes[1, 0].plot([], [], style, color=colour, label=label, linewidth=1.2)
+    axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")

@@ -1,79 +1,81 @@
-"""The joint regularisation path of head and weights, where the theorem's assumption is proven
-(specification T5, claim M5).
+"""The joint regularisation path.
+
+Best pairs of W and v with both sizes bounded in the norm of p = 1.75, 2, 3, on the data of md-3 and
+on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The assumption of the theorem,
+that the label margin drops in proportion to the attention that leaves the best selection, is proven
+for each instance and p by a lower bound over all attention; instances where it is not are not
+counted.
+
+Source: Optimizing Attention with Mirror Descent, joint convergence (number recalled); specification
+T5
+
+Notes: Sizes of W end at 24 solutions, because what W still changes there is e^-24 of the margins,
+close to the rounding of the loss.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.claims import Claim, Evidence, at_most
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import regularization_path
+from attsvm.geometry import Lp, PowerPotential
+from attsvm.margins import decoder_margins, selection_margins
+from attsvm.selection import margin_drop_bound
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    Evidence,
+    at_most,
+    blocks,
+    claim,
+    each,
+    grid,
+    logarithmic,
+    picture,
+    scales,
+)
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
 
-if TYPE_CHECKING:
-    from attsvm.data import AttentionData
-    from attsvm.report.style import Picture
-
 FloatArray = NDArray[np.float64]
 
+# The data of md-3, and instances of :func:`attsvm.datasets.unit_sphere`, n = 2, T = 3, d = 4, seeds
+# from 1 on.
+SCALES = scales(
+    toy_starts=8,
+    starts=2,
+    seeds=100,
+    quick={"toy_starts": 0, "starts": 0, "seeds": 2},
+)
 
-@dataclass(frozen=True)
-class Parameters:
-    """The data of md-3, and instances of :func:`attsvm.datasets.unit_sphere`, n = 2, T = 3, d = 4,
-    seeds from 1 on.
-    """
-
-    toy_starts: int = 8
-    starts: int = 2
-    seeds: int = 100
-
-
-QUICK = Parameters(0, 0, 2)
-
-TOY, RANDOM = 0, 1
+TOY, RANDOM = "toy", "random"
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
 HEADS = (5.0, 20.0, 80.0, 1280.0, 5120.0)
 # share of the label margin that the proven drop must exceed: solutions are certified to 1e-9
 PROVEN = 1e-6
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for p in POTENTIALS:
-        yield {"part": TOY, "p": p, "starts": parameters.toy_starts}
-        for first, count in cut(parameters.seeds, 10):
-            yield {
-                "part": RANDOM,
-                "p": p,
-                "starts": parameters.starts,
-                "first": first + 1,
-                "count": count,
-            }
+@grid(p=POTENTIALS)
+def toy(p, toy_starts):
+    return joint_paths([problem()], p, toy_starts)
 
 
-def run(part: int, p: float, starts: int, first: int = 0, count: int = 1) -> dict[str, Any]:
-    from attsvm.datasets import unit_sphere
+@grid(p=POTENTIALS, seeds=blocks(10, start=1))
+def random(p, seeds, starts):
+    data, _ = unit_sphere(2, 3, 4, seeds)
+    return joint_paths([data.instance(k) for k in range(len(seeds))], p, starts)
 
-    instances: Sequence[AttentionData]
-    if part == TOY:
-        instances = [problem()]
-    else:
-        data, _ = unit_sphere(2, 3, 4, range(first, first + count))
-        instances = [data.instance(k) for k in range(count)]
+
+def joint_paths(instances, p, starts):
     rows = [path(instance, p, starts) for instance in instances]
-    columns: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return {
-        "part": np.full(count, part),
-        "p": np.full(count, p),
-        "seed": np.arange(first, first + count),
-        **columns,
-    }
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
@@ -83,12 +85,6 @@ def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     ``drop`` is the proven drop of the label margin as a share of it; where nothing is proven there
     is no path.
     """
-    from attsvm.dynamics import regularization_path
-    from attsvm.geometry import Lp, PowerPotential
-    from attsvm.margins import decoder_margins, selection_margins
-    from attsvm.selection import margin_drop_bound
-    from attsvm.solvers import max_margin
-
     selections = list(itertools.product(range(data.T), repeat=data.n))
     heads = max_margin([decoder_margins(data, tokens) for tokens in selections], Lp(p))
     margins = np.array([0.0 if each.status != "optimal" else 1.0 / each.norm for each in heads])
@@ -120,155 +116,120 @@ def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     return columns
 
 
-def _proven(part: int) -> Any:
-    return lambda evidence: evidence.where(part=part)["drop"] > PROVEN
+def _proven(evidence: Evidence, part: str) -> Any:
+    return evidence.where(part=part)["drop"] > PROVEN
 
 
-def _measure_falling(part: int, start: float) -> Any:
+def _falling(evidence, part, start):
     """The largest logarithm of the ratio of neighbours, of sizes of W from ``start`` on."""
-    late = SIZES.index(start)
-
-    def measure(evidence: Evidence) -> FloatArray:
-        rows = evidence.where(part=part)
-        falls: FloatArray = np.max(
-            [
-                np.diff(np.log(rows[name][:, late:]), axis=1).max(axis=1)
-                for name in ("path_W", "path_v")
-            ],
-            axis=0,
-        )
-        return falls
-
-    return measure
-
-
-def _measure_end(part: int) -> Any:
-    def measure(evidence: Evidence) -> FloatArray:
-        rows = evidence.where(part=part)
-        ends: FloatArray = np.maximum(rows["path_W"][:, -1], rows["path_v"][:, -1])
-        return ends
-
-    return measure
+    rows, late = evidence.where(part=part), SIZES.index(start)
+    logs = [np.log(rows[name][:, late:]) for name in ("path_W", "path_v")]
+    return np.max([np.diff(log, axis=1).max(axis=1) for log in logs], axis=0)
 
 
 ASSUMPTION = "a label margin that provably drops off the best selection (Assumption B)"
-
-
-def _claims(
-    part: int, names: tuple[str, str], where: str, explanation: str = ""
-) -> Iterator[Claim]:
-    assumes = {ASSUMPTION: _proven(part)}
-    yield Claim(
-        names[0],
-        f"{where} the joint regularisation path of W and v turns to the pair of solutions of"
-        " largest label margin: both divergences fall at every size.",
-        "recalled",
-        _measure_falling(part, SIZES[0]),
-        at_most(0.0, "logarithm of the ratio of neighbours; the specification's: decreasing"),
-        assumes,
-        "P3, joint convergence (number recalled); specification T5",
-        explanation,
-    )
-    yield Claim(
-        names[1],
-        f"{where} at the largest sizes of W and v, 24 and 5120 solutions, both divergences are"
-        " small.",
-        "recalled",
-        _measure_end(part),
-        at_most(0.01, "the specification's"),
-        assumes,
-        "specification T5",
-    )
-
-
-CLAIMS = (
-    *_claims(TOY, ("M5", "M5b"), "On the data of joint training"),
-    *_claims(
+WHERE = (
+    (TOY, "", "b", "On the data of joint training", ""),
+    (
         RANDOM,
-        ("M5c", "M5d"),
+        "c",
+        "d",
         "On random instances",
         "The theorem is about large sizes. Seeds 1 to 100: 284 of 296 paths fall at every size;"
         " twelve (two with p = 1.75, five each with p = 2 and 3) rise between 2 and 8 solutions of"
         " W, most of them where another selection is still the better one. From 8 on all do.",
     ),
-    Claim(
-        "M5e",
-        "On random instances both divergences fall from 8 solutions of W on.",
-        "ours",
-        _measure_falling(RANDOM, 8.0),
-        at_most(0.0, "the theorem's, at large sizes; 8 was chosen after a look at seeds 1 to 100"),
-        {ASSUMPTION: _proven(RANDOM)},
+)
+
+
+@each(
+    claim(
+        at_most(0.0, "logarithm of the ratio of neighbours; the specification's: decreasing"),
+        "recalled",
+        "P3, joint convergence (number recalled); specification T5",
+        id=f"M5{letter}",
+        statement="{where} the joint regularisation path of W and v turns to the pair of solutions"
+        " of largest label margin: both divergences fall at every size.",
+        assumes={ASSUMPTION: lambda e, part=part: _proven(e, part)},
+        explanation=explanation,
+        part=part,
+        where=where,
+    )
+    for part, letter, _, where, explanation in WHERE
+)
+def falls(e, part):
+    return _falling(e, part, SIZES[0])
+
+
+@each(
+    claim(
+        at_most(0.01, "the specification's"),
+        "recalled",
         "specification T5",
-    ),
+        id=f"M5{letter}",
+        statement="{where} at the largest sizes of W and v, 24 and 5120 solutions, both divergences"
+        " are small.",
+        assumes={ASSUMPTION: lambda e, part=part: _proven(e, part)},
+        part=part,
+        where=where,
+    )
+    for part, _, letter, where, _ in WHERE
 )
+def ends(e, part):
+    rows = e.where(part=part)
+    return np.maximum(rows["path_W"][:, -1], rows["path_v"][:, -1])
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, TRAINED, canvas, logarithmic, render
+@claim(
+    at_most(0.0, "the theorem's, at large sizes; 8 was chosen after a look at seeds 1 to 100"),
+    reference="specification T5",
+    assumes={ASSUMPTION: lambda e: _proven(e, RANDOM)},
+)
+def M5e(e):
+    """On random instances both divergences fall from 8 solutions of W on."""
+    return _falling(e, RANDOM, 8.0)
 
+
+@picture(
+    "The joint regularisation path",
+    "Both divergences fall at every size for every p.",
+    2.9,
+    1,
+    2,
+    width=8.0,
+    name="joint-path",
+)
+def joint_path(evidence, axes):
+    """The best pair of W and v of given sizes, both grown together; divergence from the solutions
+    for the tokens of largest label margin in the same norm. Median and 5 to 95 % of random
+    instances that meet the assumption; crosses: the data of md-3.
+    """
     applies = evidence.take(evidence["drop"] > PROVEN)
-    with canvas(2.9, 1, 2, width=8.0) as (figure, axes):
-        for ax, name, sizes, title in (
-            (axes[0], "path_W", SIZES, "W, by its size in solutions"),
-            (axes[1], "path_v", HEADS, "v, by its size in solutions"),
-        ):
-            for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
-                rows = applies.where(part=RANDOM, p=p)[name]
-                ax.plot(sizes, np.median(rows, axis=0), "-", color=colour, label=f"p = {p:g}")
-                ax.fill_between(
-                    sizes,
-                    *np.quantile(rows, (0.05, 0.95), axis=0),
-                    color=colour,
-                    alpha=0.13,
-                    linewidth=0,
-                )
-                ax.plot(
-                    sizes,
-                    applies.where(part=TOY, p=p)[name][0],
-                    "x",
-                    color=colour,
-                    markersize=6,
-                    markeredgewidth=1.1,
-                )
-            logarithmic(ax.xaxis, np.array(sizes))
-            logarithmic(ax.yaxis, applies[name])
-            ax.set_title(title)
-        axes[0].set_ylabel("divergence")
-        axes[0].plot([], [], "x", color=FAINT, label="data of md-3")
-        axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
-        yield render(
-            figure,
-            "joint-path",
-            "The joint regularisation path",
-            "The best pair of W and v of given sizes, both grown together; divergence from the"
-            " solutions for the tokens of largest label margin in the same norm. Median and 5 to 95"
-            " % of random instances that meet the assumption; crosses: the data of md-3.",
-            "Both divergences fall at every size for every p.",
-        )
-
-
-EXPERIMENT = Experiment(
-    id="md-3b",
-    title="The joint regularisation path",
-    reference=(
-        "Optimizing Attention with Mirror Descent, joint convergence (number recalled);"
-        " specification T5"
-    ),
-    protocol=(
-        "Best pairs of W and v with both sizes bounded in the norm of p = 1.75, 2, 3, on the data"
-        " of md-3 and on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The"
-        " assumption of the theorem, that the label margin drops in proportion to the attention"
-        " that leaves the best selection, is proven for each instance and p by a lower bound over"
-        " all attention; instances where it is not are not counted."
-    ),
-    parameters=Parameters(),
-    quick=QUICK,
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-    notes=(
-        "Sizes of W end at 24 solutions, because what W still changes there is e^-24 of the"
-        " margins, close to the rounding of the loss."
-    ),
-)
+    for ax, name, sizes, title in (
+        (axes[0], "path_W", SIZES, "W, by its size in solutions"),
+        (axes[1], "path_v", HEADS, "v, by its size in solutions"),
+    ):
+        for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
+            rows = applies.where(part=RANDOM, p=p)[name]
+            ax.plot(sizes, np.median(rows, axis=0), "-", color=colour, label=f"p = {p:g}")
+            ax.fill_between(
+                sizes,
+                *np.quantile(rows, (0.05, 0.95), axis=0),
+                color=colour,
+                alpha=0.13,
+                linewidth=0,
+            )
+            ax.plot(
+                sizes,
+                applies.where(part=TOY, p=p)[name][0],
+                "x",
+                color=colour,
+                markersize=6,
+                markeredgewidth=1.1,
+            )
+        logarithmic(ax.xaxis, np.array(sizes))
+        logarithmic(ax.yaxis, applies[name])
+        ax.set_title(title)
+    axes[0].set_ylabel("divergence")
+    axes[0].plot([], [], "x", color=FAINT, label="data of md-3")
+    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")

@@ -2,19 +2,17 @@
 images (specification E4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most
 from attsvm.errors import InputError
-from attsvm_papers.kit import Cell, Experiment
+from attsvm_papers.kit import Cell, Claim, Evidence, Experiment, Picture, at_least, at_most
 from attsvm_papers.networks.accuracy_table import compared, difference, mean_accuracy, trained
 from attsvm_papers.networks.examples import Task
+from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_differences
 from attsvm_papers.networks.trained_networks import (
     DATA,
     METHODS,
@@ -24,9 +22,6 @@ from attsvm_papers.networks.trained_networks import (
     run,
     trainings,
 )
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
 
 REFERENCE = {
     3: {"l1.1": 83.47, "l2": 81.66, "l3": 82.57},
@@ -377,12 +372,6 @@ TITLES = {
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm_papers.networks.network_pictures import (
-        plot_accuracy,
-        plot_courses,
-        plot_differences,
-    )
-
     rows = compared(evidence)
     yield plot_accuracy(rows, TITLES)
     yield plot_differences(rows, TITLES)

@@ -2,21 +2,16 @@
 largest ones (specification E5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Experiment
+from attsvm_papers.kit import Claim, Evidence, Experiment, Picture, at_least, at_most
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.networks.accuracy_table import deepest
+from attsvm_papers.networks.network_pictures import plot_histograms
 from attsvm_papers.networks.trained_networks import METHODS, run
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
 
 TEXTS = tuple(
     md_4.Parameters(
@@ -109,8 +104,6 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm_papers.networks.network_pictures import plot_histograms
-
     rows = deepest(evidence)
     names = [METHODS[int(method)] for method in rows.levels("method")]
     yield plot_histograms(rows, [name for name in names if name != "spectral"], "texts")

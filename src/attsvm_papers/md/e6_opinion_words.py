@@ -2,32 +2,34 @@
 (specification E6).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.claims import Claim, Evidence, at_least
-from attsvm_papers.kit import Experiment
+from attsvm_papers.kit import (
+    FAINT,
+    RULE,
+    Claim,
+    Evidence,
+    Experiment,
+    Picture,
+    at_least,
+    canvas,
+    render,
+)
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.md import e5_sparsity as md_5
 from attsvm_papers.networks.accuracy_table import deepest
+from attsvm_papers.networks.intervals import Interval, paired_interval
+from attsvm_papers.networks.network_pictures import NAMES, colours
 from attsvm_papers.networks.trained_networks import METHODS, run
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
-    from attsvm_papers.networks.intervals import Interval
 
 
 def _measure_difference(evidence: Evidence, first: str, second: str) -> Interval:
     """Score under one optimiser minus the score under another, with its interval over runs of the
     same seed and sentences.
     """
-    from attsvm_papers.networks.intervals import paired_interval
-
     one, other = (deepest(evidence).where(method=METHODS.index(name)) for name in (first, second))
     seeds = np.intersect1d(one["seed"], other["seed"])
     scores = [
@@ -40,8 +42,6 @@ def _measure_above_chance(evidence: Evidence) -> NDArray[np.float64]:
     """Score of the designated word minus the mean over the tokens of its sentence: lower end of its
     interval, for every optimiser.
     """
-    from attsvm_papers.networks.intervals import paired_interval
-
     table = deepest(evidence)
     rows = [table.where(method=method) for method in table.levels("method")]
     return np.array([paired_interval(row["score"] - row["mean_score"]).low for row in rows])
@@ -122,10 +122,6 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import FAINT, RULE, canvas, render
-    from attsvm_papers.networks.intervals import paired_interval
-    from attsvm_papers.networks.network_pictures import NAMES, colours
-
     evidence = deepest(evidence)
     names = [METHODS[int(method)] for method in evidence.levels("method")]
     with canvas(3.1, 1, 2, width=6.6, width_ratios=(1.25, 1)) as (figure, axes):
@@ -156,8 +152,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             color=FAINT,
         )
         left.set_yticks(range(len(names)), [NAMES[name] for name in names])
-        left.set_ylim(len(names) - 0.5, -0.5)
-        left.set_xlabel("attention at the word of opinion")
+        left.set(ylim=(len(names) - 0.5, -0.5), xlabel="attention at the word of opinion")
         pair = [
             evidence.where(method=METHODS.index(name))["score"].mean(axis=0)
             for name in ("l2", "l1.1")
@@ -167,9 +162,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             *pair, "o", color=colours()["l1.1"], markersize=3.5, alpha=0.7, markeredgewidth=0
         )
         right.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-        right.set_xlabel("under p = 2")
-        right.set_ylabel("under p = 1.1")
-        right.set_title("one dot per sentence")
+        right.set(xlabel="under p = 2", ylabel="under p = 1.1", title="one dot per sentence")
         count = int(np.sum(np.isfinite(evidence["score"][0])))
         yield render(
             figure,

@@ -2,22 +2,17 @@
 E7).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least
-from attsvm_papers.kit import Experiment
+from attsvm_papers.kit import Claim, Evidence, Experiment, Picture, at_least
 from attsvm_papers.md.e4_accuracy import TITLES, Parameters, cells, then
 from attsvm_papers.networks.accuracy_table import accuracies, compared, difference
 from attsvm_papers.networks.examples import Task
+from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms
 from attsvm_papers.networks.trained_networks import METHODS, Method, Study, run
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
 
 SMALL = Parameters(
     (
@@ -182,8 +177,6 @@ CLAIMS = (
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms
-
     rows = compared(evidence)
     yield plot_courses(rows, TITLES)
     yield plot_accuracy(rows, TITLES)

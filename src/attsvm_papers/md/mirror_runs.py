@@ -2,15 +2,21 @@
 that it is held against.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from attsvm.data import AttentionData
+from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps, train
+from attsvm.geometry import Lp, PowerPotential
+from attsvm.margins import selection_margins
+from attsvm.models import Attention
+from attsvm.optim import MirrorDescent
+from attsvm.solvers import max_margin
+from attsvm_papers.md.published import published_descent
 
 FloatArray = NDArray[np.float64]
 
@@ -20,16 +26,14 @@ RECORDS = 100
 PUBLISHED, EXACT = 0, 1
 
 
-def instances(first: int, count: int) -> tuple[AttentionData, FloatArray]:
-    from attsvm.datasets import unit_sphere
-
-    return unit_sphere(6, 8, 10, range(first, first + count))
+def instances(seeds: Sequence[int]) -> tuple[AttentionData, FloatArray]:
+    return unit_sphere(6, 8, 10, seeds)
 
 
 def descend(
     data: AttentionData,
     heads: FloatArray,
-    first: int,
+    seeds: Sequence[int],
     p: float,
     steps: int,
     mode: int,
@@ -38,17 +42,12 @@ def descend(
     """Weights at evenly spaced records ``(records + 1, runs, d, d)``, and what is selected at the
     last; a start for each seed and p.
     """
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.models import Attention
-    from attsvm.optim import MirrorDescent
-    from attsvm_papers.md.published import published_descent
-
-    runs, d = heads.shape
+    d = heads.shape[1]
     # the released code does not seed the starts, so every p has its own
     start = np.stack(
         [
-            np.random.default_rng([first + run, POTENTIALS.index(p)]).standard_normal((d, d))
-            for run in range(runs)
+            np.random.default_rng([seed, POTENTIALS.index(p)]).standard_normal((d, d))
+            for seed in seeds
         ]
     )
     at = np.unique(np.rint(np.linspace(0, steps, records + 1)).astype(int)).tolist()
@@ -86,10 +85,6 @@ class Solutions:
 
     def __call__(self, selected: NDArray[np.int64], q: float) -> list[Any]:
         """One solution per run of the selections ``(runs, n)``, in the norm of exponent q."""
-        from attsvm.geometry import Lp
-        from attsvm.margins import selection_margins
-        from attsvm.solvers import max_margin
-
         keys = [(q, run, row.tobytes()) for run, row in enumerate(selected)]
         missing = [run for run, key in enumerate(keys) if key not in self._known]
         programmes = [selection_margins(self._data.instance(run), selected[run]) for run in missing]
@@ -102,8 +97,6 @@ class Solutions:
 
 def divergences(W: FloatArray, solutions: list[Any], p: float) -> FloatArray:
     """``(runs, records)``."""
-    from attsvm.geometry import PowerPotential
-
     targets = np.stack([solution.W for solution in solutions])
     found: FloatArray = (
         PowerPotential(p).direction_divergence(np.broadcast_to(targets, W.shape), W).T

@@ -2,13 +2,14 @@
 inside them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
+from attsvm.geometry import Lp, PowerPotential
+from attsvm.selection import locally_optimal, token_scores
 from attsvm_papers.md.mirror_runs import Solutions
 from attsvm_papers.tfsvm.local_cones import ascent_at
 
@@ -29,8 +30,6 @@ def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np
 
     Tokens of higher score stand :data:`APART`.
     """
-    from attsvm.selection import locally_optimal, token_scores
-
     scores = token_scores(data, heads)
     order = np.argsort(-scores, axis=-1)
     solve = Solutions(data)
@@ -69,10 +68,6 @@ def edge(
     makes such tokens weigh :math:`e^{-\mathrm{FAR}/2}` of a neighbour, and the path of that size
     lie well inside.
     """
-    from scipy.optimize import brentq
-
-    from attsvm.geometry import Lp, PowerPotential
-
     W, margins = solution.W, solution.margins
     axis = W / solution.norm
     aside = generator.standard_normal(W.shape)

@@ -2,21 +2,17 @@
 once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.data import AttentionData
 from attsvm.jit import kernel
 from attsvm.parallel import parallel_kernel
-
-if TYPE_CHECKING:
-    from attsvm.data import AttentionData
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

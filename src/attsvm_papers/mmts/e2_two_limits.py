@@ -1,17 +1,42 @@
-"""One sequence, two limits: the optimal token, or a locally optimal one, depending on the start
-(specification E1.2).
+"""One sequence, two limits: the optimal token or a locally optimal one.
+
+The sequence of mmts-1 with score 0 instead of 0.9 for token 3; normalised gradient descent with
+step 0.1 from six starts; regularisation paths on the whole circle and inside cones around the
+direction of token 2.
+
+Source: Max-Margin Token Selection, Figure 1; specification E1.2
+
+Notes: The papers draw the ray of token 1 in red and that of token 2 in blue. From starts of norm a
+million either token may be reached.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, close_to
-from attsvm_papers.kit import Cell, Experiment
+from attsvm.datasets import toy
+from attsvm.dynamics import Cone
+from attsvm.margins import prompt_margins
+from attsvm.selection import locally_optimal
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    claim,
+    close_to,
+    grid,
+    picture,
+    rows,
+    same,
+    scales,
+)
 from attsvm_papers.mmts.prompts import (
     at,
     course,
@@ -23,28 +48,22 @@ from attsvm_papers.mmts.prompts import (
     logarithmic_axes,
     no_stall,
     of,
-    part,
+    prompt_path,
     window,
 )
 
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
+# The toy ``single_local``: keys (-0.1, 1), (1, 0), (0, 0) with scores 1, 0.9, 0.
+SCALES = scales(
+    lr=0.1,
+    steps=100_000,
+    radii=(10, 30, 100, 1000),
+    local_radii=(30, 100, 1000),
+    narrow=5.0,
+    wide=6.0,
+    far=16,
+    quick={"far": 8},
+)
 
-
-@dataclass(frozen=True)
-class Parameters:
-    """The toy ``single_local``: keys (-0.1, 1), (1, 0), (0, 0) with scores 1, 0.9, 0."""
-
-    lr: float = 0.1
-    steps: int = 100_000
-    radii: tuple[float, ...] = (10, 30, 100, 1000)
-    local_radii: tuple[float, ...] = (30, 100, 1000)
-    narrow: float = 5.0
-    wide: float = 6.0
-    far: int = 16
-
-
-TOY = "single_local"
 LOCAL = (4, 5)  # the starts at -1 and -1.5
 # Measured for the specification with an independent implementation.
 AT_1000 = ((99.9, 0.92), (99.97, -0.81))  # prompts of these two starts
@@ -56,64 +75,43 @@ PATH_ANGLES = {
 LOCAL_ANGLES = {30.0: 0.393, 100.0: 0.0, 1000.0: 0.0}  # inside the narrow cone around (1, 0)
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    yield {"kind": "descent", "lr": parameters.lr, "steps": parameters.steps}
-    yield {"kind": "path", "radii": list(parameters.radii), "degrees": 0.0}
-    for degrees in (parameters.narrow, parameters.wide):
-        yield {"kind": "path", "radii": list(parameters.local_radii), "degrees": degrees}
-    yield {"kind": "far", "points": parameters.far}
+PROBLEM = toy("single_local")
 
 
-def run(
-    kind: str,
-    lr: float = 0.1,
-    steps: int = 0,
-    radii: tuple[float, ...] = (),
-    degrees: float = 0.0,
-    points: int = 0,
-) -> dict[str, Any]:
-    from attsvm.datasets import toy
-    from attsvm.dynamics import Cone, regularization_path
-    from attsvm.margins import prompt_margins
-    from attsvm.selection import locally_optimal
-    from attsvm.solvers import max_margin
+@cache
+def solutions():
+    """The max-margin prompts of tokens 1 and 2."""
+    return max_margin([prompt_margins(PROBLEM.data, [token]) for token in (0, 1)])
 
-    problem = toy(TOY)
-    assert problem.lifted is not None
-    assert problem.scores is not None
-    best, other = max_margin([prompt_margins(problem.data, [token]) for token in (0, 1)])
-    if kind == "descent":
-        trajectory = descend(problem, problem.starts["p"], steps, lr)
-        runs = len(problem.starts["p"])
-        return part(
-            "descent",
-            runs,
-            start=problem.starts["p"][:, 1],
-            best=np.tile(best.W[:, 0], (runs, 1)),
-            other=np.tile(other.W[:, 0], (runs, 1)),
-            locally=np.full(runs, bool(locally_optimal(other, problem.scores).all())),
-            **course(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
-        )
-    if kind == "path":
-        cone = Cone(other.W[:, 0], degrees) if degrees else None
-        path = regularization_path(
-            problem.lifted,
-            problem.value_head,
-            radii=radii,
-            parameterization="prompt",
-            keys=problem.keys,
-            cone=cone,
-        )
-        return part(
-            "path",
-            len(radii),
-            cone=np.full(len(radii), degrees),
-            radius=path.radii,
-            angle=np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0])),
-            path_gap=path.direction_gap(other if degrees else best),
-            below=np.isneginf(path.log_excess),
-        )
-    return far_starts(problem, points, best.W[:, 0])
+
+@grid()
+def descent(lr, steps):
+    best, other = solutions()
+    trajectory = descend(PROBLEM, PROBLEM.starts["p"], steps, lr)
+    return {
+        "start": PROBLEM.starts["p"][:, 1],
+        "best": same(best.W[:, 0]),
+        "other": same(other.W[:, 0]),
+        "locally": bool(locally_optimal(other, np.asarray(PROBLEM.scores)).all()),
+        **course(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
+    }
+
+
+@grid(
+    rows(
+        "cone radii", lambda p: [(0.0, p.radii), *((c, p.local_radii) for c in (p.narrow, p.wide))]
+    )
+)
+def path(cone, radii):
+    best, other = solutions()
+    if cone:
+        return prompt_path(PROBLEM, radii, other, Cone(other.W[:, 0], cone))
+    return prompt_path(PROBLEM, radii, best)
+
+
+@grid()
+def far(far):
+    return far_starts(PROBLEM, far, solutions()[0].W[:, 0])
 
 
 def _runs(evidence: Evidence, local: bool) -> Evidence:
@@ -121,23 +119,12 @@ def _runs(evidence: Evidence, local: bool) -> Evidence:
     return rows.take((rows["start"] <= -1.0) == local)
 
 
-def _measure_at_1000(evidence: Evidence) -> Any:
-    return (at(_runs(evidence, True), "prompt", 1000) - np.array(AT_1000)).ravel()
-
-
-def _measure_angles(cone: float, reference: dict[float, float]) -> Any:
-    def measure(evidence: Evidence) -> Any:
-        rows = of(evidence, "path", cone=cone)
-        found = dict(zip(rows["radius"].tolist(), rows["angle"].tolist(), strict=True))
-        return np.array(
-            [
-                abs(abs(found[radius]) - angle)
-                for radius, angle in reference.items()
-                if radius in found
-            ]
-        )
-
-    return measure
+def _measure_angles(evidence: Evidence, cone: float, reference: dict[float, float]) -> Any:
+    rows = of(evidence, "path", cone=cone)
+    found = dict(zip(rows["radius"].tolist(), rows["angle"].tolist(), strict=True))
+    return np.array(
+        [abs(abs(found[radius]) - angle) for radius, angle in reference.items() if radius in found]
+    )
 
 
 def _measure_limits(evidence: Evidence) -> Any:
@@ -146,7 +133,108 @@ def _measure_limits(evidence: Evidence) -> Any:
     return np.minimum(at(rows, "gap_best", 100_000), at(rows, "gap_other", 100_000))
 
 
-def _measure_closer(evidence: Evidence) -> Any:
+@claim(
+    at_most(1e-7, "1 - cosine after 100000 steps"),
+    "seen",
+    "P1, Figure 1; the negative claim of two limits",
+)
+def N1(e):
+    """The same data has two limit directions: starts at 1, 0.5, 0, -0.5 end at token 1, starts at
+    -1, -1.5 at token 2.
+    """
+    return np.concatenate(
+        [at(_runs(e, False), "gap_best", 100_000), at(_runs(e, True), "gap_other", 100_000)],
+    )
+
+
+@claim(
+    at_most(0.001, "1 - cosine, measured for the specification"),
+)
+def E1_2a(e):
+    """After 200 steps each run has a cosine of at least 0.999 to its limit."""
+    return np.concatenate(
+        [at(_runs(e, False), "gap_best", 200), at(_runs(e, True), "gap_other", 200)]
+    )
+
+
+@claim(
+    close_to(0.0, 0.051, "the coarsest is given to one digit after the point"),
+)
+def E1_2b(evidence):
+    """The prompts of the two local runs after 1000 steps are (99.9, 0.92) and (99.97, -0.81)."""
+    return (at(_runs(evidence, True), "prompt", 1000) - np.array(AT_1000)).ravel()
+
+
+@claim(
+    at_most(1e-12, "its probability goes to one; exp(-100) is below rounding"),
+    "recalled",
+    "P1, Theorem 2 (number recalled)",
+    assumes={"token 2 is locally optimal": lambda e: _runs(e, True)["locally"]},
+)
+def T4(e):
+    """Token 2 is locally optimal: it beats its neighbour at the margin, and descent started near
+    its direction converges to it.
+    """
+    return 1.0 - at(_runs(e, True), "probability", 1000)[:, 0]
+
+
+@claim(
+    at_most(1e-15, "gap at R = 1000; it falls as exp(-R/10) here"),
+    "recalled",
+)
+def T5(e):
+    """The regularisation path converges to the direction of the optimal token, although descent may
+    not.
+    """
+    return of(e, "path", cone=0.0, radius=1000)["path_gap"]
+
+
+@claim(
+    at_most(0.0051, "degrees, two digits after the point"),
+)
+def T5b(e):
+    """Its angles are those of an exact scan of the circle."""
+    return _measure_angles(e, 0.0, PATH_ANGLES)
+
+
+@claim(
+    at_most(0.00105, "degrees, three digits after the point"),
+)
+def T5c(e):
+    """Inside a cone of half-angle 5 degrees around (1, 0) the path converges to (1, 0), as the scan
+    found it.
+    """
+    return _measure_angles(e, 5.0, LOCAL_ANGLES)
+
+
+@claim(
+    close_to(6.0, 1e-4, "degrees; beyond arctan 0.1 = 5.71 token 1 overtakes the neighbour"),
+)
+def T5d(e):
+    """The theorem needs a cone that is narrow enough: at 6 degrees the path sits on the boundary at
+    R = 1000.
+    """
+    return np.abs(of(e, "path", cone=6.0, radius=1000)["angle"])
+
+
+@claim(
+    at_least(1.0, "true"),
+)
+def E1_2c(e):
+    """On that boundary the loss is below the loss of token 2, so the direction is no local minimum
+    of a wider cone.
+    """
+    return of(e, "path", cone=6.0, radius=1000)["below"]
+
+
+SHARED_1 = no_stall(0.1)
+
+
+@claim(
+    at_most(0.02, "the angle falls as 1/k, so the gap to 0.01 of itself"),
+)
+def X2(evidence):
+    """The direction after 100000 steps is closer to its limit than after 10000."""
     rows = of(evidence, "descent")
     late, early = (
         np.minimum(at(rows, "gap_best", step), at(rows, "gap_other", step))
@@ -155,170 +243,61 @@ def _measure_closer(evidence: Evidence) -> Any:
     return late / early
 
 
-CLAIMS = (
-    Claim(
-        "N1",
-        "The same data has two limit directions: starts at 1, 0.5, 0, -0.5 end at token 1, starts"
-        " at -1, -1.5 at token 2.",
-        "seen",
-        lambda e: np.concatenate(
-            [at(_runs(e, False), "gap_best", 100_000), at(_runs(e, True), "gap_other", 100_000)],
-        ),
-        at_most(1e-7, "1 - cosine after 100000 steps"),
-        reference="P1, Figure 1; the negative claim of two limits",
-    ),
-    Claim(
-        "E1.2a",
-        "After 200 steps each run has a cosine of at least 0.999 to its limit.",
-        "ours",
-        lambda e: np.concatenate(
-            [at(_runs(e, False), "gap_best", 200), at(_runs(e, True), "gap_other", 200)]
-        ),
-        at_most(0.001, "1 - cosine, measured for the specification"),
-    ),
-    Claim(
-        "E1.2b",
-        "The prompts of the two local runs after 1000 steps are (99.9, 0.92) and (99.97, -0.81).",
-        "ours",
-        _measure_at_1000,
-        close_to(0.0, 0.051, "the coarsest is given to one digit after the point"),
-    ),
-    Claim(
-        "T4",
-        "Token 2 is locally optimal: it beats its neighbour at the margin, and descent started near"
-        " its direction converges to it.",
-        "recalled",
-        lambda e: 1.0 - at(_runs(e, True), "probability", 1000)[:, 0],
-        at_most(1e-12, "its probability goes to one; exp(-100) is below rounding"),
-        {"token 2 is locally optimal": lambda e: _runs(e, True)["locally"]},
-        "P1, Theorem 2 (number recalled)",
-    ),
-    Claim(
-        "T5",
-        "The regularisation path converges to the direction of the optimal token, although descent"
-        " may not.",
-        "recalled",
-        lambda e: of(e, "path", cone=0.0, radius=1000)["path_gap"],
-        at_most(1e-15, "gap at R = 1000; it falls as exp(-R/10) here"),
-    ),
-    Claim(
-        "T5b",
-        "Its angles are those of an exact scan of the circle.",
-        "ours",
-        _measure_angles(0.0, PATH_ANGLES),
-        at_most(0.0051, "degrees, two digits after the point"),
-    ),
-    Claim(
-        "T5c",
-        "Inside a cone of half-angle 5 degrees around (1, 0) the path converges to (1, 0), as the"
-        " scan found it.",
-        "ours",
-        _measure_angles(5.0, LOCAL_ANGLES),
-        at_most(0.00105, "degrees, three digits after the point"),
-    ),
-    Claim(
-        "T5d",
-        "The theorem needs a cone that is narrow enough: at 6 degrees the path sits on the boundary"
-        " at R = 1000.",
-        "ours",
-        lambda e: np.abs(of(e, "path", cone=6.0, radius=1000)["angle"]),
-        close_to(6.0, 1e-4, "degrees; beyond arctan 0.1 = 5.71 token 1 overtakes the neighbour"),
-    ),
-    Claim(
-        "E1.2c",
-        "On that boundary the loss is below the loss of token 2, so the direction is no local"
-        " minimum of a wider cone.",
-        "ours",
-        lambda e: of(e, "path", cone=6.0, radius=1000)["below"],
-        at_least(1.0, "true"),
-    ),
-    no_stall(0.1),
-    Claim(
-        "X2",
-        "The direction after 100000 steps is closer to its limit than after 10000.",
-        "ours",
-        _measure_closer,
-        at_most(0.02, "the angle falls as 1/k, so the gap to 0.01 of itself"),
-    ),
-    Claim(
-        "X3",
-        "Prompts of norm a million are harmless: every number is finite and every step has its"
-        " length.",
-        "ours",
-        lambda e: np.abs(of(e, "far")["far_length"] - 1.0).max(axis=1),
-        at_most(1e-9, "relative; rounding of prompts of norm 1e7 is 2e-13 of a step of 1e4"),
-    ),
+@claim(
+    at_most(1e-9, "relative; rounding of prompts of norm 1e7 is 2e-13 of a step of 1e4"),
 )
+def X3(e):
+    """Prompts of norm a million are harmless: every number is finite and every step has its
+    length.
+    """
+    return np.abs(of(e, "far")["far_length"] - 1.0).max(axis=1)
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED, canvas, render
-
+@picture(
+    "One sequence, two limits",
+    "Four trajectories turn up to the ray of token 1, two turn right to the ray of token 2;"
+    " all gaps fall.",
+    3.5,
+    1,
+    2,
+    width=8.4,
+)
+def trajectories(evidence, axes):
+    """Left: prompts over the first 200 steps, a dot every ten. Starts at −1 and −1.5 end at token
+    2, whose only neighbour at the margin has a lower score. Right: gaps of descent, and of the
+    regularisation path, global and inside a cone of 5° around token 2's direction; gaps below 1e-18
+    are drawn there.
+    """
     rows, path = of(evidence, "descent"), of(evidence, "path")
-    with canvas(3.5, 1, 2, width=8.4) as (figure, axes):
-        ax = axes[0]
-        draw_ray(ax, rows["best"][0], BEST, label="max-margin, token 1")
-        draw_ray(ax, rows["other"][0], ATTENTION, label="max-margin, token 2")
-        draw_paths(
-            ax, rows["prompt"], [ATTENTION if start <= -1 else TRAINED for start in rows["start"]]
-        )
-        ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
-        window(ax, (-2, 12), (-2, 10))
-        ax.legend(loc="center right", frameon=False, fontsize=8.5, labelcolor=FAINT)
-        ax.set_title("first 200 steps")
-        ax = axes[1]
-        free, narrow = path.where(cone=0.0), path.where(cone=path.levels("cone")[1])
-        draw_gaps(
-            ax,
-            _runs(evidence, False)["norm"][:, 10:],
-            _runs(evidence, False)["gap_best"][:, 10:],
-            TRAINED,
-        )
-        draw_gaps(
-            ax,
-            _runs(evidence, True)["norm"][:, 10:],
-            _runs(evidence, True)["gap_other"][:, 10:],
-            ATTENTION,
-        )
-        draw_gaps(ax, free["radius"], free["path_gap"], BEST, linestyle="--", marker="o")
-        draw_gaps(ax, narrow["radius"], narrow["path_gap"], ATTENTION, linestyle="--", marker="o")
-        logarithmic_axes(ax, (0.3, 2e4), (3e-19, 3.0))
-        ax.set_xlabel("norm of the prompt")
-        ax.set_title("1 − cosine to the limit")
-        ax.text(700, 3e-4, "descent to token 2", color=ATTENTION, fontsize=8.5)
-        ax.text(1300, 3e-10, "to token 1", color=TRAINED, ha="right", fontsize=8.5)
-        ax.text(20, 1e-16, "regularisation path:\nglobal", color=BEST, ha="right", fontsize=8.5)
-        ax.text(20, 1e-12, "inside a\n5° cone", color=ATTENTION, ha="right", fontsize=8.5)
-        yield render(
-            figure,
-            "trajectories",
-            "One sequence, two limits",
-            "Left: prompts over the first 200 steps, a dot every ten. Starts at −1 and −1.5 end at"
-            " token 2, whose only neighbour at the margin has a lower score. Right: gaps of"
-            " descent, and of the regularisation path, global and inside a cone of 5° around token"
-            " 2's direction; gaps below 1e-18 are drawn there.",
-            "Four trajectories turn up to the ray of token 1, two turn right to the ray of token 2;"
-            " all gaps fall.",
-        )
-
-
-EXPERIMENT = Experiment(
-    id="mmts-2",
-    title="One sequence, two limits: the optimal token or a locally optimal one",
-    reference="Max-Margin Token Selection, Figure 1; specification E1.2",
-    protocol=(
-        "The sequence of mmts-1 with score 0 instead of 0.9 for token 3; normalised gradient"
-        " descent with step 0.1 from six starts; regularisation paths on the whole circle and"
-        " inside cones around the direction of token 2."
-    ),
-    parameters=Parameters(),
-    quick=Parameters(far=8),
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-    notes=(
-        "The papers draw the ray of token 1 in red and that of token 2 in blue. From starts of norm"
-        " a million either token may be reached."
-    ),
-)
+    ax = axes[0]
+    draw_ray(ax, rows["best"][0], BEST, label="max-margin, token 1")
+    draw_ray(ax, rows["other"][0], ATTENTION, label="max-margin, token 2")
+    draw_paths(
+        ax, rows["prompt"], [ATTENTION if start <= -1 else TRAINED for start in rows["start"]]
+    )
+    ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
+    window(ax, (-2, 12), (-2, 10))
+    ax.legend(loc="center right", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    ax.set_title("first 200 steps")
+    ax = axes[1]
+    free, narrow = path.where(cone=0.0), path.where(cone=path.levels("cone")[1])
+    draw_gaps(
+        ax,
+        _runs(evidence, False)["norm"][:, 10:],
+        _runs(evidence, False)["gap_best"][:, 10:],
+        TRAINED,
+    )
+    draw_gaps(
+        ax,
+        _runs(evidence, True)["norm"][:, 10:],
+        _runs(evidence, True)["gap_other"][:, 10:],
+        ATTENTION,
+    )
+    draw_gaps(ax, free["radius"], free["path_gap"], BEST, linestyle="--", marker="o")
+    draw_gaps(ax, narrow["radius"], narrow["path_gap"], ATTENTION, linestyle="--", marker="o")
+    logarithmic_axes(ax, (0.3, 2e4), (3e-19, 3.0))
+    ax.set(xlabel="norm of the prompt", title="1 − cosine to the limit")
+    ax.text(700, 3e-4, "descent to token 2", color=ATTENTION, fontsize=8.5)
+    ax.text(1300, 3e-10, "to token 1", color=TRAINED, ha="right", fontsize=8.5)
+    ax.text(20, 1e-16, "regularisation path:\nglobal", color=BEST, ha="right", fontsize=8.5)
+    ax.text(20, 1e-12, "inside a\n5° cone", color=ATTENTION, ha="right", fontsize=8.5)

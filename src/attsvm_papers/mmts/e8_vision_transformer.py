@@ -2,19 +2,31 @@
 (specification E1.8).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
 
-from attsvm.claims import Claim, Evidence, at_least, at_most
-from attsvm_papers.kit import Cell, Experiment
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
+from attsvm.datasets import image_digest, image_set
+from attsvm.models import VisionTransformer, soft_sparsity
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    RULE,
+    TRAINED,
+    Cell,
+    Claim,
+    Evidence,
+    Experiment,
+    Picture,
+    at_least,
+    at_most,
+    canvas,
+    render,
+)
 
 SETS = ("digits", "mnist", "cifar10")
 """A row's column ``images`` is the position of its images in this list."""
@@ -47,8 +59,6 @@ QUICK = Parameters(images=("digits",), epochs=8, records=8, seeds=2)
 
 
 def cells(parameters: Parameters) -> Iterator[Cell]:
-    from attsvm.datasets.image_sets import image_digest
-
     for images in parameters.images:
         bundled = images == "digits"
         digest = "" if bundled else image_digest(images)
@@ -84,12 +94,6 @@ def run(
     """One row: training with one seed. ``digest`` names the files, so that other files are another
     cell.
     """
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    from attsvm.datasets import image_set
-    from attsvm.models import VisionTransformer, soft_sparsity
-
     known = image_set(images)
     train, test = (
         torch.from_numpy(part / np.float32(127.5) - np.float32(1)).movedim(-1, 1)
@@ -124,7 +128,7 @@ def run(
                     kept.append((epoch, largest, squares, model.query_key_norms().numpy(), right))
             for chosen in torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ():
                 optimizer.zero_grad()
-                cross_entropy(model(train[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
+                cross_entropy(model(train[chosen]), labels[chosen]).backward()
                 optimizer.step()
     names = ("epoch", "inverse_max", "inverse_square", "norm", "accuracy")
     columns = {
@@ -206,8 +210,6 @@ CLAIMS = tuple(claim for place in range(len(SETS)) for claim in _claims(place))
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, RULE, TRAINED, canvas, render
-
     shown = evidence.levels("images")
     with canvas(4.2, 2, len(shown), width=1.2 + 3.2 * len(shown), squeeze=False, sharex="col") as (
         figure,

@@ -2,20 +2,21 @@
 the pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.claims import Claim, at_most
-from attsvm_papers.mmts.prompts import FAR, at, course, marks, of, part
-
-if TYPE_CHECKING:
-    from attsvm.datasets import Toy
-    from attsvm.dynamics import Trajectory
+from attsvm.datasets import Toy
+from attsvm.dynamics import AtSteps, Trajectory, direction_gap, regularization_path, train
+from attsvm.margins import decoder_margins, prompt_margins, relaxed_margins
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.selection import margin_drop
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import Claim, at_most
+from attsvm_papers.mmts.prompts import FAR, at, course, marks, of
 
 Columns = dict[str, NDArray[Any]]
 TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
@@ -33,10 +34,6 @@ def train_pair(
     r"""Normalised descent on head and prompt, each by itself; the head's steps are :math:`\kappa`
     times as long, one run each.
     """
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-
     ratios = np.asarray(kappas, dtype=np.float64)
     model = Attention.prompt(problem.data, v, init=np.asarray(p), runs=len(ratios), train_head=True)
     optimizer = SteepestDescent(model.parameters(), lr=lr)
@@ -54,9 +51,6 @@ def descent(problem: Toy, lr: float, steps: int) -> Columns:
     """The papers' run, one row: its course, the head's, both probabilities by step, and the three
     solutions it is compared with.
     """
-    from attsvm.margins import decoder_margins, prompt_margins, relaxed_margins
-    from attsvm.solvers import max_margin
-
     data = problem.data
     trajectory = train_pair(
         problem, problem.starts["p"][0], problem.starts["v"][0], lr, steps, marks(steps)
@@ -76,25 +70,21 @@ def descent(problem: Toy, lr: float, steps: int) -> Columns:
         "decoder": decoder.W[:, 0],
         "dual": full.dual,
     }
-    return part(
-        "descent",
-        1,
+    return {
         **columns,
-        head=heads,
-        head_length=_lengths(heads, trajectory.steps),
-        gap_head=_gap(heads, decoder.W[:, 0]),
-        kept=kept.mean(axis=-1),
-        logistic=(1.0 / (1.0 + np.exp(-values))).mean(axis=-1),
-        margins=(data.labels * (selected @ decoder.W[:, 0]))[None],
-        supporting=np.isin(np.arange(data.n), decoder.support)[None],
+        "head": heads,
+        "head_length": _lengths(heads, trajectory.steps),
+        "gap_head": _gap(heads, decoder.W[:, 0]),
+        "kept": kept.mean(axis=-1),
+        "logistic": (1.0 / (1.0 + np.exp(-values))).mean(axis=-1),
+        "margins": (data.labels * (selected @ decoder.W[:, 0]))[None],
+        "supporting": np.isin(np.arange(data.n), decoder.support)[None],
         **{name: value[None] for name, value in solved.items()},
-    )
+    }
 
 
 def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> Columns:
     """Angles of the joint regularisation path, one row per pair of radii."""
-    from attsvm.dynamics import regularization_path
-
     found = regularization_path(
         problem.data,
         problem.reference["v"],
@@ -105,24 +95,20 @@ def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> C
     assert found.head is not None
     angle = np.degrees(np.arctan2(found.W[:, 1, 0], found.W[:, 0, 0]))
     head_angle = np.degrees(np.arctan2(found.head[:, 1], found.head[:, 0]))
-    return part(
-        "path",
-        len(radii),
-        radius=found.radii,
-        head_radius=np.asarray(head_radii, float),
-        angle=angle,
-        head_angle=head_angle,
-    )
+    return {
+        "radius": found.radii,
+        "head_radius": np.asarray(head_radii, float),
+        "angle": angle,
+        "head_angle": head_angle,
+    }
 
 
 def drop(problem: Toy, samples: int, seed: int = 0) -> Columns:
     """Ratios of the margin-drop assumption at random prompts of sizes 0.1 to 20."""
-    from attsvm.selection import margin_drop
-
     rng = np.random.default_rng(seed)
     prompts = rng.standard_normal((samples, 2))
     prompts *= (np.geomspace(0.1, 20.0, samples) / np.linalg.norm(prompts, axis=1))[:, None]
-    return part("drop", samples, drop=margin_drop(problem.data, TOKENS, prompts).ratios)
+    return {"drop": margin_drop(problem.data, TOKENS, prompts).ratios}
 
 
 def far(problem: Toy, count: int, lr: float = 1e4, steps: int = 1000) -> Columns:
@@ -137,7 +123,7 @@ def far(problem: Toy, count: int, lr: float = 1e4, steps: int = 1000) -> Columns
         rows.append(
             [*course(trajectory, {})["step_length"][0], *_lengths(heads, trajectory.steps)[0]]
         )
-    return part("far", count, far_length=np.array(rows) / lr)
+    return {"far_length": np.array(rows) / lr}
 
 
 def _lengths(heads: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any]:
@@ -146,8 +132,6 @@ def _lengths(heads: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any]:
 
 
 def _gap(heads: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
-    from attsvm.dynamics import direction_gap
-
     return direction_gap(heads[..., None], target[:, None])
 
 

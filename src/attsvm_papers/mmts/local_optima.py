@@ -2,17 +2,18 @@ r"""All selections of small instances: which are locally optimal, and regularisa
 around them (claims T17, T18).
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import Cone, regularization_path
+from attsvm.geometry import Norm, Nuclear, parse_norm
+from attsvm.margins import selection_margins
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm.solvers import max_margin
 from attsvm_papers.tfsvm.local_cones import opening, surplus
-
-if TYPE_CHECKING:
-    from attsvm.geometry import Norm
 
 Choices = list[tuple[tuple[int, ...], Any, bool]]
 BOUNDS = ("fro", "nuc", "lp:1.5", "lp:3")
@@ -24,8 +25,6 @@ def enumeration(seeds: list[int], d: int) -> dict[str, Any]:
     """All nine selections of instances with n = 2 and T = 3: how many are locally optimal, and
     whether an all-support rival is.
     """
-    from attsvm.datasets import unit_sphere
-
     rows = []
     for seed in seeds:
         data, head = unit_sphere(2, 3, d, seed)
@@ -45,10 +44,6 @@ def _selections(data: Any, head: Any, norm: Norm | None = None) -> tuple[tuple[i
     """The optimal selection, and every selection with its solution in a norm and whether it is
     locally optimal there.
     """
-    from attsvm.margins import selection_margins
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
     scores = token_scores(data, head)
     choices = list(itertools.product(range(data.T), repeat=data.n))
     solutions = max_margin([selection_margins(data, choice) for choice in choices], norm)
@@ -73,11 +68,6 @@ def local_path(
     nuclear norm, through factors. A cone is one of Frobenius angles in which neighbours stay ahead
     of other rivals, of half-angle 5 degrees at most.
     """
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import Cone, regularization_path
-    from attsvm.geometry import Nuclear
-    from attsvm.geometry.names import parse_norm
-
     norm, rows = parse_norm(bound), []
     form: Literal["W", "KQ"] = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
@@ -95,7 +85,6 @@ def local_path(
                 )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), 3 + len(sizes))
     return {
-        "bound": np.full(len(table), BOUNDS.index(bound)),
         "seed": table[:, 0],
         "degrees": table[:, 1],
         "unique": table[:, 2],

@@ -2,15 +2,19 @@
 selections that tie (claim T9).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from attsvm.data import FloatArray
+from attsvm.datasets import orthonormal, unit_sphere
+from attsvm.dynamics import direction_gap
+from attsvm.margins import finite_component, multi_token_margins, selection_margins, split
+from attsvm.selection import sparsemax_selection, token_scores
+from attsvm.solvers import max_margin
 
 
 def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
@@ -21,13 +25,6 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
     :math:`\lambda\|s-s^\star\|^2` and what leaks to the other tokens, times their distance to the
     common slope of the selected ones: no cancellation.
     """
-    from attsvm.datasets import orthonormal
-    from attsvm.dynamics import direction_gap
-    from attsvm.margins import finite_component, multi_token_margins
-    from attsvm.margins.finite import split
-    from attsvm.selection import sparsemax_selection, token_scores
-    from attsvm.solvers import max_margin
-
     rows: list[dict[str, float]] = []
     for seed in seeds:
         data, head = orthonormal(2, 4, seed)
@@ -72,11 +69,6 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
     Four independent tokens in four dimensions make every function of the attention one of the
     output.
     """
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import direction_gap
-    from attsvm.margins import selection_margins
-    from attsvm.solvers import max_margin
-
     scores = np.array([[1.0, 1.0, 0.5, 0.2], [0.3, 0.8, 0.8, 0.0]])
     best = scores.max(axis=1, keepdims=True)
     candidates = list(itertools.product((0, 1), (1, 2)))
@@ -107,8 +99,6 @@ def _shortest(
     """The best weights of norm R for a function of W and its gradient, searched from several
     starts.
     """
-    from scipy.optimize import minimize
-
     shape = starts[0].shape
 
     def on_sphere(x: FloatArray) -> tuple[float, FloatArray]:

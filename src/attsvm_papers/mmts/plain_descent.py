@@ -2,22 +2,20 @@
 the loss at step 1/L (claims T1, T2).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
+
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps, LogSpaced, train
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
 
 
 def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
     r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
     :math:`\eta/\|u\|^2` from :math:`up_0^\top/\|u\|^2`.
     """
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import LogSpaced, train
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-
     errors = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -56,11 +54,6 @@ def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
     """Largest rise of the loss in a step of plain descent with step 1/L, for a prompt and for W,
     relative to the loss.
     """
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-
     rises, falls = [], []
     for seed in seeds:
         data, head = unit_sphere(4, 5, 6, seed)

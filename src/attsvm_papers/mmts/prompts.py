@@ -2,41 +2,28 @@
 it draws it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.claims import Claim, Evidence, at_most
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from attsvm.datasets import Toy
-    from attsvm.dynamics import Trajectory
-    from attsvm.models import Attention
+from attsvm import MarginSolution
+from attsvm.datasets import Toy
+from attsvm.dynamics import AtSteps, Cone, Trajectory, regularization_path, train
+from attsvm.models import Attention, LogScale
+from attsvm.optim import SteepestDescent
+from attsvm_papers.kit import Claim, Evidence, at_most, logarithmic
 
 Columns = dict[str, NDArray[Any]]
 SHOWN = 200  # steps that the papers draw
 FAR = 1e6  # size of the weights of the far starts
-PARTS = ("descent", "path", "field", "far", "plain", "published", "sweep", "drop")
-"""What a row of evidence is about; its column ``part`` holds the position in this list."""
-
-
-def part(name: str, rows: int, **columns: ArrayLike) -> Columns:
-    """Columns of one part, with the marker of that part; ``rows`` trials."""
-    return {
-        "part": np.full(rows, PARTS.index(name)),
-        **{key: np.asarray(value) for key, value in columns.items()},
-    }
 
 
 def of(evidence: Evidence, name: str, **values: Any) -> Evidence:
     """The rows of one part."""
-    return evidence.where(part=PARTS.index(name), **values)
+    return evidence.where(part=name, **values)
 
 
 def marks(steps: int) -> list[int]:
@@ -54,8 +41,6 @@ def marks(steps: int) -> list[int]:
 
 def model(problem: Toy, starts: ArrayLike, **options: Any) -> Attention:
     """Prompt attention on a toy with a fixed head, one run per start."""
-    from attsvm.models import Attention
-
     assert problem.lifted is not None
     points = np.asarray(starts, dtype=np.float64)
     return Attention.prompt(
@@ -72,9 +57,6 @@ def descend(
     problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True
 ) -> Trajectory:
     """Gradient descent from every start, recorded at :func:`marks`."""
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.optim import SteepestDescent
-
     assert problem.lifted is not None
     attention = model(problem, starts)
     optimizer = SteepestDescent(attention.parameters(), lr=lr, normalize=normalize)
@@ -127,15 +109,35 @@ def _step_length(trajectory: Trajectory) -> NDArray[Any]:
     )
 
 
+def prompt_path(
+    problem: Toy, radii: Sequence[float], solution: MarginSolution, cone: Cone | None = None
+) -> Columns:
+    """The regularisation path of the prompt, one row per radius: its angle in degrees, and the
+    direction gap to a solution.
+    """
+    assert problem.lifted is not None
+    path = regularization_path(
+        problem.lifted,
+        problem.value_head,
+        radii=radii,
+        parameterization="prompt",
+        keys=problem.keys,
+        cone=cone,
+    )
+    return {
+        "radius": path.radii,
+        "angle": np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0])),
+        "path_gap": path.direction_gap(solution),
+        "below": np.isneginf(path.log_excess),
+    }
+
+
 def far_starts(
     problem: Toy, count: int, target: ArrayLike, lr: float = 1e4, steps: int = 2000
 ) -> Columns:
     """Normalised descent from ``count`` prompts of size a million, evenly around the plane, with
     steps in proportion.
     """
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.optim import SteepestDescent
-
     assert problem.lifted is not None
     angles = np.linspace(0.0, 2.0 * np.pi, count, endpoint=False) + 0.1
     attention = model(problem, FAR * np.stack([np.cos(angles), np.sin(angles)], axis=1))
@@ -147,29 +149,25 @@ def far_starts(
         AtSteps([1, steps - 1]),
     )
     columns = course(trajectory, {"far": target})
-    return part(
-        "far", count, far_length=columns["step_length"] / lr, far_gap=columns["gap_far"][:, -1]
-    )
+    return {"far_length": columns["step_length"] / lr, "far_gap": columns["gap_far"][:, -1]}
 
 
 def ascent_cosines(problem: Toy, target: ArrayLike, points: int, seed: int = 0) -> Columns:
     r"""Cosines between :math:`-\nabla L(p)` and a prompt at random ``p``, of sizes 0.1 to 1000, and
     the bound of :func:`field_bound`.
     """
-    from attsvm.models import LogScale
-
     rng = np.random.default_rng(seed)
     p = rng.standard_normal((points, 2))
     p *= (10.0 ** rng.uniform(-1, 3, points) / np.linalg.norm(p, axis=1))[:, None]
     attention = model(problem, p)
     assert problem.lifted is not None
-    attention.loss(problem.lifted, LogScale()).sum().backward()  # type: ignore[no-untyped-call]
+    attention.loss(problem.lifted, LogScale()).sum().backward()
     gradient = attention.weights["p"].grad
     assert gradient is not None
     down = -gradient[..., 0].numpy()
     goal = np.asarray(target)
     cosine = down @ goal / (np.linalg.norm(down, axis=1) * np.linalg.norm(goal))
-    return part("field", points, cosine=cosine, bound=np.full(points, field_bound(problem, goal)))
+    return {"cosine": cosine, "bound": np.full(points, field_bound(problem, goal))}
 
 
 def field_bound(problem: Toy, target: NDArray[Any]) -> float:
@@ -271,10 +269,7 @@ def draw_ray(ax: Axes, direction: ArrayLike, colour: str, **style: Any) -> None:
 
 def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, float]) -> None:
     """The papers' axes: prompt coordinates with the same scale."""
-    ax.set_xlim(*horizontal)
-    ax.set_ylim(*vertical)
-    ax.set_aspect("equal")
-    ax.set_xlabel("p₁")
+    ax.set(xlim=horizontal, ylim=vertical, aspect="equal", xlabel="p₁")
     ax.set_ylabel("p₂", rotation=0)
 
 
@@ -286,8 +281,6 @@ def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **styl
 
 def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:
     """Both axes logarithmic, with these limits."""
-    from attsvm.report.style import logarithmic
-
     for axis, limits, set_limits in ((ax.xaxis, x, ax.set_xlim), (ax.yaxis, y, ax.set_ylim)):
         logarithmic(axis, np.array(limits))
         set_limits(*limits)

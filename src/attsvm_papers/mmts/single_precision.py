@@ -2,19 +2,24 @@
 three sequences (specification E1.3).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attsvm.claims import Claim, Evidence, between, close_to
+from attsvm.datasets import Toy
+from attsvm_papers.kit import (
+    ATTENTION,
+    FAINT,
+    INK,
+    TRAINED,
+    Claim,
+    between,
+    close_to,
+    picture,
+)
 from attsvm_papers.mmts.prompts import SHOWN, of
-
-if TYPE_CHECKING:
-    from attsvm.datasets import Toy
-    from attsvm.report.style import Picture
 
 PUBLISHED_KINK, PUBLISHED_END = 145, 19.45  # of the norm in the stored plot
 ORIGIN = 2  # the start at zero
@@ -24,8 +29,6 @@ def published_norms(problem: Toy, steps: int, lr: float) -> NDArray[np.float64]:
     """Norms of the prompt under normalised descent from zero as published: float32, softmax and its
     gradient as they are written.
     """
-    import torch
-
     assert problem.lifted is not None
     tokens = torch.tensor(problem.lifted.tokens, dtype=torch.float32)
     keys = torch.tensor(problem.keys, dtype=torch.float32)
@@ -89,50 +92,46 @@ CLAIMS = (
 )
 
 
-def plot_kink(evidence: Evidence) -> Picture:
-    """Runs from zero: normalised and plain in log space, and normalised in single precision."""
-    from attsvm.report.style import ATTENTION, FAINT, INK, TRAINED, canvas, render
-
-    with canvas(2.7, 1, 3, width=9.6) as (figure, axes):
-        log, gd = (of(evidence, kind).take([ORIGIN]) for kind in ("descent", "plain"))
-        published = of(evidence, "published")["published_norm"][0]
-        shown = np.arange(SHOWN)
-        for rows, colour in ((log, TRAINED), (gd, ATTENTION)):
-            axes[0].plot(shown, rows["probability"][0, :SHOWN].mean(axis=1), color=colour)
-            axes[1].plot(shown, rows["norm"][0, :SHOWN], color=colour)
-        axes[1].plot(shown, published, color=INK, linestyle=":", linewidth=2.0)
-        axes[2].plot(shown, np.diff(log["norm"][0, : SHOWN + 1]) / 0.1, color=TRAINED)
-        axes[2].plot(shown[1:], np.diff(published) / 0.1, color=INK, linestyle=":", linewidth=2.0)
-        axes[0].set_ylim(0, 1.15)
-        axes[0].set_title("mean probability of optimal tokens")
-        axes[0].text(50, 1.04, "normalised", color=TRAINED, fontsize=8.5)
-        axes[0].text(75, 0.8, "plain", color=ATTENTION, fontsize=8.5)
-        axes[1].set_title("norm of the prompt")
-        axes[1].text(130, 4.5, "plain", color=ATTENTION, fontsize=8.5)
-        axes[1].text(85, 11.5, "normalised", color=TRAINED, fontsize=8.5, ha="right")
-        axes[1].annotate(
-            "kink",
-            (PUBLISHED_KINK, published[PUBLISHED_KINK]),
-            (PUBLISHED_KINK + 8, 9.5),
-            color=INK,
-            fontsize=8.5,
-            arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
-        )
-        axes[2].set_ylim(0.78, 1.04)
-        axes[2].set_title("growth of the norm per step / 0.1")
-        axes[2].text(198, 1.015, "log space", color=TRAINED, fontsize=8.5, ha="right")
-        axes[2].text(128, 0.86, "float32,\nas published", color=INK, fontsize=8.5, ha="right")
-        for ax in axes:
-            ax.set_xlabel("step")
-            ax.set_xlim(0, SHOWN)
-        return render(
-            figure,
-            "without-kink",
-            "The published kink is rounding",
-            "Runs from zero. Dotted: the same run in single precision, as published. Once the"
-            " margin passes 24 bits, near step 145, it is rounding errors of the softmax that are"
-            " normalised, and steps no longer go outwards. In log space the norm grows by the step"
-            " length for ever.",
-            "Two norms grow linearly until step 145, where the single-precision one bends down;"
-            " plain descent grows logarithmically.",
-        )
+@picture(
+    "The published kink is rounding",
+    "Two norms grow linearly until step 145, where the single-precision one bends down;"
+    " plain descent grows logarithmically.",
+    2.7,
+    1,
+    3,
+    width=9.6,
+    name="without-kink",
+)
+def without_kink(evidence, axes):
+    """Runs from zero. Dotted: the same run in single precision, as published. Once the margin
+    passes 24 bits, near step 145, it is rounding errors of the softmax that are normalised, and
+    steps no longer go outwards. In log space the norm grows by the step length for ever.
+    """
+    log, gd = (of(evidence, kind).take([ORIGIN]) for kind in ("descent", "plain"))
+    published = of(evidence, "published")["published_norm"][0]
+    shown = np.arange(SHOWN)
+    for rows, colour in ((log, TRAINED), (gd, ATTENTION)):
+        axes[0].plot(shown, rows["probability"][0, :SHOWN].mean(axis=1), color=colour)
+        axes[1].plot(shown, rows["norm"][0, :SHOWN], color=colour)
+    axes[1].plot(shown, published, color=INK, linestyle=":", linewidth=2.0)
+    axes[2].plot(shown, np.diff(log["norm"][0, : SHOWN + 1]) / 0.1, color=TRAINED)
+    axes[2].plot(shown[1:], np.diff(published) / 0.1, color=INK, linestyle=":", linewidth=2.0)
+    axes[0].set(ylim=(0, 1.15), title="mean probability of optimal tokens")
+    axes[0].text(50, 1.04, "normalised", color=TRAINED, fontsize=8.5)
+    axes[0].text(75, 0.8, "plain", color=ATTENTION, fontsize=8.5)
+    axes[1].set_title("norm of the prompt")
+    axes[1].text(130, 4.5, "plain", color=ATTENTION, fontsize=8.5)
+    axes[1].text(85, 11.5, "normalised", color=TRAINED, fontsize=8.5, ha="right")
+    axes[1].annotate(
+        "kink",
+        (PUBLISHED_KINK, published[PUBLISHED_KINK]),
+        (PUBLISHED_KINK + 8, 9.5),
+        color=INK,
+        fontsize=8.5,
+        arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
+    )
+    axes[2].set(ylim=(0.78, 1.04), title="growth of the norm per step / 0.1")
+    axes[2].text(198, 1.015, "log space", color=TRAINED, fontsize=8.5, ha="right")
+    axes[2].text(128, 0.86, "float32,\nas published", color=INK, fontsize=8.5, ha="right")
+    for ax in axes:
+        ax.set(xlabel="step", xlim=(0, SHOWN))

@@ -1,13 +1,11 @@
 """Test accuracies of trained networks in three protocols, and their differences with intervals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.claims import Evidence
+from attsvm_papers.kit import Evidence
 from attsvm_papers.networks.intervals import Interval, paired_interval
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 

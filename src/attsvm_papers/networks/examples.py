@@ -1,20 +1,19 @@
 """The examples and the networks of the experiments on real data."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from attsvm.datasets import WordPiece, image_digest, image_set, imdb
 from attsvm.errors import InputError, UnavailableError
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from attsvm.training import Examples
+from attsvm.models import TextClassifier, VisionTransformer
+from attsvm.training import Examples, Pixels
+from attsvm_papers.networks.sentences import SENTENCES
 
 Ids = NDArray[np.integer[Any]]
 MADE = ("sentences", "digits")
@@ -105,9 +104,6 @@ def files_digest(data: str) -> str:
     Raises:
         UnavailableError: they are not here.
     """
-    from attsvm.datasets.image_sets import image_digest
-    from attsvm.datasets.reviews import imdb
-
     if data in MADE:
         return ""
     if data == "imdb":
@@ -144,13 +140,6 @@ def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _texts(task: Task) -> Known:
-    import torch
-
-    from attsvm.datasets.reviews import imdb
-    from attsvm.datasets.wordpiece import WordPiece
-    from attsvm.training import Examples
-    from attsvm_papers.networks.sentences import SENTENCES
-
     if task.data == "imdb":
         source = imdb()
         texts, labels, held, held_labels = (
@@ -195,8 +184,6 @@ def _texts(task: Task) -> Known:
 
 def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
     """Texts of two sentences that both praise or both blame, and their classes."""
-    from attsvm_papers.networks.sentences import SENTENCES
-
     rng = np.random.default_rng(seed)
     labels = rng.integers(2, size=count)
     pools = [
@@ -207,11 +194,6 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _images(task: Task) -> Known:
-    import torch
-
-    from attsvm.datasets import image_set
-    from attsvm.training import Examples
-
     known = image_set(task.data)
     rows, (validation, test) = (
         _chosen(len(known.train), task.train, 0),
@@ -230,9 +212,6 @@ def _images(task: Task) -> Known:
 
 def network(task: Task, known: Known) -> nn.Module:
     """The untrained network of a task; seed torch before."""
-    from attsvm.models import TextClassifier, VisionTransformer
-    from attsvm.training import Pixels
-
     sizes: dict[str, Any] = {
         name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")
     }

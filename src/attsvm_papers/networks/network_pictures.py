@@ -2,21 +2,29 @@
 histograms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
-from attsvm.claims import Evidence
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    RULE,
+    TRAINED,
+    Evidence,
+    Picture,
+    canvas,
+    logarithmic,
+    render,
+)
 from attsvm_papers.networks.accuracy_table import PROTOCOLS, accuracies, difference
 from attsvm_papers.networks.selectivity import BIN, PARTS
 from attsvm_papers.networks.trained_networks import DATA, METHODS
-
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
 
 NAMES = {"l1.1": "p = 1.1", "l2": "p = 2", "l3": "p = 3", "adam": "Adam", "spectral": "spectral"}
 _MARKERS = {"selected": "o", "last": "s", "published": "|"}
@@ -25,8 +33,6 @@ _COLUMNS = (0.22, 0.48, 0.78, 1.0)
 
 def colours() -> dict[str, str]:
     """One for each optimiser."""
-    from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED
-
     return {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
 
 
@@ -44,8 +50,6 @@ def _methods(rows: Evidence) -> list[str]:
 
 def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
     """The accuracy table as a picture: three protocols per optimiser, with the numbers."""
-    from attsvm.report.style import FAINT, canvas, render
-
     panels = _panels(rows)
     heights = [1.0 + len(_methods(part)) for *_, part in panels]
     grid = {"width_ratios": (1, 1), "height_ratios": heights, "squeeze": False}
@@ -110,8 +114,6 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
 
 def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
     """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
-    from attsvm.report.style import RULE, canvas, render
-
     panels = [
         panel
         for panel in _panels(rows)
@@ -127,8 +129,7 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
                 ax.plot(mean, place, "o", color=colours()[name], markersize=5)
             ax.axvline(0, color=RULE, linewidth=0.9, zorder=0)
             ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
-            ax.set_ylim(len(others) - 0.5, -0.5)
-            ax.set_title(f"{titles[data]}, {depth} blocks")
+            ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth} blocks")
         axes[-1].set_xlabel("advantage of p = 1.1 at the last epoch, points")
         return render(
             figure,
@@ -144,8 +145,6 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
 
 def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
     """Training and test accuracy epoch by epoch."""
-    from attsvm.report.style import canvas, render
-
     panels = _panels(rows)
     with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
         figure,
@@ -166,10 +165,10 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
                         )
                 ax.set_xscale("log")
                 _plain_log_ticks(ax, part["epochs"].max())
-                ax.set_title(
-                    f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else ""
+                ax.set(
+                    title=f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else "",
+                    ylabel=f"{'training' if column == 'train_accuracy' else 'test'} accuracy, %",
                 )
-                ax.set_ylabel(f"{'training' if column == 'train_accuracy' else 'test'} accuracy, %")
         for ax in axes[-1]:
             ax.set_xlabel("epoch")
         axes[0, 0].legend(frameon=False, fontsize=8)
@@ -185,9 +184,6 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
 
 
 def _plain_log_ticks(ax: object, last: float) -> None:
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import NullFormatter
-
     assert isinstance(ax, Axes)
     marks = [mark for mark in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if mark <= last]
     ax.set_xticks(marks, [str(mark) for mark in marks])
@@ -202,8 +198,6 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
         names: the optimisers that are drawn.
         title: of the data and network.
     """
-    from attsvm.report.style import RULE, canvas, logarithmic, render
-
     with canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
         for part, ax in enumerate(axes):
             end, heights = 1.0, []
@@ -235,8 +229,7 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
                 end = max(end, largest)
             logarithmic(ax.yaxis, np.array(heights))
             ax.axvline(1.0, color=RULE, linewidth=0.9, zorder=0)
-            ax.set_xlim(0, end * 1.05)
-            ax.set_title(PARTS[part])
+            ax.set(xlim=(0, end * 1.05), title=PARTS[part])
         axes[0].set_ylabel("share of weights per bin")
         axes[1].set_xlabel("modulus of a weight, in units of its initial bound")
         axes[-1].legend(frameon=False, fontsize=8)

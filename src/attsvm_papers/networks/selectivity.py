@@ -2,16 +2,13 @@
 looks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from torch import Tensor, nn
 
 FloatArray = NDArray[np.float64]
 PARTS = ("Q", "K", "V")
@@ -27,8 +24,6 @@ def attention_weights(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
     """The query, key and value weights of all blocks, each as one vector, of either kind of network
     here.
     """
-    import torch
-
     layers = [block.attention for block in model.blocks]  # type: ignore[union-attr]
     if hasattr(layers[0], "qkv"):
         thirds = [layer.qkv.weight.detach().chunk(3) for layer in layers]

@@ -2,8 +2,6 @@
 model look?
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.errors import UnavailableError
-from attsvm_papers.kit import Cell
+from attsvm_papers.kit import Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
 
 if TYPE_CHECKING:

@@ -1,24 +1,45 @@
-"""Both stages of two-stage training: loss, direction and norm (specification P3-E3), and what the
-theory says of them.
+"""Two-stage training of a one-layer transformer.
+
+K = d = 20, four sentences per query (80), without and with confused tokens. Stage 1: 1000
+normalised steps of 0.2 / sqrt(d) on the output matrix; stage 2: 100 000 of 0.05 / sqrt(d) on the
+query-key matrix. Solutions are certified.
+
+Source: Huang, Liang and Yang (2024), Algorithm 1 and Figure 2; specification P3-E3
+
+Notes: The paper says only that its data are random, realizable and of 20 tokens; generators and
+numbers of steps are ours.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
-from attsvm_papers.kit import Cell, Experiment, cut
-from attsvm_papers.ntp.two_stage_pictures import plot
+from attsvm.dynamics import AtSteps, LogSpaced
+from attsvm.dynamics.next_token import Rule, two_stage
+from attsvm_papers.kit import (
+    FAINT,
+    Evidence,
+    at_least,
+    at_most,
+    between,
+    blocks,
+    claim,
+    close_to,
+    each,
+    grid,
+    logarithmic,
+    picture,
+    same,
+    scales,
+    true,
+)
 from attsvm_papers.ntp.two_stages import (
     KINDS,
     PUBLISHED,
     accuracy,
     attention_solutions,
+    band,
     by_run,
     draw,
     output_targets,
@@ -26,48 +47,23 @@ from attsvm_papers.ntp.two_stages import (
     slope,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Vocabulary of K tokens, ``per_query`` sentences per query; steps of both stages."""
-
-    K: int = 20
-    per_query: int = 4
-    first_steps: int = 1000
-    steps: int = 100_000
-    seeds: int = 10
-
-
-QUICK = Parameters(steps=10_000, seeds=2)
+# Vocabulary of K tokens, ``per_query`` sentences per query; steps of both stages.
+SCALES = scales(
+    K=20,
+    per_query=4,
+    first_steps=1000,
+    steps=100_000,
+    seeds=10,
+    quick={"steps": 10_000, "seeds": 2},
+)
 BLOCK = 2
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    shape = {"K": parameters.K, "per_query": parameters.per_query}
-    for kind in KINDS:
-        for first, count in cut(parameters.seeds, BLOCK):
-            yield {
-                **shape,
-                "kind": kind,
-                "first": first,
-                "count": count,
-                "first_steps": parameters.first_steps,
-                "steps": parameters.steps,
-            }
-
-
-def run(
-    K: int, per_query: int, kind: str, first: int, count: int, first_steps: int, steps: int
-) -> dict[str, Any]:
-    from attsvm.dynamics import AtSteps
-    from attsvm.dynamics.next_token import Rule, two_stage
-
+@grid(kind=KINDS, seeds=blocks(BLOCK))
+def run(K, per_query, kind, seeds, first_steps, steps):
     eta0, eta = rates(K)
-    sets = draw(kind, K, per_query, first, count)
+    sets = draw(kind, K, per_query, seeds)
     marks = np.rint(10.0 ** (np.arange(int(40 * math.log10(steps)) + 1) / 40)).astype(int).tolist()
     output, attention = two_stage(
         sets, Rule(eta0), Rule(eta), (first_steps, steps), records=AtSteps(marks), watch=True
@@ -93,12 +89,11 @@ def run(
         "alignment": attention.alignment(solutions),
     }
     return {
-        "kind": np.full(count, KINDS.index(kind)),
-        "seed": np.arange(first, first + count),
-        "step": np.tile(at, (count, 1)),
-        "output_step": np.tile(output.steps, (count, 1)),
-        "eta": np.full(count, eta),
-        "last_step": np.full(count, steps),
+        "kind": np.full(len(seeds), KINDS.index(kind)),
+        "step": same(at),
+        "output_step": same(output.steps),
+        "eta": np.full(len(seeds), eta),
+        "last_step": np.full(len(seeds), steps),
         "cosine": attention.cosine(solutions)[here],
         "accuracy": accuracy(problem, attention.W[here]),
         "missing": attention.log_missing[here],
@@ -150,9 +145,6 @@ def _end_to_end(sets: Any, norms: Any, K: int) -> dict[str, Any]:
     r"""Steps of stage 2 until :math:`L\le2\varepsilon`, times :math:`\eta/\|W_{kq}^\star\|`; stage
     1 had gone to :math:`\varepsilon`.
     """
-    from attsvm.dynamics import LogSpaced
-    from attsvm.dynamics.next_token import Rule, two_stage
-
     eta0, eta = rates(K)
     lengths = np.zeros((len(sets), len(TOLERANCES)))
     floors = np.zeros_like(lengths)
@@ -168,15 +160,8 @@ def _end_to_end(sets: Any, norms: Any, K: int) -> dict[str, Any]:
     return {"end_to_end": lengths, "first_stage": floors}
 
 
-def _kind(column: str, index: int, scale: float = 1.0) -> Callable[[Evidence], Any]:
-    return lambda e: scale * e.where(kind=index)[column]
-
-
-def _measure_bound(evidence: Evidence) -> Any:
-    """The largest excess of the scaled step count over log(1/epsilon), as the constant C that the
-    claim needs.
-    """
-    return np.exp(evidence["end_to_end"] - np.log(1.0 / np.array(TOLERANCES))).max(axis=1)
+def _kind(e: Evidence, column: str, index: int, scale: float = 1.0) -> Any:
+    return scale * e.where(kind=index)[column]
 
 
 def _late(index: int) -> dict[str, Any]:
@@ -184,178 +169,300 @@ def _late(index: int) -> dict[str, Any]:
 
 
 FIGURE = "P3, Figure 2, right panels; specification P3-E3"
-CLAIMS = (
-    Claim(
-        "P3-E3a",
-        "After 10 000 steps the query-key matrix points along the max-margin solution: the cosine"
-        " is at least .99.",
+
+
+@claim(
+    at_least(0.99, "the specification's"),
+    reference=(FIGURE),
+    id="P3-E3a",
+    assumes={"a certified solution": lambda e: e["certified"] == 1},
+)
+def P3_E3a(e):
+    """After 10 000 steps the query-key matrix points along the max-margin solution: the cosine is
+    at least .99.
+    """
+    return e["cosine"]
+
+
+@claim(
+    at_least(1.0, "realizable data"),
+    reference=(FIGURE),
+    id="P3-E3b",
+)
+def P3_E3b(e):
+    """Every training sentence is predicted after 10 000 steps."""
+    return e["accuracy"]
+
+
+@each(
+    claim(
+        at_most(bound, "the specification's"),
         "ours",
-        lambda e: e["cosine"],
-        at_least(0.99, "the specification's"),
-        {"a certified solution": lambda e: e["certified"] == 1},
-        FIGURE,
-    ),
-    Claim(
-        "P3-E3b",
-        "Every training sentence is predicted after 10 000 steps.",
-        "ours",
-        lambda e: e["accuracy"],
-        at_least(1.0, "realizable data"),
         reference=FIGURE,
-    ),
-    *(
-        Claim(
-            f"P3-E3{letter}",
+        id=f"P3-E3{letter}",
+        statement=(
             f"{words}: after 10 000 steps no sentence leaves more than {bound:g} of its attention"
-            " to other tokens.",
-            "ours",
-            lambda e, index=index: np.exp(e.where(kind=index)["missing"]),  # type: ignore[misc]
-            at_most(bound, "the specification's"),
-            reference=FIGURE,
-        )
-        for letter, index, words, bound in (
-            ("c", 0, "No confused tokens", 1e-7),
-            ("d", 1, "Confused tokens", 1e-4),
-        )
-    ),
-    Claim(
-        "C3.5a",
-        "Minus the gradient makes an acute angle with the solution along the whole path, bounded"
-        " away from a right one.",
-        "ours",
-        lambda e: e["alignment"].min(axis=1),
-        at_least(
-            0.5,
-            "cosine at every record; the claim is a positive constant, the specification measured"
-            " .84 and .69 on two seeds each",
+            " to other tokens."
         ),
-        reference="specification C3.5",
+        index=index,
+    )
+    for letter, index, words, bound in (
+        ("c", 0, "No confused tokens", 1e-7),
+        ("d", 1, "Confused tokens", 1e-4),
+    )
+)
+def missing(e, index):
+    return np.exp(e.where(kind=index)["missing"])
+
+
+@claim(
+    at_least(
+        0.5,
+        "cosine at every record; the claim is a positive constant, the specification measured"
+        " .84 and .69 on two seeds each",
     ),
-    Claim(
-        "C3.5b",
-        "The loss over its floor falls at every step.",
-        "ours",
-        lambda e: e["last_rise"],
+    reference="specification C3.5",
+)
+def C3_5a(e):
+    """Minus the gradient makes an acute angle with the solution along the whole path, bounded away
+    from a right one.
+    """
+    return e["alignment"].min(axis=1)
+
+
+@claim(
+    at_most(
+        -1,
+        "the last step at which it rose, -1 for none; counted at every step of the run, on the"
+        " exact logarithm of the gap",
+    ),
+    reference="specification C3.5",
+)
+def C3_5b(e):
+    """The loss over its floor falls at every step."""
+    return e["last_rise"]
+
+
+@claim(
+    at_most(
+        1000,
+        "last record at which minus a sentence's gradient raises one; the specification saw 90"
+        " to 400",
+    ),
+    reference="specification C3.4",
+)
+def C3_4(e):
+    """Tokens that should lose are pushed up early on only."""
+    return e["pushed_up"]
+
+
+@claim(
+    between(0.95, 1.0 + 1e-12, "the specification's"),
+    reference="specification C3.6",
+)
+def C3_6(e):
+    """The norm grows linearly: after 10 000 steps it is at least .95 of the length of the path, and
+    never more than all of it.
+    """
+    return e["path"]
+
+
+@each(
+    claim(
         at_most(
-            -1,
-            "the last step at which it rose, -1 for none; counted at every step of the run, on the"
-            " exact logarithm of the gap",
+            bound,
+            "log-log slope; the specification's, between the proved 1/2 and the expected log t / t",
         ),
-        reference="specification C3.5",
-    ),
-    Claim(
-        "C3.4",
-        "Tokens that should lose are pushed up early on only.",
         "ours",
-        lambda e: e["pushed_up"],
-        at_most(
-            1000,
-            "last record at which minus a sentence's gradient raises one; the specification saw 90"
-            " to 400",
-        ),
-        reference="specification C3.4",
-    ),
-    Claim(
-        "C3.6",
-        "The norm grows linearly: after 10 000 steps it is at least .95 of the length of the path,"
-        " and never more than all of it.",
-        "ours",
-        lambda e: e["path"],
-        between(0.95, 1.0 + 1e-12, "the specification's"),
-        reference="specification C3.6",
-    ),
-    *(
-        Claim(
-            f"C3.7{letter}",
+        reference="P3, sub-linear direction (exponent unknown); specification C3.7",
+        id=f"C3.7{letter}",
+        statement=(
             f"{words}: the direction error falls at least like t to the power {bound:g} on steps"
-            f" {low} to {high}.",
-            "ours",
-            _kind(column, index),
-            at_most(
-                bound,
-                "log-log slope; the specification's, between the proved 1/2 and the expected log"
-                " t / t",
-            ),
-            _late(index) if column == "late_error_slope" else {},
-            "P3, sub-linear direction (exponent unknown); specification C3.7",
-            interval=True,
-        )
-        for letter, index, words, column, bound, low, high in (
-            ("a", 0, "No confused tokens", "error_slope", -0.45, "1000", "10 000"),
-            ("b", 1, "Confused tokens", "error_slope", -0.45, "1000", "10 000"),
-            ("c", 0, "No confused tokens", "late_error_slope", -0.7, "10 000", "100 000"),
-            ("d", 1, "Confused tokens", "late_error_slope", -0.7, "10 000", "100 000"),
-        )
-    ),
-    *(
-        Claim(
-            f"C3.8{letter}",
-            f"{words}: the loss over its floor falls by eta / |W*| per step, a linear rate.",
-            "ours",
-            _kind("loss_rate", index),
-            close_to(
-                1.0,
-                0.05,
-                "slope of its logarithm on steps 5000 to 10 000, relative to the prediction; the"
-                " specification's",
-            ),
-            reference="P3, linear loss; specification C3.8",
-            interval=True,
-        )
-        for letter, index, words in (("a", 0, "No confused tokens"), ("b", 1, "Confused tokens"))
-    ),
-    Claim(
-        "C3.8c",
-        "It is alpha K exp(-alpha) p_y times the mean mass off the winners, to first order.",
-        "ours",
-        lambda e: np.abs(e["coefficient"] - 1.0),
-        at_most(
-            2e-3,
-            "relative, at step 10 000: the next term is about alpha = 10 times the missing mass,"
-            " which is at most 1e-4",
+            f" {low} to {high}."
         ),
-        reference="specification C3.8",
-    ),
-    Claim(
-        "C3.9",
-        "End to end: stage 1 until epsilon and |W*| / eta log(C / epsilon) steps of stage 2 give a"
-        " loss of at most 2 epsilon.",
-        "ours",
-        _measure_bound,
-        at_most(
+        assumes=_late(index) if column == "late_error_slope" else {},
+        interval=True,
+        column=column,
+        index=index,
+    )
+    for letter, index, words, column, bound, low, high in (
+        ("a", 0, "No confused tokens", "error_slope", -0.45, "1000", "10 000"),
+        ("b", 1, "Confused tokens", "error_slope", -0.45, "1000", "10 000"),
+        ("c", 0, "No confused tokens", "late_error_slope", -0.7, "10 000", "100 000"),
+        ("d", 1, "Confused tokens", "late_error_slope", -0.7, "10 000", "100 000"),
+    )
+)
+def sublinear_direction(e, column, index):
+    return _kind(e, column, index)
+
+
+@each(
+    claim(
+        close_to(
             1.0,
-            "the C that five tolerances from 1e-2 to 1e-8 need; the specification leaves it open",
+            0.05,
+            "slope of its logarithm on steps 5000 to 10 000, relative to the prediction; the"
+            " specification's",
         ),
-        reference="specification C3.9",
-    ),
-    Claim(
-        "P3-E3e",
-        "Stage 1 reaches epsilon in sqrt(K - 1) / eta log((K - 1) / epsilon) steps.",
         "ours",
-        lambda e: e["first_stage"].max(axis=1) <= 1.0,
-        true("derived from the closed form of C3.1"),
-        reference="specification C3.9",
-    ),
+        reference="P3, linear loss; specification C3.8",
+        id=f"C3.8{letter}",
+        statement=(
+            f"{words}: the loss over its floor falls by eta / |W*| per step, a linear rate."
+        ),
+        interval=True,
+        column="loss_rate",
+        index=index,
+    )
+    for letter, index, words in (("a", 0, "No confused tokens"), ("b", 1, "Confused tokens"))
 )
+def linear_loss(e, column, index):
+    return _kind(e, column, index)
 
 
-EXPERIMENT = Experiment(
-    id="ntp-3",
-    title="Two-stage training of a one-layer transformer",
-    reference="Huang, Liang and Yang (2024), Algorithm 1 and Figure 2; specification P3-E3",
-    protocol=(
-        "K = d = 20, four sentences per query (80), without and with confused tokens. Stage 1: 1000"
-        " normalised steps of 0.2 / sqrt(d) on the output matrix; stage 2: 100 000 of 0.05 /"
-        " sqrt(d) on the query-key matrix. Solutions are certified."
+@claim(
+    at_most(
+        2e-3,
+        "relative, at step 10 000: the next term is about alpha = 10 times the missing mass,"
+        " which is at most 1e-4",
     ),
-    parameters=Parameters(),
-    quick=QUICK,
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
-    notes=(
-        "The paper says only that its data are random, realizable and of 20 tokens; generators and"
-        " numbers of steps are ours."
-    ),
+    reference="specification C3.8",
 )
+def C3_8c(e):
+    """It is alpha K exp(-alpha) p_y times the mean mass off the winners, to first order."""
+    return np.abs(e["coefficient"] - 1.0)
+
+
+@claim(
+    at_most(
+        1.0,
+        "the C that five tolerances from 1e-2 to 1e-8 need; the specification leaves it open",
+    ),
+    reference="specification C3.9",
+)
+def C3_9(evidence):
+    """End to end: stage 1 until epsilon and |W*| / eta log(C / epsilon) steps of stage 2 give a
+    loss of at most 2 epsilon.
+    """
+    # The largest excess of the scaled step count over log(1/epsilon), as the constant C that the
+    # claim needs.
+    return np.exp(evidence["end_to_end"] - np.log(1.0 / np.array(TOLERANCES))).max(axis=1)
+
+
+@claim(
+    true("derived from the closed form of C3.1"),
+    reference="specification C3.9",
+    id="P3-E3e",
+)
+def P3_E3e(e):
+    """Stage 1 reaches epsilon in sqrt(K - 1) / eta log((K - 1) / epsilon) steps."""
+    return e["first_stage"].max(axis=1) <= 1.0
+
+
+COLOURS = ("#00639c", "#b84a00")
+WORDS = ("no confused tokens", "confused tokens")
+
+
+@picture(
+    "Two-stage training, as the paper draws it",
+    "In both stages the loss falls, the direction error goes to zero and the norm grows"
+    " along a line.",
+    4.9,
+    2,
+    3,
+    width=8.6,
+    name="both-stages",
+)
+def both_stages(evidence, axes):
+    """Loss, direction error and norm of both stages; medians and ranges over seeds. The loss of
+    stage 2 falls to what stage 1 left.
+    """
+    for index in evidence.levels("kind"):
+        rows, colour = evidence.where(kind=index), COLOURS[int(index)]
+        step, first = rows["step"][0], rows["output_step"][0]
+        seen, early = step <= PUBLISHED, first > 0
+        band(axes[0, 0], first, rows["output_loss"], colour)
+        band(axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour)
+        band(axes[0, 2], first, rows["output_norm"], colour)
+        band(axes[1, 0], step[seen], rows["loss"][:, seen], colour)
+        band(axes[1, 1], step[seen], rows["error"][:, seen], colour)
+        band(axes[1, 2], step[seen], rows["norm"][:, seen], colour)
+        axes[1, 0].plot([], [], color=colour, label=WORDS[int(index)])
+    logarithmic(axes[0, 0].yaxis, evidence["output_loss"])
+    logarithmic(axes[0, 1].yaxis, np.array([1e-17, 1.0]))
+    axes[0, 1].set_ylim(1e-17, 1.0)
+    axes[0, 1].text(
+        0.5,
+        0.55,
+        "on the solution's ray\nfrom the first step on",
+        transform=axes[0, 1].transAxes,
+        ha="center",
+        color=FAINT,
+    )
+    logarithmic(axes[1, 0].yaxis, evidence["loss"])
+    axes[1, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    axes[1, 1].set_ylim(0, None)
+    for row, (stage, matrix) in enumerate((("Stage 1", "output"), ("Stage 2", "query-key"))):
+        for ax, title in zip(
+            axes[row],
+            (f"{stage}: loss", f"{stage}: direction error", f"Norm of the {matrix} matrix"),
+            strict=True,
+        ):
+            ax.set(title=title, xlabel="step")
+    for ax in axes[1]:
+        ax.set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
+
+
+@picture(
+    "The rates of stage 2",
+    "On log axes the error falls ever more steeply; the loss gaps of all seeds run parallel"
+    " to the predicted line.",
+    3.0,
+    1,
+    3,
+    width=8.6,
+    name="rates",
+)
+def rates_of_stage_2(evidence, axes):
+    """The direction error falls like t to the power -1/2 and then faster; over its floor the loss
+    falls at the predicted rate.
+    """
+    for index in evidence.levels("kind"):
+        rows, colour = evidence.where(kind=index), COLOURS[int(index)]
+        step = rows["step"][0]
+        seen, late = step <= PUBLISHED, step >= 10
+        band(axes[0], step[late], rows["error"][:, late], colour)
+        unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
+        for u, gap in zip(unit, rows["log_gap"][:, seen], strict=True):
+            axes[1].plot(u, np.exp(gap), color=colour, linewidth=0.8, alpha=0.7)
+        band(axes[2], step[late], rows["alignment"][:, late], colour)
+        axes[2].plot([], [], color=colour, label=WORDS[int(index)])
+    last = float(evidence["step"].max())
+    x = np.geomspace(1000, last, 20)
+    axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=FAINT, linewidth=1)
+    axes[0].text(
+        x[6],
+        0.63 * (x[6] / 1000.0) ** -0.5,
+        "slope −1/2",
+        color=FAINT,
+        fontsize=8.5,
+        va="bottom",
+    )
+    logarithmic(axes[0].xaxis, np.array([10.0, last]))
+    logarithmic(axes[0].yaxis, np.array([1e-3, 2.0]))
+    u = np.array([4.0, 22.0])
+    axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=FAINT, linewidth=1)
+    axes[1].text(10.5, 3e-8, "predicted\nslope", color=FAINT, fontsize=8.5, ha="right", va="top")
+    logarithmic(axes[1].yaxis, np.exp(evidence["log_gap"][:, evidence["step"][0] <= PUBLISHED]))
+    logarithmic(axes[2].xaxis, np.array([10.0, last]))
+    axes[2].set_ylim(0, 1.02)
+    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    titles = (
+        "Direction error",
+        "Loss over its floor, every seed",
+        "Cosine of −gradient and solution",
+    )
+    for ax, title, label in zip(
+        axes, titles, ("step", "step × step size / |W*|", "step"), strict=True
+    ):
+        ax.set(title=title, xlabel=label)

@@ -1,13 +1,12 @@
 """What trained weights and solutions predict on sentences, and the scores behind it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.datasets.next_token import NextTokenData, Role, partial_order
+from attsvm.dynamics.next_token import Problem
 from attsvm_papers.ntp.unseen import Case
 
 
@@ -31,8 +30,6 @@ def judged(
     """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
     solution predicts the same.
     """
-    from attsvm.dynamics.next_token import Problem
-
     n = data.following
     sentences, winners = (
         [sentence for sentence, _ in cases],

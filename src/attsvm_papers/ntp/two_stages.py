@@ -2,21 +2,19 @@
 fitted slopes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm_papers.kit.slopes import slopes
-
-if TYPE_CHECKING:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.dynamics.next_token import Problem
-    from attsvm.solvers.solution import MarginSolution
+from attsvm.datasets import next_token
+from attsvm.datasets.next_token import NextTokenData, arcs
+from attsvm.dynamics.next_token import Problem
+from attsvm.margins import order_margins
+from attsvm.solvers import MarginSolution, max_margin
+from attsvm_papers.kit import slopes
 
 FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
@@ -32,20 +30,14 @@ def rates(d: int) -> tuple[float, float]:
     return 0.2 / math.sqrt(d), 0.05 / math.sqrt(d)
 
 
-def draw(kind: str, K: int, per_query: int, first: int, count: int) -> list[NextTokenData]:
+def draw(kind: str, K: int, per_query: int, seeds: Sequence[int]) -> list[NextTokenData]:
     """One data set per seed."""
-    from attsvm.datasets import next_token
-
     generate = {"bipartite": next_token.bipartite, "total": next_token.total}[kind]
-    return [generate(K, per_query, seed) for seed in range(first, first + count)]
+    return [generate(K, per_query, seed) for seed in seeds]
 
 
 def attention_solutions(sets: Sequence[NextTokenData]) -> list[MarginSolution]:
     """The query-key solution of every data set, certified."""
-    from attsvm.datasets.next_token import arcs
-    from attsvm.margins import order_margins
-    from attsvm.solvers import max_margin
-
     return list(max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets]))
 
 

@@ -2,15 +2,11 @@
 8.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from attsvm.datasets.next_token import NextTokenData, PartialOrders
+from attsvm.datasets.next_token import NextTokenData, PartialOrders
 
 GROUPS = {
     "G1": "known head, unseen losers",

@@ -2,23 +2,22 @@
 classification instances.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attsvm_papers.kit import Cell, cut
-from attsvm_papers.kit.slopes import slopes
-
-if TYPE_CHECKING:
-    from attsvm.claims import Evidence
-    from attsvm.data import AttentionData
-    from attsvm.dynamics import Trajectory
-    from attsvm.solvers.solution import MarginSolution
+from attsvm.data import AttentionData
+from attsvm.datasets import gauss
+from attsvm.dynamics import AtSteps, Trajectory, train
+from attsvm.margins import selection_margins
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.selection import optimal_tokens, token_scores
+from attsvm.solvers import MarginSolution, max_margin
+from attsvm_papers.kit import Evidence, slopes
 
 FloatArray = NDArray[np.float64]
 
@@ -29,23 +28,6 @@ gradient descent.
 NAMES = ("normalised, constant step", "normalised, step 1/√t", "Polyak", "gradient descent")
 RATES = (0.05, 0.5, 1.0, 1.0)
 RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Instances of :func:`attsvm.datasets.gauss`, n = 6, T = 5, d = 48; the number of steps is that
-    of the specification.
-    """
-
-    steps: int = 10_000
-    seeds: int = 20
-
-
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    """Every rule on every block of seeds."""
-    for rule in RULES:
-        for first, count in cut(parameters.seeds, 20):
-            yield {"rule": rule, "first": first, "count": count, "steps": parameters.steps}
 
 
 class Trained(NamedTuple):
@@ -66,26 +48,16 @@ def marks(steps: int, count: int = 60) -> list[int]:
     return sorted({*spaced, *decades})
 
 
-def trained(rule: int, first: int, count: int, steps: int) -> Trained:
+def trained(rule: int, seeds: Sequence[int], steps: int) -> Trained:
     """Instances of :func:`attsvm.datasets.gauss` of these seeds, trained from zero weights.
 
     Polyak's floor is the loss of the optimal tokens, the infimum under a fixed head.
     """
-    from attsvm.datasets import gauss
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.margins import selection_margins
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
-    data, heads = gauss(seed=range(first, first + count))
+    data, heads = gauss(seed=seeds)
     tokens = optimal_tokens(data, heads)
     model = Attention.cross(data, heads)
     options: dict[str, Any] = {}
     if rule == POLYAK:
-        import torch
-
         floor = np.logaddexp(0.0, -token_scores(data, heads).max(axis=-1)).mean(axis=-1)
         options = {
             "step_size": "polyak",
@@ -98,7 +70,7 @@ def trained(rule: int, first: int, count: int, steps: int) -> Trained:
     schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
     trajectory = train(model, data, optimizer, steps, AtSteps(marks(steps)), schedule=schedule)
     solutions = max_margin(
-        [selection_margins(data.instance(run), tokens[run]) for run in range(count)], tol=1e-12
+        [selection_margins(data.instance(run), tokens[run]) for run in range(len(seeds))], tol=1e-12
     )
     return Trained(data, tokens, solutions, trajectory)
 

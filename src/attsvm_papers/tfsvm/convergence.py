@@ -2,19 +2,17 @@
 neither.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attsvm.data import AttentionData
-    from attsvm.dynamics import Trajectory
-    from attsvm.margins import Margins
+from attsvm.data import AttentionData
+from attsvm.dynamics import Trajectory
+from attsvm.margins import Margins
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm.solvers import max_margin
 
 Columns = dict[str, NDArray[Any]]
 SATURATED = 0.99
@@ -42,9 +40,6 @@ def outcomes(
         constraints: the programme of a selection, :func:`~attsvm.margins.selection_margins` or
             another of its form.
     """
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
     optimal = optimal_tokens(data, heads, ties="first")
     scores = token_scores(data, heads)
     selected = trajectory.selected[-1]

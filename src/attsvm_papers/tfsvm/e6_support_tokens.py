@@ -1,30 +1,47 @@
-"""When every token is a support token, against the dimension (specification E2.6)."""
+"""When every token is a support token.
 
-from __future__ import annotations
+Random tokens on the unit sphere with the highest-scoring tokens selected. An instance counts when
+every constraint of its certified max-margin solution holds with equality.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+Source: Transformers as Support Vector Machines, over-parameterisation (Assumption B, recalled);
+specification E2.6
+"""
+
+from itertools import product
+from typing import Any
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, close_to, true
-from attsvm_papers.kit import Cell, Experiment, cut
+from attsvm.datasets import unit_sphere
+from attsvm.margins import selection_margins
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    blocks,
+    claim,
+    close_to,
+    grid,
+    label_ends,
+    picture,
+    rows,
+    scales,
+    setting,
+    true,
+)
 
-if TYPE_CHECKING:
-    from attsvm.report.style import Picture
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected."""
-
-    shapes: tuple[tuple[int, int], ...] = ((2, 4), (4, 5), (6, 8))
-    dimensions: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
-    seeds: int = 200
-
-
-QUICK = Parameters(dimensions=(8, 32, 128, 512), seeds=50)
+# Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
+SCALES = scales(
+    shapes=((2, 4), (4, 5), (6, 8)),
+    dimensions=(8, 16, 32, 64, 128, 256, 512),
+    seeds=200,
+    quick={"dimensions": (8, 32, 128, 512), "seeds": 50},
+)
 
 # Percent of 200 instances, measured for the specification, at the dimensions of the full scale.
 REFERENCE = {
@@ -39,33 +56,11 @@ LOCALLY_OPTIMAL = {3: 1.65, 8: 1.05, 64: 1.0, 256: 1.0}
 POINTS = 400  # random weights at which the descent direction is tested
 
 
-def cells(parameters: Parameters) -> Iterator[Cell]:
-    for n, T in parameters.shapes:
-        for d in parameters.dimensions:
-            for first, count in cut(parameters.seeds, 50):
-                yield {"n": n, "T": T, "d": d, "first": first, "count": count}
-    for d in LOCALLY_OPTIMAL:
-        yield {
-            "n": ENUMERATED[0],
-            "T": ENUMERATED[1],
-            "d": d,
-            "first": 0,
-            "count": DRAWS,
-            "enumerate": True,
-        }
-
-
-def run(n: int, T: int, d: int, first: int, count: int, enumerate: bool = False) -> dict[str, Any]:
-    from attsvm.datasets import unit_sphere
-    from attsvm.margins import selection_margins
-    from attsvm.selection import optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
-    data, heads = unit_sphere(n, T, d, range(first, first + count))
-    if enumerate:
-        return _every_selection(data, heads, n, T, d)
+@grid(rows("n T", setting("shapes")), d=setting("dimensions"), seeds=blocks(50))
+def optimal(n, T, d, seeds):
+    data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
-    programmes = [selection_margins(data.instance(k), optimal[k]) for k in range(count)]
+    programmes = [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))]
     solutions = max_margin(programmes)
     solved = np.array([solution.status == "optimal" for solution in solutions])
     support = np.array([len(solution.support) for solution in solutions])
@@ -86,16 +81,12 @@ def run(n: int, T: int, d: int, first: int, count: int, enumerate: bool = False)
     )
     ascent, identity = zip(
         *(
-            _alignment(data.instance(k), optimal[k], scores[k], solutions[k], first + k)
-            for k in range(count)
+            _alignment(data.instance(k), optimal[k], scores[k], solutions[k], seeds[k])
+            for k in range(len(seeds))
         ),
         strict=True,
     )
     return {
-        "n": np.full(count, n),
-        "T": np.full(count, T),
-        "d": np.full(count, d),
-        "seed": np.arange(first, first + count),
         "solved": solved,
         "all_support": solved & (support == n * (T - 1)),
         "gram_test": least >= 0,
@@ -107,16 +98,12 @@ def run(n: int, T: int, d: int, first: int, count: int, enumerate: bool = False)
     }
 
 
-def _every_selection(data: Any, heads: Any, n: int, T: int, d: int) -> dict[str, Any]:
+@grid(rows("n T", [ENUMERATED]), d=list(LOCALLY_OPTIMAL))
+def every_selection(n, T, d):
     """How many selections of each instance are locally optimal, and how many of these are not the
     best though all tokens support.
     """
-    from itertools import product
-
-    from attsvm.margins import selection_margins
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
+    data, heads = unit_sphere(n, T, d, range(DRAWS))
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
     local, spurious = [], []
     for k in range(len(heads)):
@@ -133,14 +120,7 @@ def _every_selection(data: Any, heads: Any, n: int, T: int, d: int) -> dict[str,
                 for s in good
             )
         )
-    count = len(local)
-    where = {
-        "n": np.full(count, n),
-        "T": np.full(count, T),
-        "d": np.full(count, d),
-        "seed": np.arange(count),
-    }
-    return where | {
+    return {
         "local_selections": np.array(local, dtype=np.float64),
         "spurious": np.array(spurious, dtype=np.float64),
     }
@@ -217,7 +197,57 @@ def _shares(evidence: Evidence) -> dict[tuple[int, int, int], float]:
     }
 
 
-def _measure_trend(evidence: Evidence) -> Any:
+@claim(
+    at_least(
+        1e-14,
+        f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b"
+        " finds; 1e-12 was asked before and met by 2205 of 2206",
+    ),
+    "recalled",
+    "P2, global convergence under Assumption B (number recalled)",
+    assumes={"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
+)
+def T14(e):
+    """Where all tokens are support tokens, minus the gradient points towards the max-margin weights
+    at every W.
+    """
+    return _measure_random(e)["ascent"]
+
+
+@claim(
+    at_most(
+        1e-12,
+        "relative to the sum of absolute weights; the specification saw 1e-16 on one shape,"
+        " margins are exact to 1e-13",
+    ),
+    assumes={"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
+)
+def T14b(e):
+    """There the inner product is the mean of |l'| s (score of the optimal token - mean score)."""
+    return _measure_random(e)["identity"]
+
+
+@claim(
+    true("both say that every multiplier of the equality-constrained solution is non-negative"),
+    assumes={
+        "no multiplier is within 1e-4 of zero": lambda e: (
+            ~_measure_random(e)["borderline"].astype(bool)
+        )
+    },
+)
+def E2_6a(e):
+    """All tokens are support tokens exactly when the inverse Gram matrix maps ones to non-negative
+    numbers.
+    """
+    return _measure_random(e)["all_support"] == _measure_random(e)["gram_test"]
+
+
+@claim(
+    at_least(-0.03, "two standard deviations of a share of 200 instances near 0.98"),
+    "recalled",
+)
+def E2_6b(evidence):
+    """The share of such instances grows with d towards one."""
     shares = _shares(evidence)
     return np.concatenate(
         [
@@ -227,8 +257,13 @@ def _measure_trend(evidence: Evidence) -> Any:
     )
 
 
-def _measure_reference(evidence: Evidence) -> Any:
-    shares, dimensions = _shares(evidence), Parameters().dimensions
+@claim(
+    at_most(0.51, "points; the same 200 seeds, and one instance is half a point"),
+    assumes={"200 instances in every cell": lambda e: _measure_random(e).rows == 200 * 7 * 3},
+)
+def E2_6c(evidence):
+    """The shares are those measured for the specification."""
+    shares, dimensions = _shares(evidence), SCALES.parameters.dimensions
     return np.array(
         [
             100 * abs(shares[n, T, d] - value / 100)
@@ -239,144 +274,68 @@ def _measure_reference(evidence: Evidence) -> Any:
     )
 
 
-CLAIMS = (
-    Claim(
-        "T14",
-        "Where all tokens are support tokens, minus the gradient points towards the max-margin"
-        " weights at every W.",
-        "recalled",
-        lambda e: _measure_random(e)["ascent"],
-        at_least(
-            1e-14,
-            f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b"
-            " finds; 1e-12 was asked before and met by 2205 of 2206",
-        ),
-        {"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
-        "P2, global convergence under Assumption B (number recalled)",
+@claim(
+    at_most(
+        0.0,
+        "the best token would be a neighbour with a higher score; all 9 selections of each"
+        " instance are solved",
     ),
-    Claim(
-        "T14b",
-        "There the inner product is the mean of |l'| s (score of the optimal token - mean score).",
-        "ours",
-        lambda e: _measure_random(e)["identity"],
-        at_most(
-            1e-12,
-            "relative to the sum of absolute weights; the specification saw 1e-16 on one shape,"
-            " margins are exact to 1e-13",
-        ),
-        {"all tokens are support tokens": lambda e: _measure_random(e)["all_support"]},
-    ),
-    Claim(
-        "E2.6a",
-        "All tokens are support tokens exactly when the inverse Gram matrix maps ones to"
-        " non-negative numbers.",
-        "ours",
-        lambda e: _measure_random(e)["all_support"] == _measure_random(e)["gram_test"],
-        true("both say that every multiplier of the equality-constrained solution is non-negative"),
-        {
-            "no multiplier is within 1e-4 of zero": lambda e: (
-                ~_measure_random(e)["borderline"].astype(bool)
-            )
-        },
-    ),
-    Claim(
-        "E2.6b",
-        "The share of such instances grows with d towards one.",
-        "recalled",
-        _measure_trend,
-        at_least(-0.03, "two standard deviations of a share of 200 instances near 0.98"),
-    ),
-    Claim(
-        "E2.6c",
-        "The shares are those measured for the specification.",
-        "ours",
-        _measure_reference,
-        at_most(0.51, "points; the same 200 seeds, and one instance is half a point"),
-        {"200 instances in every cell": lambda e: _measure_random(e).rows == 200 * 7 * 3},
-    ),
-    Claim(
-        "T17",
-        "A selection other than the best is not locally optimal when all tokens support it.",
-        "recalled",
-        lambda e: _measure_enumerated(e)["spurious"],
-        at_most(
-            0.0,
-            "the best token would be a neighbour with a higher score; all 9 selections of each"
-            " instance are solved",
-        ),
-        reference="P2, over-parameterisation (recalled); derived",
-    ),
-    Claim(
-        "T17b",
-        "From d = 64 on the global direction is the only locally optimal one.",
-        "ours",
-        lambda e: np.concatenate(
-            [_measure_enumerated(e, d)["local_selections"] for d in LOCALLY_OPTIMAL if d >= 64]
-        ),
-        close_to(1.0, 0.0, "a count, in every instance; the specification measured 1.0 on average"),
-    ),
-    Claim(
-        "T17c",
-        "Mean numbers of locally optimal selections are those of the specification: 1.65 at d = 3,"
-        " 1.05 at d = 8.",
-        "ours",
-        lambda e: [
-            np.mean(_measure_enumerated(e, d)["local_selections"]) - mean
-            for d, mean in LOCALLY_OPTIMAL.items()
-        ],
-        close_to(0.0, 0.35, "two standard errors at d = 3 if the 20 draws are other ones"),
-    ),
+    "recalled",
+    "P2, over-parameterisation (recalled); derived",
 )
+def T17(e):
+    """A selection other than the best is not locally optimal when all tokens support it."""
+    return _measure_enumerated(e)["spurious"]
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
-    from attsvm.report.style import ATTENTION, BEST, TRAINED, canvas, label_ends, render
-
-    with canvas(2.9, width=5.2) as (figure, axes):
-        ax, ends = axes[0], []
-        shares = _shares(evidence)
-        for colour, (n, T) in zip((TRAINED, BEST, ATTENTION), REFERENCE, strict=True):
-            line = [(d, 100 * share) for (a, b, d), share in shares.items() if (a, b) == (n, T)]
-            ax.plot(*zip(*line, strict=True), "o-", color=colour)
-            known = [
-                point
-                for point in zip(Parameters().dimensions, REFERENCE[n, T], strict=True)
-                if point[0] in dict(line)
-            ]
-            ax.plot(*zip(*known, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2)
-            ends.append((line[-1][1], f"n = {n}, T = {T}", colour))
-        ax.set_xscale("log", base=2)
-        dimensions = sorted({d for *_, d in shares})
-        ax.set_xticks(dimensions, [str(d) for d in dimensions])
-        ax.set_xlabel("dimension d")
-        ax.set_ylabel("all tokens support, %")
-        ax.set_ylim(-3, 103)
-        label_ends(ax, ends)
-        yield render(
-            figure,
-            "all-support",
-            "Over-parameterisation makes every token a support token",
-            "Share of random instances in which all non-selected tokens stand at the margin."
-            " Crosses: the specification's measurement.",
-            "Three rising curves reach 100 percent at d of about 100, 200 and 1000.",
-        )
-
-
-EXPERIMENT = Experiment(
-    id="tfsvm-6",
-    title="When every token is a support token",
-    reference=(
-        "Transformers as Support Vector Machines, over-parameterisation (Assumption B, recalled);"
-        " specification E2.6"
-    ),
-    protocol=(
-        "Random tokens on the unit sphere with the highest-scoring tokens selected. An instance"
-        " counts when every constraint of its certified max-margin solution holds with equality."
-    ),
-    parameters=Parameters(),
-    quick=QUICK,
-    cells=cells,
-    run=run,
-    claims=CLAIMS,
-    plot=plot,
+@claim(
+    close_to(1.0, 0.0, "a count, in every instance; the specification measured 1.0 on average"),
 )
+def T17b(e):
+    """From d = 64 on the global direction is the only locally optimal one."""
+    return np.concatenate(
+        [_measure_enumerated(e, d)["local_selections"] for d in LOCALLY_OPTIMAL if d >= 64]
+    )
+
+
+@claim(
+    close_to(0.0, 0.35, "two standard errors at d = 3 if the 20 draws are other ones"),
+)
+def T17c(e):
+    """Mean numbers of locally optimal selections are those of the specification: 1.65 at d = 3,
+    1.05 at d = 8.
+    """
+    return [
+        np.mean(_measure_enumerated(e, d)["local_selections"]) - mean
+        for d, mean in LOCALLY_OPTIMAL.items()
+    ]
+
+
+@picture(
+    "Over-parameterisation makes every token a support token",
+    "Three rising curves reach 100 percent at d of about 100, 200 and 1000.",
+    2.9,
+    width=5.2,
+    name="all-support",
+)
+def all_support(evidence, axes):
+    """Share of random instances in which all non-selected tokens stand at the margin. Crosses: the
+    specification's measurement.
+    """
+    ax, ends = axes[0], []
+    shares = _shares(evidence)
+    for colour, (n, T) in zip((TRAINED, BEST, ATTENTION), REFERENCE, strict=True):
+        line = [(d, 100 * share) for (a, b, d), share in shares.items() if (a, b) == (n, T)]
+        ax.plot(*zip(*line, strict=True), "o-", color=colour)
+        known = [
+            point
+            for point in zip(SCALES.parameters.dimensions, REFERENCE[n, T], strict=True)
+            if point[0] in dict(line)
+        ]
+        ax.plot(*zip(*known, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2)
+        ends.append((line[-1][1], f"n = {n}, T = {T}", colour))
+    ax.set_xscale("log", base=2)
+    dimensions = sorted({d for *_, d in shares})
+    ax.set_xticks(dimensions, [str(d) for d in dimensions])
+    ax.set(xlabel="dimension d", ylabel="all tokens support, %", ylim=(-3, 103))
+    label_ends(ax, ends)

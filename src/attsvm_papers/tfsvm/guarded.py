@@ -1,7 +1,5 @@
 """Normalised gradient descent as the released code of the papers has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -7,16 +7,10 @@ third of :math:`\Theta(\rho-1)` leaves the neighbours in front (specification, l
 constants).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from attsvm.data import FloatArray
-
-if TYPE_CHECKING:
-    from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers import MarginSolution
 
 # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
 FAR = 30.0

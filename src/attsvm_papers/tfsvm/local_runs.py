@@ -2,18 +2,22 @@
 start beside one of them.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps, train
+from attsvm.geometry import Nuclear
+from attsvm.margins import selection_margins
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm.solvers import MarginSolution, max_margin
+from attsvm_papers.kit import same
 from attsvm_papers.tfsvm.local_cones import ascent, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attsvm.solvers.solution import MarginSolution
 
 EVERY = 20  # steps between two records
 WIDE, START = 0.1, 10.0  # angle (radians) and smallest margin at which local runs start
@@ -25,8 +29,7 @@ def local_runs(
     d: int,
     steps: int,
     lr: float,
-    first: int,
-    count: int,
+    seeds: Sequence[int],
     factors: bool,
     ridge: float,
     self_attention: bool = False,
@@ -37,20 +40,11 @@ def local_runs(
     Its course with the cosines to both solutions of its last selection, what these are, and for W
     the test of the cone around them.
     """
-    from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.geometry import Nuclear
-    from attsvm.margins import selection_margins
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-    from attsvm.solvers import max_margin
-
-    data, heads = unit_sphere(n, T, d, range(first, first + count), self_attention=self_attention)
+    data, heads = unit_sphere(n, T, d, seeds, self_attention=self_attention)
     model = Attention.cross(
         data,
         heads,
-        init=("uniform", first),
+        init=("uniform", seeds[0]),
         parameterization="KQ" if factors else "W",
         penalty=ridge,
     )
@@ -62,7 +56,7 @@ def local_runs(
         AtSteps(range(0, steps, EVERY)),
     )
     selected = trajectory.selected[-1]
-    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(count)]
+    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(len(seeds))]
     frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
     certified = np.array(
         [
@@ -79,10 +73,7 @@ def local_runs(
     )
     sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
     columns = {
-        "seed": np.arange(first, first + count),
-        "factors": np.full(count, factors),
-        "ridge": np.full(count, ridge),
-        "step": np.tile(trajectory.steps, (count, 1)),
+        "step": same(trajectory.steps),
         "probability": trajectory.softmax_probability.mean(axis=-1).T,
         "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
         "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
@@ -122,12 +113,6 @@ def _from_the_cone(
     """Both halves of the local theorem: which way descent points in the cone, and where runs from
     it go.
     """
-    from attsvm.data import AttentionData
-    from attsvm.dynamics import AtSteps, train
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import token_scores
-
     kept = np.flatnonzero(local)
     columns = {
         name: np.full(len(local), np.nan)

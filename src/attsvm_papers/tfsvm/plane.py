@@ -2,16 +2,21 @@
 queries.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from attsvm.claims import Evidence
+from attsvm.datasets import toy
+from attsvm.dynamics import AtSteps, direction_gap, train
+from attsvm.geometry import Nuclear
+from attsvm.margins import selection_margins
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm.selection import optimal_tokens
+from attsvm.solvers import max_margin
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, logarithmic
+from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
 """Ways to train: W; factors with the released ridge and guard; in log space, normalised separately;
@@ -43,16 +48,6 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         steps: of normalised gradient descent.
         lr: its step size.
     """
-    from attsvm.datasets import toy
-    from attsvm.dynamics import AtSteps, direction_gap, train
-    from attsvm.geometry import Nuclear
-    from attsvm.margins import selection_margins
-    from attsvm.models import Attention
-    from attsvm.optim import SteepestDescent
-    from attsvm.selection import optimal_tokens
-    from attsvm.solvers import max_margin
-    from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
-
     problem = toy(name)
     data, head = problem.data, problem.head
     assert head is not None
@@ -165,8 +160,6 @@ def draw_rays(ax: Any, directions: Iterable[Any], style: str, colour: str) -> No
 
 def draw_gaps(ax: Any, evidence: Evidence) -> None:
     """Direction gap of every start to the solution of its own norm, on logarithmic axes."""
-    from attsvm.report.style import ATTENTION, BEST, FAINT, INK, TRAINED, logarithmic
-
     seen = []
     for method, column, colour, label in (
         (W, "frobenius", TRAINED, "W"),
@@ -187,6 +180,5 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
             seen.append(gap[1:])
     logarithmic(ax.xaxis, rows["step"][0][1:])
     logarithmic(ax.yaxis, np.concatenate(seen))
-    ax.set_xlabel("step")
-    ax.set_ylabel("1 - cosine")
+    ax.set(xlabel="step", ylabel="1 - cosine")
     ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")

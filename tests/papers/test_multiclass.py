@@ -10,11 +10,11 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from attsvm.dynamics.multiclass import Multiclass, log_log1p
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Spectral
 from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
+from attsvm_papers.spectral.multiclass import Multiclass, log_log1p
 
 
 def problem(seed: int, n: int = 5, d: int = 4, classes: int = 3, runs: int = 2) -> Multiclass:
