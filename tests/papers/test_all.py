@@ -13,10 +13,6 @@ import pytest
 
 from attsvm_papers.kit import experiment, identifiers, titles
 
-TRIALS = 6
-"""Random trials where an experiment has them: enough for every cell and figure, too few for
-shares.
-"""
 VERDICTS = Path(__file__).with_name("verdicts.json")
 """The verdict of every claim at this scale. One that changes, either way, is a change of the
 numbers: look into it before `python tests/papers/verdicts.py` writes the table anew.
@@ -24,19 +20,16 @@ numbers: look into it before `python tests/papers/verdicts.py` writes the table 
 
 
 def measured(identifier):
-    """The experiment with its evidence at the scale of these tests."""
+    """The experiment, the arrays of its cells and its evidence at the quick scale."""
     chosen = experiment(identifier)
-    quick = chosen.at(quick=True)
-    few = min(quick.seeds, TRIALS) if hasattr(quick, "seeds") else None
-    parameters = chosen.at(quick=True, seeds=few)
-    cells = list(chosen.cells(parameters))
+    cells = list(chosen.cells(chosen.quick))
     results = [chosen.run(**cell) for cell in cells]
-    return chosen, few, results, chosen.evidence(cells, results)
+    return chosen, results, chosen.evidence(cells, results)
 
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_an_experiment_runs_is_judged_and_drawn(identifier):
-    chosen, few, results, evidence = measured(identifier)
+    chosen, results, evidence = measured(identifier)
     for part in results:
         assert len({len(np.asarray(column)) for column in part.values()}) == 1
         assert all(np.asarray(column).dtype.kind in "biuf" for column in part.values()), (
@@ -49,7 +42,7 @@ def test_an_experiment_runs_is_judged_and_drawn(identifier):
         assert verdict.verdict == "not applicable" or not math.isnan(verdict.measured), (
             f"{verdict} rests on a NaN"
         )
-        if verdict.verdict == "fails" and few is None:
+        if verdict.verdict == "fails" and not chosen.random:
             assert claim.explanation, f"{verdict}"
     expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[identifier]
     assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"

@@ -11,9 +11,10 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm.datasets import VARIABLE
+from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
 
-TINY = replace(mmts_8.QUICK, epochs=4, records=4, seeds=1, observed=100)
+TINY = replace(mmts_8.SCALES.quick, epochs=4, records=4, seeds=1, observed=100)
 
 
 @pytest.fixture
@@ -44,11 +45,11 @@ def evidence():
 
 def test_without_files_there_are_digits_only(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert {cell["images"] for cell in mmts_8.cells(mmts_8.Parameters())} == {"digits"}
+    assert {cell["images"] for cell in mmts_8.cells(mmts_8.SCALES.parameters)} == {"digits"}
 
 
 def test_files_make_cells_that_carry_their_digest(folder):
-    found = {cell["images"]: cell["digest"] for cell in mmts_8.cells(mmts_8.Parameters())}
+    found = {cell["images"]: cell["digest"] for cell in mmts_8.cells(mmts_8.SCALES.parameters)}
     assert set(found) == {"digits", "mnist"}
     assert len(found["mnist"]) == 64
     assert found["digits"] == ""
@@ -62,11 +63,11 @@ def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
     ]
     both = Evidence.concatenate([evidence, mmts_8.run(**mnist[0])])
     assert both["tokens"].tolist() == [17, 50]
-    assert [picture.name for picture in mmts_8.plot(both)] == ["sparsity"]
+    assert [picture.name for picture in experiment("mmts-8").plot(both)] == ["sparsity"]
 
 
 def test_verdicts_speak_of_the_sets_that_were_trained(evidence):
-    verdicts = {claim.id: claim.check(evidence).verdict for claim in mmts_8.CLAIMS}
+    verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
     assert [verdicts[f"E1.8{letter}"] for letter in "abc"] == ["holds"] * 3
     assert {verdicts[f"E1.8{letter}"] for letter in "efghijkl"} == {"not applicable"}
 
@@ -87,5 +88,5 @@ def test_training_is_a_function_of_the_seed(evidence):
 
 
 def test_every_claim_has_its_own_name():
-    names = [claim.id for claim in mmts_8.CLAIMS]
+    names = [claim.id for claim in experiment("mmts-8").claims]
     assert len(set(names)) == len(names) == 12

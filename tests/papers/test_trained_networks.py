@@ -20,10 +20,8 @@ from attsvm.datasets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd
-from attsvm_papers.md import e1_nine_pairs as md_1
+from attsvm_papers.kit import experiment
 from attsvm_papers.md import e4_accuracy as md_4
-from attsvm_papers.md import e5_sparsity as md_5
-from attsvm_papers.md import e6_opinion_words as md_6
 from attsvm_papers.md import e7_vision_transformer as md_7
 from attsvm_papers.networks import trained_networks
 from attsvm_papers.networks.examples import examples, network
@@ -47,15 +45,14 @@ def nothing(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("experiment", [md_4, md_5, md_6, md_7])
-def test_without_files_an_experiment_says_so_in_one_sentence(experiment, nothing) -> None:
-    for parameters in (experiment.EXPERIMENT.parameters, experiment.EXPERIMENT.published):
+@pytest.mark.parametrize("name", ["md-4", "md-5", "md-6", "md-7"])
+def test_without_files_an_experiment_says_so_in_one_sentence(name, nothing) -> None:
+    chosen = experiment(name)
+    for parameters in (chosen.parameters, chosen.published):
         with pytest.raises(UnavailableError, match="ATTSVM_DATA") as caught:
-            list(experiment.EXPERIMENT.cells(parameters))
+            list(chosen.cells(parameters))
         assert "\n" not in str(caught.value)
-    assert list(experiment.EXPERIMENT.cells(experiment.EXPERIMENT.quick)), (
-        "the smallest scale makes its own data"
-    )
+    assert list(chosen.cells(chosen.quick)), "the smallest scale makes its own data"
 
 
 def test_the_command_line_leaves_it_out_and_says_why(nothing, tmp_path, capsys) -> None:
@@ -90,7 +87,7 @@ def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = replace(IMAGES, accelerator=True)
     with pytest.raises(UnavailableError, match="need a GPU"):
-        list(md_4.cells(md_4.Parameters((Study(task, (Method("l2", (0.01,)),)),))))
+        list(md_4.cells(trained_networks.Networks((Study(task, (Method("l2", (0.01,)),)),))))
 
 
 @pytest.mark.parametrize(("depth", "millions"), [(3, 17.23), (4, 19.00), (6, 22.54)])
@@ -127,7 +124,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         4: (6e-4, 4e-4, 6e-6),
         6: (1e-3, 1e-3, 1e-5),
     }  # specification E4
-    chosen = md_4.EXPERIMENT
+    chosen = experiment("md-4")
     whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))
     found = [
         (cell["task"]["depth"], cell["method"]["name"], cell["method"]["lr"], cell["seed"])
@@ -147,26 +144,24 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         "size 3 alone is the beginning of the table, so a later run goes on from it"
     )
     assert {cell["task"]["depth"] for cell in alone} == {3}
-    for experiment in (md_5, md_6):
-        deepest = experiment.EXPERIMENT.at(scale="paper", sizes=(6,), seeds=2)
-        assert list(experiment.EXPERIMENT.cells(deepest)) == whole[-2 * len(METHODS) :]
+    for texts in map(experiment, ("md-5", "md-6")):
+        deepest = texts.at(scale="paper", sizes=(6,), seeds=2)
+        assert list(texts.cells(deepest)) == whole[-2 * len(METHODS) :]
     with pytest.raises(
         InputError, match="no network of 5 blocks at this scale; choose sizes from: 3, 4, 6"
     ):
         list(chosen.cells(chosen.at(scale="paper", sizes=(5,))))
     with pytest.raises(InputError, match="no networks of several sizes"):
-        md_1.EXPERIMENT.at(sizes=(3,))
+        experiment("md-1").at(sizes=(3,))
 
 
 def test_three_experiments_read_the_same_trainings() -> None:
     all_cells = [json.dumps(cell) for cell in md_4.cells(md_4.QUICK)]
-    for experiment in (md_5, md_6):
-        assert experiment.EXPERIMENT.run is md_4.EXPERIMENT.run
-        own = [
-            json.dumps(cell) for cell in experiment.EXPERIMENT.cells(experiment.EXPERIMENT.quick)
-        ]
+    for texts in map(experiment, ("md-5", "md-6")):
+        assert texts.run is md_4.run
+        own = [json.dumps(cell) for cell in texts.cells(texts.quick)]
         assert set(own) < set(all_cells)
-        assert len(own) == len(METHODS) * experiment.EXPERIMENT.quick.seeds
+        assert len(own) == len(METHODS) * texts.quick.seeds
 
 
 @pytest.mark.parametrize(

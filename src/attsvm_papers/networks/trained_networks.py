@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.errors import UnavailableError
+from attsvm.errors import InputError, UnavailableError
 from attsvm_papers.kit import Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
 
@@ -62,7 +62,39 @@ class Study:
     methods: tuple[Method, ...]
 
 
-def trainings(studies: Sequence[Study], seeds: int) -> Iterator[Cell]:
+@dataclass(frozen=True)
+class Networks:
+    """Networks on data with their optimisers.
+
+    Attributes:
+        studies: what is trained.
+        seeds: runs of every optimiser.
+        sizes: numbers of blocks of the studies that take part; all of them where none is named.
+    """
+
+    studies: tuple[Study, ...]
+    seeds: int = 3
+    sizes: tuple[int, ...] = ()
+
+    def chosen(self) -> tuple[Study, ...]:
+        """The studies that take part, in the order of the sizes.
+
+        Raises:
+            InputError: there is no network of a size.
+        """
+        known = sorted({study.task.depth for study in self.studies})
+        if missing := [size for size in self.sizes if size not in known]:
+            raise InputError(
+                f"there is no network of {missing[0]} blocks at this scale; choose sizes from:"
+                f" {', '.join(map(str, known))}"
+            )
+        ordered = self.sizes or known
+        return tuple(
+            study for size in ordered for study in self.studies if study.task.depth == size
+        )
+
+
+def cells(parameters: Networks) -> Iterator[Cell]:
     """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds
     from 0 on, and for the other methods one short training for each rate.
 
@@ -71,22 +103,22 @@ def trainings(studies: Sequence[Study], seeds: int) -> Iterator[Cell]:
     Raises:
         UnavailableError: no task's files are here, or an accelerator is needed and there is none.
     """
-    for study, digest in _available(studies):
+    for study, digest in _available(parameters.chosen()):
         for method in study.methods:
-            for seed in range(seeds) if len(method.lr) == 1 else (TUNING_SEED,):
+            for seed in range(parameters.seeds) if len(method.lr) == 1 else (TUNING_SEED,):
                 for lr in method.lr:
                     yield _cell(study.task, digest, method, lr, seed)
 
 
-def chosen_trainings(studies: Sequence[Study], seeds: int, evidence: Evidence) -> Iterator[Cell]:
+def then(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
     """The cells of the methods with several learning rates: the rate with the highest validation
     accuracy at the end of its short training, the first of several, with seeds from 0 on.
     """
-    for study, digest in _available(studies):
+    for study, digest in _available(parameters.chosen()):
         for method in study.methods:
             if len(method.lr) > 1:
                 lr = chosen_rate(evidence, study.task.data, method.name)
-                for seed in range(seeds):
+                for seed in range(parameters.seeds):
                     yield _cell(study.task, digest, method, lr, seed)
 
 
