@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Nuclear, max_margin, order_margins
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import (
@@ -25,9 +26,6 @@ from attsvm.dynamics.next_token import (
     attention_stage,
     factored_stage,
 )
-from attsvm.geometry import Nuclear
-from attsvm.margins import order_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

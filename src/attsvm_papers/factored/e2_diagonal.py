@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics.descent import Steepest, descend
 from attsvm.dynamics.next_token import Problem
-from attsvm.geometry import Frobenius, Lp
-from attsvm.margins import Margins, order_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import graph_svm
 from attsvm.dynamics.next_token import Rule
-from attsvm.selection import attention_likelihood, graph_svm, token_masses
+from attsvm.selection import attention_likelihood, token_masses
 from attsvm_papers.graph.priority import SETTINGS, certificates, descend, draws, follow, slope
 from attsvm_papers.kit import (
     ATTENTION,

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import graph_svm
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import Rule
-from attsvm.selection import graph_svm, leading_tokens, token_masses
+from attsvm.selection import leading_tokens, token_masses
 from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow
 from attsvm_papers.kit import (
     ATTENTION,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import graph_svm
 from attsvm.dynamics.next_token import Rule
-from attsvm.selection import graph_svm
 from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow, slope
 from attsvm_papers.kit import (
     BEST,

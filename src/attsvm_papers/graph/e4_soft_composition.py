@@ -10,10 +10,10 @@ P4-E4
 
 import numpy as np
 
+from attsvm import LogSpaced, graph_svm
 from attsvm.datasets.next_token import NextTokenData, embed
-from attsvm.dynamics import LogSpaced
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-from attsvm.selection import graph_svm, token_masses
+from attsvm.selection import token_masses
 from attsvm_papers.graph.priority import starts
 from attsvm_papers.kit import (
     ATTENTION,

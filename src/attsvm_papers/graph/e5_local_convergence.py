@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Margins, graph_margins, graph_svm, max_margin
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Loss, Problem, Rule, attention_stage
-from attsvm.margins import Margins, graph_margins
-from attsvm.selection import graph_svm, local_arcs, token_masses
-from attsvm.solvers import max_margin
+from attsvm.selection import local_arcs, token_masses
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
 from attsvm_papers.kit import (
     ATTENTION,

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import graph_svm
 from attsvm.dynamics import ball_path
-from attsvm.selection import graph_svm, stack_likelihoods
+from attsvm.selection import stack_likelihoods
 from attsvm_papers.graph.priority import SETTINGS, certificates, draws
 from attsvm_papers.kit import (
     ATTENTION,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import graph_svm
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-from attsvm.selection import graph_svm
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
 from attsvm_papers.kit import (
     ATTENTION,

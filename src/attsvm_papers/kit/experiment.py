@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
+from attsvm import InputError
 from attsvm.claims import Claim, Evidence
-from attsvm.errors import InputError
 from attsvm_papers.kit.claims import Claims
 from attsvm_papers.kit.grid import Cell, Part, described
 from attsvm_papers.kit.pictures import Drawing

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.errors import InputError
+from attsvm import InputError
 
 Cell = Mapping[str, Any]
 """The keyword arguments of a run for one piece of work: JSON values only, because they name the

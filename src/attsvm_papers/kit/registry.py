@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from attsvm.errors import InputError
+from attsvm import InputError
 from attsvm_papers.kit.experiment import Experiment, read
 from attsvm_papers.kit.words import words_of
 
@@ -50,8 +50,9 @@ def experiment(identifier: str) -> Experiment:
     path = _files().get(identifier)
     if path is None:
         raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
-    module = importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
-    return getattr(module, "EXPERIMENT", None) or read(identifier, module)
+    return read(
+        identifier, importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
+    )
 
 
 def _of_file(path: Path) -> Experiment:

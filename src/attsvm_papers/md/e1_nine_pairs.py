@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.geometry import Lp
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
+from attsvm import Lp, locally_optimal, optimal_tokens, token_scores
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -17,12 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
-from attsvm.dynamics import LogSpaced, regularization_path, train
-from attsvm.geometry import Lp
+from attsvm import (
+    AttentionData,
+    LogSpaced,
+    Lp,
+    optimal_tokens,
+    regularization_path,
+    token_scores,
+    train,
+)
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.selection import in_bregman_cone, optimal_tokens, token_scores
+from attsvm.selection import in_bregman_cone
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

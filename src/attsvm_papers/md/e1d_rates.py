@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.dynamics import AtSteps, train
-from attsvm.geometry import Lp
+from attsvm import Lp, locally_optimal, token_scores, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.selection import locally_optimal, token_scores
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

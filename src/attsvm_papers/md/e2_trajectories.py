@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.dynamics import AtSteps, train
+from attsvm import optimal_tokens, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.selection import optimal_tokens
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
-from attsvm.dynamics import AtSteps, train
-from attsvm.geometry import Lp, PowerPotential
-from attsvm.margins import decoder_margins, selection_margins
+from attsvm import (
+    AttentionData,
+    Lp,
+    PowerPotential,
+    decoder_margins,
+    max_margin,
+    selection_margins,
+    train,
+)
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,

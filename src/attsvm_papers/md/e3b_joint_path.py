@@ -19,13 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    Lp,
+    PowerPotential,
+    decoder_margins,
+    max_margin,
+    regularization_path,
+    selection_margins,
+)
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import regularization_path
-from attsvm.geometry import Lp, PowerPotential
-from attsvm.margins import decoder_margins, selection_margins
 from attsvm.selection import margin_drop_bound
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

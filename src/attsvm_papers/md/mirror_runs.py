@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
+from attsvm import AttentionData, Lp, PowerPotential, max_margin, selection_margins, train
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, train
-from attsvm.geometry import Lp, PowerPotential
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm.solvers import max_margin
 from attsvm_papers.md.published import published_descent
 
 FloatArray = NDArray[np.float64]

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from attsvm.geometry import Lp, PowerPotential
-from attsvm.selection import locally_optimal, token_scores
+from attsvm import Lp, PowerPotential, locally_optimal, token_scores
 from attsvm_papers.md.mirror_runs import Solutions
 from attsvm_papers.tfsvm.local_cones import ascent_at
 

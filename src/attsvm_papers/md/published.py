@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
+from attsvm import AttentionData
 from attsvm.jit import kernel
 from attsvm.parallel import parallel_kernel
 

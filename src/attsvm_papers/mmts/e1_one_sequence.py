@@ -13,9 +13,8 @@ from functools import cache
 
 import numpy as np
 
+from attsvm import max_margin, prompt_margins
 from attsvm.datasets import toy
-from attsvm.margins import prompt_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -250,13 +249,9 @@ def T5b(evidence):
     )
 
 
-SHARED_1 = no_stall(0.1)
-
-
-SHARED_2 = still_closer("gap_best", 10_000, 100_000)
-
-
-SHARED_3 = harmless(1e-2, "2000 steps are as long as 20 times the start")
+X1 = no_stall(0.1)
+X2 = still_closer("gap_best", 10_000, 100_000)
+X3_X4 = harmless(1e-2, "2000 steps are as long as 20 times the start")
 
 
 @picture(

@@ -15,11 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Cone, locally_optimal, max_margin, prompt_margins
 from attsvm.datasets import toy
-from attsvm.dynamics import Cone
-from attsvm.margins import prompt_margins
-from attsvm.selection import locally_optimal
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -227,7 +224,7 @@ def E1_2c(e):
     return of(e, "path", cone=6.0, radius=1000)["below"]
 
 
-SHARED_1 = no_stall(0.1)
+X1 = no_stall(0.1)
 
 
 @claim(

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import max_margin, prompt_margins
 from attsvm.datasets import toy
-from attsvm.margins import prompt_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -332,16 +331,12 @@ def T3d(e):
     return of(e, "field")["cosine"] / of(e, "field")["bound"]
 
 
-SHARED_1 = single_precision.CLAIMS
+SINGLE_PRECISION = single_precision.CLAIMS
 
 
-SHARED_2 = no_stall(0.1)
-
-
-SHARED_3 = still_closer("gap_best", 10_000, 100_000)
-
-
-SHARED_4 = harmless(1e-2, "2000 steps are as long as 20 times the start")
+X1 = no_stall(0.1)
+X2 = still_closer("gap_best", 10_000, 100_000)
+X3_X4 = harmless(1e-2, "2000 steps are as long as 20 times the start")
 
 
 @picture(

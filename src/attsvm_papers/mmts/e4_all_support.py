@@ -263,7 +263,7 @@ def T7c(evidence):
     )
 
 
-SHARED_1 = joint.numerics(0.1, "gap_full")
+NUMERICS = joint.numerics(0.1, "gap_full")
 
 
 @picture(

@@ -306,7 +306,7 @@ def T8pd(e):
     return of(e, "sweep", kappa=0.7)["limit"][:, 1]
 
 
-SHARED_1 = joint.numerics(0.1, "gap_relaxed")
+NUMERICS = joint.numerics(0.1, "gap_relaxed")
 
 
 @picture(

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
+from attsvm import AttentionData, regularization_path, train
 from attsvm.datasets import toy
-from attsvm.dynamics import AtSteps, regularization_path, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (
@@ -231,7 +231,7 @@ def E1_6d(evidence):
     )
 
 
-SHARED_1 = no_stall(0.1)
+X1 = no_stall(0.1)
 
 
 @claim(
@@ -249,7 +249,7 @@ def X2(evidence):
     return at(rows, "gap_limit", 100_000) / at(rows, "gap_limit", 10_000)
 
 
-SHARED_2 = harmless(1e-3, "2000 steps are as long as 20 times the start")
+X3_X4 = harmless(1e-3, "2000 steps are as long as 20 times the start")
 
 
 @picture(

@@ -11,9 +11,8 @@ specification's.
 
 import numpy as np
 
+from attsvm import LogSpaced, prompt_margins, train
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import LogSpaced, train
-from attsvm.margins import prompt_margins
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm import (
+    Trajectory,
+    decoder_margins,
+    max_margin,
+    prompt_margins,
+    regularization_path,
+    relaxed_margins,
+    train,
+)
 from attsvm.datasets import Toy
-from attsvm.dynamics import AtSteps, Trajectory, direction_gap, regularization_path, train
-from attsvm.margins import decoder_margins, prompt_margins, relaxed_margins
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import margin_drop
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import Claim, at_most
 from attsvm_papers.mmts.prompts import FAR, at, course, marks, of
 

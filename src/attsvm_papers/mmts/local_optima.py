@@ -7,12 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attsvm import (
+    Cone,
+    Norm,
+    Nuclear,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    parse_norm,
+    regularization_path,
+    selection_margins,
+    token_scores,
+)
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import Cone, regularization_path
-from attsvm.geometry import Norm, Nuclear, parse_norm
-from attsvm.margins import selection_margins
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
 from attsvm_papers.tfsvm.local_cones import opening, surplus
 
 Choices = list[tuple[tuple[int, ...], Any, bool]]

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from attsvm import (
+    finite_component,
+    max_margin,
+    multi_token_margins,
+    selection_margins,
+    token_scores,
+)
 from attsvm.data import FloatArray
 from attsvm.datasets import orthonormal, unit_sphere
 from attsvm.dynamics import direction_gap
-from attsvm.margins import finite_component, multi_token_margins, selection_margins, split
-from attsvm.selection import sparsemax_selection, token_scores
-from attsvm.solvers import max_margin
+from attsvm.margins import split
+from attsvm.selection import sparsemax_selection
 
 
 def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:

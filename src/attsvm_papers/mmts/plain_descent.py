@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import LogSpaced, train
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, LogSpaced, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm import MarginSolution
+from attsvm import Cone, MarginSolution, Trajectory, regularization_path, train
 from attsvm.datasets import Toy
-from attsvm.dynamics import AtSteps, Cone, Trajectory, regularization_path, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import Claim, Evidence, at_most, logarithmic

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from attsvm import InputError
 from attsvm.datasets import WordPiece, image_digest, image_set, imdb
-from attsvm.errors import InputError, UnavailableError
+from attsvm.errors import UnavailableError
 from attsvm.models import TextClassifier, VisionTransformer
 from attsvm.training import Examples, Pixels
 from attsvm_papers.networks.sentences import SENTENCES

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.errors import InputError, UnavailableError
+from attsvm import InputError
+from attsvm.errors import UnavailableError
 from attsvm_papers.kit import Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
 

@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
+from attsvm import LogSpaced
 from attsvm.datasets.next_token import bipartite
-from attsvm.dynamics import LogSpaced
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm_papers.kit import (
     ATTENTION,

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.dynamics import AtSteps, LogSpaced
+from attsvm import LogSpaced
+from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers.kit import (
     FAINT,

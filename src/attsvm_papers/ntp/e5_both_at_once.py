@@ -9,7 +9,7 @@ Source: specification P3-E5 (proposed there)
 
 import numpy as np
 
-from attsvm.dynamics import LogSpaced
+from attsvm import LogSpaced
 from attsvm.dynamics.next_token import Problem, Rule, joint
 from attsvm_papers.kit import (
     ATTENTION,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.dynamics import LogSpaced
+from attsvm import LogSpaced
 from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers.kit import (
     ATTENTION,

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm import MarginSolution, max_margin, order_margins
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
-from attsvm.margins import order_margins
-from attsvm.solvers import MarginSolution, max_margin
 from attsvm_papers.kit import slopes
 
 FloatArray = NDArray[np.float64]

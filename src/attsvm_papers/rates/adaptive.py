@@ -9,14 +9,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    MarginSolution,
+    Trajectory,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
 from attsvm.datasets import gauss
-from attsvm.dynamics import AtSteps, Trajectory, train
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import optimal_tokens, token_scores
-from attsvm.solvers import MarginSolution, max_margin
 from attsvm_papers.kit import Evidence, slopes
 
 FloatArray = NDArray[np.float64]

@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import decoder_margins, max_margin, optimal_tokens, selection_margins, train
 from attsvm.datasets import gauss
-from attsvm.dynamics import AtSteps, direction_gap, train
-from attsvm.margins import decoder_margins, selection_margins
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import optimal_tokens
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     BEST,
     FAINT,

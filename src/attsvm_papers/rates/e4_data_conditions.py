@@ -10,13 +10,18 @@ specification P5-E4
 
 import numpy as np
 
+from attsvm import (
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
 from attsvm.datasets import gauss, orth, unit_sphere
-from attsvm.dynamics import AtSteps, direction_gap, train
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

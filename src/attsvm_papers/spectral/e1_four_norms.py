@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Frobenius, Lp, Norm, Nuclear, Spectral, max_margin, order_margins
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral
-from attsvm.margins import order_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
 from attsvm.dynamics.descent import Adam, Direction, Steepest, descend
-from attsvm.geometry import Frobenius, Lp, Spectral
-from attsvm.margins import output_margins
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

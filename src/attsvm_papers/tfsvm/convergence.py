@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
-from attsvm.dynamics import Trajectory
-from attsvm.margins import Margins
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
+from attsvm import (
+    AttentionData,
+    Margins,
+    Trajectory,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    token_scores,
+)
 
 Columns = dict[str, NDArray[Any]]
 SATURATED = 0.99

@@ -15,12 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import (
+    Cone,
+    Frobenius,
+    Lp,
+    Nuclear,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    regularization_path,
+    selection_margins,
+    token_scores,
+)
 from attsvm.datasets import toy, unit_sphere
-from attsvm.dynamics import Cone, direction_gap, regularization_path
-from attsvm.geometry import Frobenius, Lp, Nuclear
-from attsvm.margins import selection_margins
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
+from attsvm.dynamics import direction_gap
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -16,11 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Frobenius, Nuclear, max_margin, optimal_tokens, selection_margins
 from attsvm.datasets import unit_sphere
-from attsvm.geometry import Frobenius, Nuclear
-from attsvm.margins import selection_margins
-from attsvm.selection import optimal_tokens
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -16,13 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    LogSpaced,
+    gradient_alignment,
+    optimal_tokens,
+    selection_margins,
+    train,
+)
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, LogSpaced, train
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import gradient_alignment, optimal_tokens
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import locally_optimal, max_margin, optimal_tokens, selection_margins, token_scores
 from attsvm.datasets import unit_sphere
-from attsvm.margins import selection_margins
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

@@ -18,12 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm import (
+    finite_component,
+    max_margin,
+    multi_token_margins,
+    recombine,
+    selection_margins,
+    train,
+)
 from attsvm.datasets import mlp_instance
-from attsvm.dynamics import AtSteps, direction_gap, train
-from attsvm.margins import finite_component, multi_token_margins, recombine, selection_margins
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention, MLPHead
 from attsvm.selection import selected_sets
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

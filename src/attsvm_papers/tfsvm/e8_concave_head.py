@@ -14,14 +14,21 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    finite_component,
+    max_margin,
+    multi_token_margins,
+    recombine,
+    token_scores,
+    train,
+)
 from attsvm.datasets import orthonormal
-from attsvm.dynamics import AtSteps, direction_gap, train
-from attsvm.margins import finite_component, multi_token_margins, recombine, split
+from attsvm.dynamics import AtSteps, direction_gap
+from attsvm.margins import split
 from attsvm.models import Attention, LambdaHead
 from attsvm.optim import SteepestDescent
-from attsvm.selection import sparsemax_selection, token_scores
-from attsvm.solvers import max_margin
+from attsvm.selection import sparsemax_selection
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,

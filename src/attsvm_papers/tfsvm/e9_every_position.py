@@ -15,14 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import sequence_margins, sequence_pairs
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    sequence_margins,
+    sequence_pairs,
+    token_scores,
+    train,
+)
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, train
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import (
     ATTENTION,
     TRAINED,

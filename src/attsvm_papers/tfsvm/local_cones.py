@@ -9,8 +9,8 @@ constants).
 
 import numpy as np
 
+from attsvm import MarginSolution
 from attsvm.data import FloatArray
-from attsvm.solvers import MarginSolution
 
 # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
 FAR = 30.0

@@ -7,15 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData
+from attsvm import (
+    AttentionData,
+    MarginSolution,
+    Nuclear,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, train
-from attsvm.geometry import Nuclear
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import MarginSolution, max_margin
 from attsvm_papers.kit import same
 from attsvm_papers.tfsvm.local_cones import ascent, inside
 

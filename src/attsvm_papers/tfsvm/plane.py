@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from attsvm import Nuclear, max_margin, optimal_tokens, selection_margins, train
 from attsvm.datasets import toy
-from attsvm.dynamics import AtSteps, direction_gap, train
-from attsvm.geometry import Nuclear
-from attsvm.margins import selection_margins
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import optimal_tokens
-from attsvm.solvers import max_margin
 from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, logarithmic
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
