@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     claim,
     grid,
     logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -184,6 +185,5 @@ def draw_diagonal(evidence, axes):
         xlim=(100, step[-1]), ylim=(0.0, 1.05), xlabel="step", title="margin / best margin, l1 norm"
     )
     axes[1].axhline(0.005, color=FAINT, linewidth=0.8, linestyle="--")
-    logarithmic(axes[1].xaxis, step[late].astype(float))
-    logarithmic(axes[1].yaxis, np.array([1e-5, 1.0]))
+    loglog(axes[1], step[late].astype(float), np.array([1e-5, 1.0]))
     axes[1].set(xlim=(100, step[-1]), ylim=(1e-5, 1.0), xlabel="step", title="1 - the same")

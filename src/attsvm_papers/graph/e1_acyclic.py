@@ -31,6 +31,7 @@ from attsvm_papers.kit import (
     claim,
     grid,
     logarithmic,
+    loglog,
     picture,
     rows,
     scales,
@@ -250,8 +251,7 @@ def acyclic(evidence, axes):
     axes[0].set(ylim=(-0.4, 1.1), yticks=[0.0, 0.5, 1.0])
     axes[0].axhline(1.0, color=FAINT, linewidth=0.7)
     axes[0].set_title("cosine to the graph programme")
-    logarithmic(axes[1].xaxis, evidence["step"][:, 1:])
-    logarithmic(axes[1].yaxis, evidence["error"][:, 1:])
+    loglog(axes[1], evidence["step"][:, 1:], evidence["error"][:, 1:])
     axes[1].set_title("distance of directions")
     logarithmic(axes[2].xaxis, 1.0 - evidence["cosine"][:, -1])
     axes[2].set(ylim=(0, 1.02), title="share of runs that end within")

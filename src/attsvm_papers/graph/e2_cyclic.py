@@ -34,6 +34,7 @@ from attsvm_papers.kit import (
     claim,
     grid,
     logarithmic,
+    loglog,
     picture,
     rows,
     scales,
@@ -304,9 +305,9 @@ def cyclic(evidence, axes):
     ax.axhline(LR / 2, color=FAINT, linestyle=":", linewidth=1.2)
     ax.text(12, 1.15 * LR / 2, "half a step", color=FAINT, fontsize=8)
     ax.set_title("distance to the finite part")
-    logarithmic(ax.xaxis, decaying["step"][0][1:])
-    logarithmic(
-        ax.yaxis,
+    loglog(
+        ax,
+        decaying["step"][0][1:],
         np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
     )
     ax = axes[1, 0]
@@ -326,5 +327,4 @@ def cyclic(evidence, axes):
         ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
     ax.plot(steps[1:], np.median(1.0 - rows["component"], axis=0)[1:], color=TRAINED)
     ax.set(title="attention off the winner's component", xlabel="step")
-    logarithmic(ax.xaxis, steps[1:])
-    logarithmic(ax.yaxis, (1.0 - rows["component"])[:, 1:])
+    loglog(ax, steps[1:], (1.0 - rows["component"])[:, 1:])

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     grid,
     label_ends,
     logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -190,6 +191,5 @@ def soft_composition(evidence, axes):
             fontsize=8,
         )
     axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
-    logarithmic(axes[2].xaxis, steps)
-    logarithmic(axes[2].yaxis, np.array([1e-16, 1.0]))
+    loglog(axes[2], steps, np.array([1e-16, 1.0]))
     axes[2].set(xlabel="step", title="largest error of a probability")

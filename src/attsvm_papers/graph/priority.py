@@ -47,8 +47,7 @@ def marks(steps: int) -> list[int]:
     """40 steps from 10 to the last on a log scale; the same number for every length of 100 steps
     and more.
     """
-    spaced: list[int] = np.rint(np.geomspace(10, steps, 40)).astype(int).tolist()
-    return spaced
+    return np.rint(np.geomspace(10, steps, 40)).astype(int).tolist()
 
 
 def descend(

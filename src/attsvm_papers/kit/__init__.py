@@ -15,6 +15,7 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.claims import claim, each
+from attsvm_papers.kit.curves import band, loglog
 from attsvm_papers.kit.experiment import Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
 from attsvm_papers.kit.pictures import picture
@@ -38,6 +39,7 @@ __all__ = [
     "Scales",
     "at_least",
     "at_most",
+    "band",
     "between",
     "blocks",
     "canvas",
@@ -50,6 +52,7 @@ __all__ = [
     "identifiers",
     "label_ends",
     "logarithmic",
+    "loglog",
     "picture",
     "render",
     "rows",

@@ -90,8 +90,7 @@ def run(seeds, length, mode):
 
     def gap(p: float) -> FloatArray:
         chosen = np.take_along_axis(scores, runs[p]["selected"][..., None], axis=-1)[..., 0]
-        left: FloatArray = np.abs(runs[p]["loss"] - np.logaddexp(0.0, -chosen).mean(axis=-1))
-        return left
+        return np.abs(runs[p]["loss"] - np.logaddexp(0.0, -chosen).mean(axis=-1))
 
     every = [s for pairs in kinds.values() for found in pairs.values() for s in found]
     assert all(s.status != "optimal" or s.gap <= 1e-7 for s in every)
@@ -115,8 +114,7 @@ def run(seeds, length, mode):
 
 def _last(evidence: Evidence, protocol: str, mode: int) -> FloatArray:
     """``(seeds, p, q)`` at the last step."""
-    found: FloatArray = evidence.where(mode=mode)[protocol][..., -1]
-    return found
+    return evidence.where(mode=mode)[protocol][..., -1]
 
 
 def _diagonal(values: FloatArray) -> FloatArray:
@@ -131,10 +129,7 @@ def _full(evidence: Evidence) -> bool:
 def _measure_own_first(evidence: Evidence, mode: int) -> Any:
     values = _last(evidence, "same", mode)
     own = _diagonal(values)[..., None]
-    first: NDArray[np.bool_] = np.all(
-        np.where(np.eye(3, dtype=bool), -np.inf, own - values) < 0, axis=(-2, -1)
-    )
-    return first
+    return np.all(np.where(np.eye(3, dtype=bool), -np.inf, own - values) < 0, axis=(-2, -1))
 
 
 SCALE = {"100 seeds at the published length": _full}
@@ -244,8 +239,7 @@ def E1_2(e):
 def E1_3(evidence):
     """Published protocol: the own pair has the smallest mean for every p."""
     mean = _last(evidence, "code", PUBLISHED).mean(axis=0)
-    first: NDArray[np.bool_] = np.argmin(mean, axis=1) == np.arange(3)
-    return first
+    return np.argmin(mean, axis=1) == np.arange(3)
 
 
 @claim(

@@ -42,6 +42,7 @@ from attsvm_papers.kit import (
     claim,
     grid,
     logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -304,8 +305,7 @@ def paths_and_cones(evidence, axes):
     axes[0].plot([], [], ":", color=FAINT, linewidth=1.0, label="largest")
     axes[0].plot([], [], "x", color=FAINT, label="specification, seed 1")
     axes[1].axhline(1.0, color=FAINT, linewidth=0.8)
-    logarithmic(axes[0].xaxis, np.array(RADII))
-    logarithmic(axes[0].yaxis, evidence.where(part=PATH)["divergence"])
+    loglog(axes[0], np.array(RADII), evidence.where(part=PATH)["divergence"])
     logarithmic(axes[1].xaxis, step[1:])
     axes[1].set_ylim(0, None)
     axes[0].set_title("Regularisation path: divergence at radius R")

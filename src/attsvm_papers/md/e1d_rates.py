@@ -60,8 +60,7 @@ def rate(steps: NDArray[Any], p: float) -> FloatArray:
     logarithm = np.log(np.asarray(steps, dtype=np.float64))
     if p < 2.0:
         return logarithm ** -(p - 1.0)
-    bound: FloatArray = np.log(logarithm) ** (2.0 if p == 2.0 else 1.0) / logarithm
-    return bound
+    return np.log(logarithm) ** (2.0 if p == 2.0 else 1.0) / logarithm
 
 
 @grid(p=EXPONENTS, seeds=blocks(50, start=1))
@@ -116,8 +115,7 @@ def M4(evidence):
     """
     late = evidence["step"][0] >= MARKS[0]
     means = np.stack([evidence.where(p=p)["ratio"][:, late].mean(axis=0) for p in EXPONENTS])
-    rise: FloatArray = np.diff(means, axis=1).max(axis=1)
-    return rise
+    return np.diff(means, axis=1).max(axis=1)
 
 
 @claim(
@@ -142,8 +140,7 @@ def M4b(evidence):
     # the smallest so far.
     late = evidence["step"][0] >= MARKS[0]
     ratios = evidence["ratio"][:, late]
-    rise: FloatArray = (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
-    return rise
+    return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
 
 
 @claim(

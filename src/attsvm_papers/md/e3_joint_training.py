@@ -37,7 +37,7 @@ from attsvm_papers.kit import (
     between,
     claim,
     grid,
-    logarithmic,
+    loglog,
     picture,
     true,
 )
@@ -251,8 +251,7 @@ def joint_training(evidence, axes):
                     color=colour,
                     linewidth=1.2,
                 )
-        logarithmic(ax.xaxis, exact["step"][0])
-        logarithmic(ax.yaxis, np.array([1e-9, 1.0]))
+        loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
         ax.set(ylim=(1e-7, 2), xlabel="step")
     axes[0, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
     axes[0, 0].set_ylabel("mean over two sequences")

@@ -41,7 +41,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
-    logarithmic,
+    loglog,
     picture,
     scales,
 )
@@ -231,8 +231,7 @@ def joint_path(evidence, axes):
                 markersize=6,
                 markeredgewidth=1.1,
             )
-        logarithmic(ax.xaxis, np.array(sizes))
-        logarithmic(ax.yaxis, applies[name])
+        loglog(ax, np.array(sizes), applies[name])
         ax.set_title(title)
     axes[0].set_ylabel("divergence")
     axes[0].plot([], [], "x", color=FAINT, label="data of md-3")

@@ -95,7 +95,4 @@ class Solutions:
 def divergences(W: FloatArray, solutions: list[Any], p: float) -> FloatArray:
     """``(runs, records)``."""
     targets = np.stack([solution.W for solution in solutions])
-    found: FloatArray = (
-        PowerPotential(p).direction_divergence(np.broadcast_to(targets, W.shape), W).T
-    )
-    return found
+    return PowerPotential(p).direction_divergence(np.broadcast_to(targets, W.shape), W).T

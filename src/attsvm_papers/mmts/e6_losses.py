@@ -144,8 +144,7 @@ def offset(loss: str, C: NDArray[Any]) -> NDArray[np.float64]:
         }
         return known[loss]
 
-    half: NDArray[np.float64] = 0.5 * (np.log(scores) + slope(scores) - slope(np.ones_like(scores)))
-    return half
+    return 0.5 * (np.log(scores) + slope(scores) - slope(np.ones_like(scores)))
 
 
 @claim(

@@ -28,6 +28,7 @@ from attsvm_papers.kit import (
     close_to,
     grid,
     logarithmic,
+    loglog,
     picture,
     scales,
     setting,
@@ -377,8 +378,7 @@ def theorems(evidence, axes):
                 marker="o",
                 markersize=3,
             )
-    logarithmic(ax.xaxis, np.array(LOCAL_SIZES))
-    logarithmic(ax.yaxis, np.array([1e-12, 2.0]))
+    loglog(ax, np.array(LOCAL_SIZES), np.array([1e-12, 2.0]))
     ax.set(
         xlabel="norm / norm of the max-margin weights",
         title="local paths: 1 − cosine, cone's edge = 1",

@@ -190,8 +190,7 @@ def field_bound(problem: Toy, target: NDArray[Any]) -> float:
 def at(evidence: Evidence, column: str, step: int) -> NDArray[Any]:
     """A column at one step; every run of the evidence has the same records."""
     (place,) = np.flatnonzero(evidence["step"][0] == step)
-    found: NDArray[Any] = evidence[column][:, place]
-    return found
+    return evidence[column][:, place]
 
 
 def no_stall(lr: float) -> Claim:

@@ -20,17 +20,19 @@ from attsvm_papers.kit import (
     FAINT,
     TRAINED,
     at_most,
+    band,
     between,
     blocks,
     claim,
     each,
     grid,
     logarithmic,
+    loglog,
     picture,
     same,
     scales,
 )
-from attsvm_papers.ntp.two_stages import band, by_run, output_targets, rates, slope
+from attsvm_papers.ntp.two_stages import by_run, output_targets, rates, slope
 
 # Dirichlet(1) weights from zero, and uniform weights from a Gaussian start.
 SCALES = scales(
@@ -157,8 +159,7 @@ def stage_one_rates(evidence, axes):
     x = np.array([2000.0, 20_000.0])
     axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
     axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")
-    logarithmic(axes[0].xaxis, np.array([10.0, 20_000.0]))
-    logarithmic(axes[0].yaxis, evidence["error"][:, -1:])
+    loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
     logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
     logarithmic(axes[1].yaxis, evidence["loss"])
     axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)

@@ -23,6 +23,7 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
+    band,
     between,
     blocks,
     claim,
@@ -30,6 +31,7 @@ from attsvm_papers.kit import (
     each,
     grid,
     logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -40,7 +42,6 @@ from attsvm_papers.ntp.two_stages import (
     PUBLISHED,
     accuracy,
     attention_solutions,
-    band,
     by_run,
     draw,
     output_targets,
@@ -449,8 +450,7 @@ def rates_of_stage_2(evidence, axes):
         fontsize=8.5,
         va="bottom",
     )
-    logarithmic(axes[0].xaxis, np.array([10.0, last]))
-    logarithmic(axes[0].yaxis, np.array([1e-3, 2.0]))
+    loglog(axes[0], np.array([10.0, last]), np.array([1e-3, 2.0]))
     u = np.array([4.0, 22.0])
     axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=FAINT, linewidth=1)
     axes[1].text(10.5, 3e-8, "predicted\nslope", color=FAINT, fontsize=8.5, ha="right", va="top")

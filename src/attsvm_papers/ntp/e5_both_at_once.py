@@ -16,6 +16,7 @@ from attsvm_papers.kit import (
     FAINT,
     TRAINED,
     at_least,
+    band,
     blocks,
     claim,
     each,
@@ -28,7 +29,6 @@ from attsvm_papers.kit import (
 from attsvm_papers.ntp.two_stages import (
     accuracy,
     attention_solutions,
-    band,
     by_run,
     draw,
     output_targets,

@@ -19,15 +19,16 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
+    band,
     blocks,
     claim,
     grid,
-    logarithmic,
+    loglog,
     picture,
     same,
     scales,
 )
-from attsvm_papers.ntp.two_stages import KINDS, attention_solutions, band, by_run, draw, rates
+from attsvm_papers.ntp.two_stages import KINDS, attention_solutions, by_run, draw, rates
 
 # Training as in ntp-3, 40 000 steps.
 SCALES = scales(
@@ -153,6 +154,5 @@ def draw_textbook(evidence, axes):
             )
         ax.set(title=("No confused tokens", "Confused tokens")[index], xlabel="step")
     axes[0].set_ylabel("1 − cosine to the solution")
-    logarithmic(axes[0].xaxis, np.array([100.0, last]))
-    logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
+    loglog(axes[0], np.array([100.0, last]), np.array([1e-4, 1.0]))
     axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")

@@ -66,20 +66,9 @@ def accuracy(problem: Problem, W: ArrayLike) -> FloatArray:
     """``(..., runs)``, share of sentences whose largest output is their label."""
     right = problem.outputs(W).argmax(axis=-1) == problem.label
     counts = np.diff(problem.run_start)
-    found: FloatArray = (
-        np.add.reduceat(right.astype(np.float64), problem.run_start[:-1], axis=-1) / counts
-    )
-    return found
+    return np.add.reduceat(right.astype(np.float64), problem.run_start[:-1], axis=-1) / counts
 
 
 def by_run(columns: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """Columns ``(R, runs, ...)`` with runs first."""
     return {name: np.swapaxes(np.asarray(column), 0, 1) for name, column in columns.items()}
-
-
-def band(ax: Any, steps: FloatArray, rows: FloatArray, colour: str, style: str = "-") -> None:
-    """The median over runs ``(runs, R)`` as a line, and the range of all runs as a band."""
-    ax.fill_between(
-        steps, rows.min(axis=0), rows.max(axis=0), color=colour, alpha=0.15, linewidth=0
-    )
-    ax.plot(steps, np.median(rows, axis=0), style, color=colour)

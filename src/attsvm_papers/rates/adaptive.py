@@ -89,8 +89,7 @@ def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -
     chosen = np.arange(data.T) == tokens[..., None]
     own = np.sum(np.where(chosen, logits, 0.0), axis=-1, keepdims=True)
     others = np.logaddexp.reduce(np.where(chosen, -np.inf, logits - own), axis=-1)
-    missing: FloatArray = (others - np.logaddexp(0.0, others)).max(axis=-1)
-    return missing
+    return (others - np.logaddexp(0.0, others)).max(axis=-1)
 
 
 def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArray:
@@ -106,5 +105,4 @@ def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArr
 
 def at(evidence: Evidence, column: str, step: int) -> FloatArray:
     """A column at one recorded step, one value per trial."""
-    found: FloatArray = evidence[column][:, np.flatnonzero(evidence["step"][0] == step)[0]]
-    return found
+    return evidence[column][:, np.flatnonzero(evidence["step"][0] == step)[0]]

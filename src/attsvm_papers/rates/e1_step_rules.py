@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
+    band,
     between,
     blocks,
     claim,
@@ -33,7 +34,7 @@ from attsvm_papers.kit import (
     each,
     grid,
     label_ends,
-    logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -254,19 +255,10 @@ def rates(evidence, axes):
             step = rows["step"][0]
             late = step >= 10
             curves = value(rows)[:, late]
-            ax.fill_between(
-                step[late],
-                curves.min(axis=0),
-                curves.max(axis=0),
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-            )
-            ax.plot(step[late], np.median(curves, axis=0), color=colour)
+            band(ax, step[late], curves, colour)
             ends.append((float(np.median(curves[:, -1])), short[rule], colour))
             seen.append(curves)
-        logarithmic(ax.xaxis, np.array([10.0, evidence["step"].max()]))
-        logarithmic(ax.yaxis, np.concatenate(seen))
+        loglog(ax, np.array([10.0, evidence["step"].max()]), np.concatenate(seen))
         ax.set_xlim(10, evidence["step"].max())
         if title == "error × norm":
             ax.set_ylim(0.3, 20)

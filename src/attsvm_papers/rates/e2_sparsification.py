@@ -22,7 +22,7 @@ from attsvm_papers.kit import (
     close_to,
     each,
     grid,
-    logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -120,8 +120,7 @@ def sparsification(evidence, axes):
     axes[1].plot(line, line, color=FAINT, linewidth=0.8)
     axes[1].text(900, 250, "one per norm", color=FAINT, fontsize=8.5)
     for ax in axes:
-        logarithmic(ax.xaxis, np.array([1.0, 1e4]))
-        logarithmic(ax.yaxis, np.array([1.0, 1e4]))
+        loglog(ax, np.array([1.0, 1e4]), np.array([1.0, 1e4]))
     axes[0].set_ylim(0.08, 5000)
     axes[1].set(xlim=(0.5, 1e4), ylim=(0.1, 1e4))
     axes[0].set_title("nines of the attention on the optimal token")

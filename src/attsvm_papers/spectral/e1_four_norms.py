@@ -35,7 +35,7 @@ from attsvm_papers.kit import (
     each,
     grid,
     label_ends,
-    logarithmic,
+    loglog,
     picture,
     scales,
 )
@@ -311,8 +311,7 @@ def matrix(evidence, axes):
     guide = 0.9 * (step[late] / step[late][0]) ** -0.5
     axes[1].plot(step[late], guide, "--", color=FAINT, linewidth=0.9)
     axes[1].text(step[late][-8], guide[-8] * 1.25, "1/√t", color=FAINT, fontsize=8.5)
-    logarithmic(axes[1].xaxis, step[late].astype(float))
-    logarithmic(axes[1].yaxis, np.array([0.008, 1.0]))
+    loglog(axes[1], step[late].astype(float), np.array([0.008, 1.0]))
     axes[1].set(
         xlim=(30, step[-1]),
         ylim=(0.008, 1.1),

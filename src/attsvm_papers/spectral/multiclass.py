@@ -89,8 +89,7 @@ class Multiclass:
         r"""Smallest margin :math:`\min_{i,c\ne y_i}(e_{y_i}-e_c)^\top Wh_i` of every run,
         ``(runs,)``.
         """
-        smallest: FloatArray = -self.lags(W).max(axis=(-2, -1))
-        return smallest
+        return -self.lags(W).max(axis=(-2, -1))
 
     def log_loss(self, W: FloatArray) -> FloatArray:
         """Logarithm of the loss, ``(runs,)``, at any size."""
@@ -106,12 +105,8 @@ class Multiclass:
 
 def log_log1p(log_x: FloatArray) -> FloatArray:
     r""":math:`\log\log(1+x)` from :math:`\log x`."""
-    found: FloatArray = np.where(
-        log_x < _ROUNDED, log_x, np.log(np.logaddexp(0.0, np.maximum(log_x, _ROUNDED)))
-    )
-    return found
+    return np.where(log_x < _ROUNDED, log_x, np.log(np.logaddexp(0.0, np.maximum(log_x, _ROUNDED))))
 
 
 def _log_mean(logs: FloatArray) -> FloatArray:
-    mean: FloatArray = np.logaddexp.reduce(logs, axis=-1) - np.log(logs.shape[-1])
-    return mean
+    return np.logaddexp.reduce(logs, axis=-1) - np.log(logs.shape[-1])

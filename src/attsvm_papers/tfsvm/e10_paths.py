@@ -41,7 +41,7 @@ from attsvm_papers.kit import (
     claim,
     close_to,
     grid,
-    logarithmic,
+    loglog,
     picture,
     scales,
 )
@@ -98,17 +98,16 @@ def run(instance, bound, radii, random_starts):
         random_starts,
         cone=cone,
     )
-    count = len(radii)
     return {
         "radius": np.array(radii),
         "gap": path.direction_gap(own),
         "distance": path.distance(own),
         "cosine_frobenius": 1.0 - direction_gap(path.W, frobenius),
         "log_excess": path.log_excess,
-        "frobenius_norm": np.full(count, frobenius.norm),
-        "own_norm": np.full(count, own.norm),
-        "unique": np.full(count, own.unique is not False),
-        "global": np.full(count, bool((own.margins.selected == tokens).all())),
+        "frobenius_norm": frobenius.norm,
+        "own_norm": own.norm,
+        "unique": own.unique is not False,
+        "global": bool((own.margins.selected == tokens).all()),
     }
 
 
@@ -294,8 +293,7 @@ def paths(evidence, axes):
                     markersize=7,
                     markeredgewidth=1.2,
                 )
-        logarithmic(ax.xaxis, evidence["radius"])
-        logarithmic(ax.yaxis, np.array([1e-7, 1.0]))
+        loglog(ax, evidence["radius"], np.array([1e-7, 1.0]))
         ax.set(
             ylim=(1e-7, 2),
             xlabel="size R",

@@ -43,6 +43,7 @@ from attsvm_papers.kit import (
     cut,
     grid,
     logarithmic,
+    loglog,
     picture,
     rows,
     same,
@@ -366,8 +367,7 @@ def multi_token(evidence, axes):
             linewidth=0,
             rasterized=True,
         )
-        logarithmic(bottom.xaxis, np.array([5e-18, 1e-6]))
-        logarithmic(bottom.yaxis, np.array([1e-5, 1.0]))
+        loglog(bottom, np.array([5e-18, 1e-6]), np.array([1e-5, 1.0]))
         bottom.set(
             xlim=(5e-18, 1.5e-6),
             xticks=[1e-16, 1e-11, 1e-6],

@@ -38,7 +38,7 @@ from attsvm_papers.kit import (
     claim,
     close_to,
     grid,
-    logarithmic,
+    loglog,
     picture,
     same,
     scales,
@@ -190,8 +190,7 @@ def sequence(evidence, axes):
             ax.plot(rows["step"][0][1:], gap[1:], "-", color=colour, linewidth=0.8, alpha=0.35)
         ax.plot(rows["step"][0][1:], np.median(rows["gap"], axis=0)[1:], "-", color=colour)
         ax.axhline(1 - COSINE, linestyle=":", color="#5f6670", linewidth=1)
-        logarithmic(ax.xaxis, rows["step"][0][1:])
-        logarithmic(ax.yaxis, evidence["gap"][:, 1:])
+        loglog(ax, rows["step"][0][1:], evidence["gap"][:, 1:])
         ax.set(
             xlabel="step",
             title=f"{'Causal' if causal else 'Full'} attention, {100 * np.mean(rows['best']):.0f} %"

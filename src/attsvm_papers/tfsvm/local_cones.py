@@ -50,10 +50,7 @@ def inside(
     aside = generator.standard_normal((count, *direction.shape))
     aside -= np.sum(aside * direction, axis=(-2, -1), keepdims=True) * direction
     aside /= np.linalg.norm(aside, axis=(-2, -1), keepdims=True)
-    weights: FloatArray = (
-        radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
-    )
-    return weights
+    return radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
 
 
 def ascent(solution: MarginSolution, scores: FloatArray, generator: np.random.Generator) -> float:
@@ -90,5 +87,4 @@ def ascent_at(solution: MarginSolution, scores: FloatArray, W: FloatArray) -> Fl
     best = scores[np.arange(margins.n), margins.selected]
     lead = best[margins.sequence] - scores[margins.sequence, margins.token]
     terms = weight * lead * margins(solution.W) / (1.0 + np.exp(best))[margins.sequence]
-    shares: FloatArray = terms.sum(axis=1) / np.abs(terms).sum(axis=1)
-    return shares
+    return terms.sum(axis=1) / np.abs(terms).sum(axis=1)

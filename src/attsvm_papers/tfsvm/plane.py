@@ -12,7 +12,7 @@ from attsvm.datasets import toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, logarithmic
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, loglog, same
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
@@ -32,7 +32,7 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     """One row per start of a toy: weights and their distance to both solutions at :data:`MARKS`
     (the published way ends at step 2000).
 
-    Columns: ``method``, ``start``, ``step``, ``W``, ``frobenius`` and ``nuclear`` (direction gaps
+    Columns: ``start``, ``step``, ``W``, ``frobenius`` and ``nuclear`` (direction gaps
     to the certified solutions), ``size`` (nuclear norm), ``second`` (second singular value over the
     first), ``K`` and ``Q`` (norms of the factors, NaN for W), the solutions and their norms, and
     ``error_frobenius``, ``error_nuclear``: their largest entrywise distance to the reference.
@@ -91,9 +91,8 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         for key, best in (("frobenius", frobenius), ("nuclear", nuclear))
     }
     return {
-        "method": np.full(runs, method),
         "start": np.arange(runs),
-        "step": np.tile(marks, (runs, 1)),
+        "step": same(marks),
         "W": np.moveaxis(weights, 1, 0),
         **gaps,
         "size": np.where(missing, np.nan, sizes.sum(axis=-1)).T,
@@ -104,13 +103,13 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
         ),
         "K": norms["K"].T,
         "Q": norms["Q"].T,
-        "solved_frobenius": np.tile(frobenius.W, (runs, 1, 1)),
-        "solved_nuclear": np.tile(nuclear.W, (runs, 1, 1)),
-        "error_frobenius": np.full(runs, np.abs(frobenius.W - problem.reference["W"]).max()),
-        "error_nuclear": np.full(runs, np.abs(nuclear.W - problem.reference["W_nuclear"]).max()),
-        "nuclear_norm": np.full(runs, nuclear.norm),
-        "frobenius_norm": np.full(runs, frobenius.norm),
-        "frobenius_size": np.full(runs, np.linalg.svd(frobenius.W, compute_uv=False).sum()),
+        "solved_frobenius": same(frobenius.W),
+        "solved_nuclear": same(nuclear.W),
+        "error_frobenius": np.abs(frobenius.W - problem.reference["W"]).max(),
+        "error_nuclear": np.abs(nuclear.W - problem.reference["W_nuclear"]).max(),
+        "nuclear_norm": nuclear.norm,
+        "frobenius_norm": frobenius.norm,
+        "frobenius_size": np.linalg.svd(frobenius.W, compute_uv=False).sum(),
     }
 
 
@@ -175,7 +174,6 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
                 label=label if k == 0 else None,
             )
             seen.append(gap[1:])
-    logarithmic(ax.xaxis, rows["step"][0][1:])
-    logarithmic(ax.yaxis, np.concatenate(seen))
+    loglog(ax, rows["step"][0][1:], np.concatenate(seen))
     ax.set(xlabel="step", ylabel="1 - cosine")
     ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
