@@ -20,8 +20,8 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from attsvm.experiments import PAPERS, experiment, identifiers
 from attsvm.report.style import Picture, inline
+from attsvm_papers.kit import PAPERS, experiment, identifiers
 
 MODULES = (theory_pictures, next_token_pictures)
 DRAWN = {function.__name__: function for module in MODULES for function in module.PICTURES}

@@ -12,7 +12,7 @@ from attsvm import parallel
 STARTS = {
     "a kernel": """
 import numpy as np
-from attsvm.experiments.published import published_descent
+from attsvm_papers.md.published import published_descent
 from attsvm.datasets import unit_sphere
 data, v = unit_sphere(2, 3, 4, seed=[0, 1])
 published_descent(data, v, np.zeros((2, 4, 4)), 2.0, 0.1, 2, [1])

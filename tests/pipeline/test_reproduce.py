@@ -11,13 +11,13 @@ import pytest
 
 from attsvm.claims import Claim, at_most
 from attsvm.errors import InputError, UnavailableError
-from attsvm.experiments import Experiment, blocks
 from attsvm.files import load_arrays
 from attsvm.pipeline import cells as cells_module
 from attsvm.pipeline import reproduce as module
 from attsvm.pipeline.reproduce import reproduce, summary
 from attsvm.report.style import canvas, render
 from attsvm.store.environment import environment, versions
+from attsvm_papers.kit import Experiment, cut
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ TOY = Experiment(
     parameters=Parameters(),
     quick=Parameters(seeds=2),
     cells=lambda p: (
-        {"first": first, "count": count, "power": p.power} for first, count in blocks(p.seeds, 2)
+        {"first": first, "count": count, "power": p.power} for first, count in cut(p.seeds, 2)
     ),
     run=measure,
     claims=(
@@ -71,7 +71,7 @@ def toy(monkeypatch):
     find = {"mmts-99": TOY}.__getitem__
     monkeypatch.setattr(module, "experiment", find)
     monkeypatch.setattr(cells_module, "experiment", find)
-    monkeypatch.setattr("attsvm.experiments.identifiers", lambda paper=None: ["mmts-99"])
+    monkeypatch.setattr("attsvm_papers.kit.identifiers", lambda paper=None: ["mmts-99"])
 
 
 def test_a_run_leaves_numbers_verdicts_figures_and_pages(tmp_path):

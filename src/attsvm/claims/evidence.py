@@ -44,7 +44,8 @@ class Evidence(Mapping[str, NDArray[Any]]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[Mapping[str, ArrayLike]]) -> Evidence:
-        """The rows of all parts below each other. A column that a part lacks holds NaN there.
+        """The rows of all parts below each other. A column that a part lacks holds NaN
+        there, or nothing where it holds words.
 
         Raises:
             InputError: a column has rows of different shapes.
@@ -59,8 +60,10 @@ class Evidence(Mapping[str, NDArray[Any]]):
                     " names"
                 )
             shape = shapes.pop()
+            held = [table._columns[name] for table in tables if name in table]
+            missing: Any = "" if held[0].dtype.kind == "U" else np.nan
             pieces = [
-                table._columns[name] if name in table else np.full((table.rows, *shape), np.nan)
+                table._columns[name] if name in table else np.full((table.rows, *shape), missing)
                 for table in tables
             ]
             columns[name] = np.concatenate(pieces)
@@ -97,8 +100,20 @@ class Evidence(Mapping[str, NDArray[Any]]):
         return values
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All columns as a plain dict."""
-        return dict(self._columns)
+        """All columns as plain numbers; of a column of words the positions in :meth:`words`."""
+        words = self.words()
+        return {
+            name: np.searchsorted(words[name], column) if name in words else column
+            for name, column in self._columns.items()
+        }
+
+    def words(self) -> dict[str, list[str]]:
+        """The distinct values of every column of words, sorted."""
+        return {
+            name: np.unique(column).tolist()
+            for name, column in self._columns.items()
+            if column.dtype.kind == "U"
+        }
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._columns:

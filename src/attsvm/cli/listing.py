@@ -19,15 +19,15 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
-    from attsvm.experiments import experiment, identifiers
     from attsvm.geometry import norm_names
     from attsvm.solvers import solver_names
+    from attsvm_papers.kit import titles
 
     listing = {
         "datasets": names(),
         "norms": norm_names(),
         "solvers": solver_names(),
-        "experiments": {identifier: experiment(identifier).title for identifier in identifiers()},
+        "experiments": titles(),
     }
     if options.json:
         show_json(listing)

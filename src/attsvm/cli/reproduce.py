@@ -22,7 +22,10 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="experiments such as tfsvm-3; `attsvm list` names them"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="experiments such as tfsvm-3 (`attsvm list` names them), or a figure's .py file",
     )
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument(
@@ -87,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
     is an error in the end.
     """
     from attsvm.errors import InputError
-    from attsvm.experiments import identifiers
     from attsvm.pipeline.reproduce import reproduce, summary
+    from attsvm_papers.kit import identifiers
 
     wanted = list(options.ids)
     for paper in options.paper or []:

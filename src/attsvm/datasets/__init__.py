@@ -22,6 +22,7 @@ _HOME = {
     "digits": "images",
     "gauss": "separable",
     "huggingface_text": "huggingface",
+    "image_digest": "image_sets",
     "image_set": "image_sets",
     "imdb": "reviews",
     "instance": "catalogue",
@@ -47,6 +48,7 @@ __all__ = [
     "digits",
     "gauss",
     "huggingface_text",
+    "image_digest",
     "image_set",
     "imdb",
     "instance",
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text
     from attsvm.datasets.huggingface import huggingface_text
-    from attsvm.datasets.image_sets import ImageSet, image_set
+    from attsvm.datasets.image_sets import ImageSet, image_digest, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
     from attsvm.datasets.reviews import Reviews, imdb

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.experiments import Cell, Experiment, experiment
 from attsvm.store import code
 from attsvm.store.entries import (
     Arrays,
@@ -22,6 +21,7 @@ from attsvm.store.entries import (
     remove_unfinished,
     save_entry,
 )
+from attsvm_papers.kit import Cell, Experiment, experiment
 
 Step = Callable[[int, int], None]
 
@@ -76,7 +76,7 @@ class Cells:
         fingerprint = code_fingerprint(chosen)
         self._paths = [entry_path(folder, cell, fingerprint) for cell in cells]
         self.missing = [
-            (chosen.id, dict(cell), path)
+            (chosen.asked, dict(cell), path)
             for cell, path in zip(cells, self._paths, strict=True)
             if path not in begun and not path.exists()
         ]

@@ -13,12 +13,12 @@ from typing import Any
 import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
-from attsvm.experiments import PAPERS, Cell, Experiment, experiment
 from attsvm.files import save_arrays
 from attsvm.pipeline.cells import Cells, Computed, Step, tidy, work
 from attsvm.report import gallery
 from attsvm.store import RunFolder, read_json, write_json
 from attsvm.workers import Workers
+from attsvm_papers.kit import PAPERS, Cell, Experiment, experiment
 
 FORMAT = "attsvm-experiment/1"
 Progress = Callable[[str, int, int], None]
@@ -47,7 +47,8 @@ def reproduce(
     that decides them stays the same.
 
     Args:
-        identifiers: names such as ``tfsvm-3``.
+        identifiers: names such as ``tfsvm-3``, or paths of ``.py`` files, see
+            :mod:`attsvm_papers.kit`.
         folder: where everything goes.
         quick: short for ``scale="smoke"``.
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is
@@ -88,15 +89,15 @@ def reproduce(
         tidy(folder / "cells")
         runs = []
         with Workers(work, jobs or os.cpu_count() or 1) as workers:
-            for each, setting, computed in _computed(
+            for each, setting, evidence, computed in _computed(
                 asked_for, folder / "cells", workers, progress
             ):
-                evidence = Evidence.concatenate(computed.arrays)
                 run = {
                     "format": FORMAT,
                     "id": each.id,
+                    "asked": each.asked,
                     "paper": each.paper,
-                    "paper_title": PAPERS[each.paper],
+                    "paper_title": PAPERS.get(each.paper, "Your own"),
                     "title": each.title,
                     "reference": each.reference,
                     "protocol": each.protocol,
@@ -105,6 +106,7 @@ def reproduce(
                     "seconds": round(computed.seconds, 3),
                     "trials": evidence.rows,
                     "parameters": asdict(setting),
+                    "words": evidence.words(),
                     "claims": [
                         {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}
                         for claim in each.claims
@@ -150,8 +152,8 @@ def _computed(
     folder: Path,
     workers: Workers[None],
     progress: Progress | None,
-) -> Iterator[tuple[Experiment, Any, Computed]]:
-    """Each experiment with its parameters and its cells, in order.
+) -> Iterator[tuple[Experiment, Any, Evidence, Computed]]:
+    """Each experiment with its parameters, the evidence of its cells and these, in order.
 
     Work begins at once wherever it is known; where cells follow from others, it begins when all
     experiments before are done.
@@ -176,11 +178,12 @@ def _computed(
             first = Cells(each, cells, folder)
             (done,) = workers.start([first.missing])
             computed = first.results(done, step(each.id))
-            if further := list(each.then(setting, Evidence.concatenate(computed.arrays))):
+            if further := list(each.then(setting, each.evidence(cells, computed.arrays))):
                 second = Cells(each, further, folder)
                 (done,) = workers.start([second.missing])
                 computed.add(second.results(done, step(f"{each.id} (2)")))
-        yield each, setting, computed
+                cells = [*cells, *further]
+        yield each, setting, each.evidence(cells, computed.arrays), computed
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
@@ -199,10 +202,13 @@ def _scale(name: str, seeds: int | None, shift: int) -> str:
 
 
 def _finished(folder: Path) -> list[dict[str, Any]]:
-    """``run.json`` of every experiment in the folder, in the papers' order."""
-    from attsvm.experiments import identifiers
+    """``run.json`` of every experiment in the folder, in the papers' order, and then the reader's
+    own.
+    """
+    from attsvm_papers.kit import identifiers
 
-    paths = [folder / name / "run.json" for name in identifiers()]
+    known = [folder / name / "run.json" for name in identifiers()]
+    paths = [*known, *sorted(set(folder.glob("*/run.json")) - set(known))]
     return [
         run for path in paths if path.exists() and (run := read_json(path)).get("format") == FORMAT
     ]

@@ -28,7 +28,7 @@ language models.
 from __future__ import annotations
 
 from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
-from attsvm.dynamics.next_token.problem import NoAttentionSignalError, Problem, output_values
+from attsvm.dynamics.next_token.problem import Loss, NoAttentionSignalError, Problem, output_values
 from attsvm.dynamics.next_token.stages import (
     Joint,
     Rule,
@@ -44,6 +44,7 @@ __all__ = [
     "AttentionCourse",
     "Course",
     "Joint",
+    "Loss",
     "NoAttentionSignalError",
     "OutputCourse",
     "Problem",

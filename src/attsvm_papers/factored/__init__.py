@@ -1,0 +1,1 @@
+"""Implicit Regularization of Gradient Flow on One-Layer Softmax Attention."""

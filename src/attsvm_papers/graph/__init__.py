@@ -1,0 +1,1 @@
+"""Mechanics of Next Token Prediction with Self-Attention (Li, Huang, Ildiz, Rawat, Oymak)."""

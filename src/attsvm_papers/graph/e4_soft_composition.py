@@ -1,0 +1,195 @@
+"""Soft composition: attention equals the frequencies of the labels.
+
+Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end in 0 with
+labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in
+±1/√d; d = 8.
+
+Source: Mechanics of Next Token Prediction with Self-Attention, soft composition; specification
+P4-E4
+"""
+
+import numpy as np
+
+from attsvm import LogSpaced, graph_svm
+from attsvm.datasets.next_token import NextTokenData, embed
+from attsvm.dynamics.next_token import Problem, Rule, attention_stage
+from attsvm.selection import token_masses
+from attsvm_papers.graph.priority import starts
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    at_most,
+    blocks,
+    claim,
+    close_to,
+    grid,
+    label_ends,
+    logarithmic,
+    loglog,
+    picture,
+    same,
+    scales,
+)
+
+# The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units
+# (odd seeds).
+SCALES = scales(
+    d=8,
+    lr=1.0,
+    steps=2000,
+    seeds=20,
+    quick={"seeds": 10},
+)
+
+SENTENCES = ((0, 1, 2),) * 6 + ((2, 1, 0),) * 6
+LABELS = (0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0)
+FREQUENCIES = ((1 / 6, 1 / 3, 1 / 2), (1 / 2, 1 / 3, 1 / 6))
+"""Of the labels 0, 1, 2 after the last token 2, and after the last token 0."""
+FLOOR = 1.0114042647073518
+"""Entropy of both, log 6 - (2 log 2 + 3 log 3) / 6."""
+
+
+@grid(seeds=blocks(20))
+def run(d, lr, steps, seeds):
+    seeds = seeds
+    rows = [
+        embed("random" if seed % 2 else "ortho", 3, d, np.random.default_rng([44, seed]))
+        for seed in seeds
+    ]
+    data = [
+        NextTokenData.from_sentences(SENTENCES, LABELS, embeddings=E, following=np.arange(3))
+        for E in rows
+    ]
+    svms = graph_svm(data)
+    records = LogSpaced(60)
+    course = attention_stage(
+        Problem.of(data, "log_mass"),
+        Rule(lr, normalize=False),
+        steps,
+        init=starts(d, seeds),
+        records=records,
+    )
+    wanted = np.array(FREQUENCIES)
+    masses = np.stack(
+        [token_masses(one, course.W[:, run])[:, [0, 6]] for run, one in enumerate(data)]
+    )
+    solved = np.stack([token_masses(svm.data, svm.finite)[[0, 6]] for svm in svms])
+    return {
+        "seed": np.array(seeds),
+        "random": np.array([seed % 2 == 1 for seed in seeds]),
+        "step": same(course.steps),
+        "masses": masses,
+        "error": np.abs(masses - wanted).max(axis=(-2, -1)),
+        "loss": course.loss.T,
+        "solved_error": np.abs(solved - wanted).max(axis=(-2, -1)),
+        "floor": np.array([svm.floor for svm in svms]),
+        "gradient": np.array([svm.gradient for svm in svms]),
+        "direction": np.array([svm.solution.norm for svm in svms]),
+        "finite": np.stack([svm.report(course.W[:, run]).finite for run, svm in enumerate(svms)]),
+    }
+
+
+@claim(
+    at_most(
+        1e-6,
+        "largest error of a probability after training; gradient descent converges at a linear"
+        " rate here",
+    ),
+    "seen",
+    "P4, soft composition; data of the authors' code",
+)
+def C4_6(e):
+    """On sentences of one component attention tends to the frequencies of the labels."""
+    return e["error"][:, -1]
+
+
+@claim(
+    at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
+)
+def C4_6w(e):
+    """The finite part has exactly these frequencies."""
+    return e["solved_error"]
+
+
+@claim(
+    at_most(1e-8, "trained loss and reduced loss at the finite part"),
+)
+def C4_6l(e):
+    """The loss ends at the entropy of the labels, 1.01140."""
+    return np.maximum(np.abs(e["loss"][:, -1] - FLOOR), np.abs(e["floor"] - FLOOR))
+
+
+@claim(
+    close_to(0.0, 0.0, "nothing is asked for"),
+)
+def C4_2z(e):
+    """With no arc between components the graph programme's solution is zero: there is no
+    direction.
+    """
+    return e["direction"]
+
+
+@claim(
+    at_most(
+        1e-5,
+        "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
+        " a random one in twenty is so close to singular that it needs longer",
+        share=0.9,
+    ),
+)
+def C4_6f(e):
+    """So the weights inside the cyclic subspace converge, whatever the embeddings."""
+    return e["finite"][:, -1]
+
+
+@picture(
+    "Attention composes the labels it has seen",
+    "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
+    3.0,
+    1,
+    3,
+    width=10.4,
+    name="soft-composition",
+)
+def soft_composition(evidence, axes):
+    """Sentences of the tokens 0, 1, 2 whose labels occur one, two and three times in six. Left and
+    middle: attention on the three tokens, one line per run, dotted the frequencies. Right: the
+    largest error of a probability, drawn at 1e-16 where it is less.
+    """
+    steps = evidence["step"][0][1:]
+    colours = (TRAINED, BEST, ATTENTION)
+    for sentence, ax in enumerate(axes[:2]):
+        for token, colour in enumerate(colours):
+            for row in evidence["masses"][:, 1:, sentence, token]:
+                ax.plot(steps, row, color=colour, linewidth=0.7, alpha=0.5)
+            ax.axhline(FREQUENCIES[sentence][token], color=colour, linestyle=":", linewidth=1.0)
+        logarithmic(ax.xaxis, steps)
+        ax.set(
+            ylim=(0, 0.7),
+            xlabel="step",
+            title=f"attention on each token, last token {(2, 0)[sentence]}",
+        )
+        label_ends(
+            ax,
+            [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)],
+        )
+    for random, colour, words in (
+        (False, TRAINED, "orthonormal"),
+        (True, ATTENTION, "random units"),
+    ):
+        rows = evidence.where(random=random)
+        for row in rows["error"][:, 1:]:
+            axes[2].plot(steps, np.maximum(row, 1e-16), color=colour, linewidth=0.7, alpha=0.6)
+        axes[2].text(
+            0.05,
+            0.16 - 0.09 * random,
+            words,
+            color=colour,
+            transform=axes[2].transAxes,
+            fontsize=8,
+        )
+    axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
+    loglog(axes[2], steps, np.array([1e-16, 1.0]))
+    axes[2].set(xlabel="step", title="largest error of a probability")

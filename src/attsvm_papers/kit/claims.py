@@ -1,0 +1,94 @@
+"""Claims as functions: the docstring is the statement, the name is the claim's, the decorator says
+what the measured numbers are held against.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attsvm.claims import Claim, Expectation, Source
+from attsvm_papers.kit.words import one_line
+
+Measure = Callable[..., Any]
+
+
+class Claims:
+    """The claims that rest on one measurement; calling it measures.
+
+    Attributes:
+        function: from evidence (and the fields of a claim) to the measured numbers.
+        claims: in the order of their decorators.
+    """
+
+    def __init__(self, function: Measure, claims: tuple[Claim, ...] = ()) -> None:
+        self.function, self.claims = function, claims
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+
+    def __call__(self, *arguments: Any, **fields: Any) -> Any:
+        return self.function(*arguments, **fields)
+
+
+def claim(
+    expect: Expectation,
+    source: Source = "ours",
+    reference: str = "",
+    *,
+    id: str | None = None,
+    statement: str | None = None,
+    assumes: Mapping[str, Measure] | str | None = None,
+    explanation: str = "",
+    interval: bool = False,
+    **fields: Any,
+) -> Callable[[Measure | Claims], Claims]:
+    """Makes a function of the evidence a :class:`~attsvm.claims.Claim`.
+
+    Args:
+        expect: what the numbers are held against, with its reason.
+        source: ``seen``, ``recalled`` or ``ours``, see :class:`~attsvm.claims.Claim`.
+        reference: where the statement stands.
+        id: name of the claim; the function's, a dot for every underscore, when left out.
+        statement: what is claimed; the function's docstring when left out. ``{field}`` in it stands
+            for the value of a field.
+        assumes: conditions, or a column of booleans; instances that miss one are not counted.
+        explanation: why it fails, where it is known to.
+        interval: whether the verdict gives the confidence interval of the mean.
+        **fields: further arguments of the function, and words of the statement. Several claims on
+            one measurement are several decorators, first to last from above, or :func:`each`.
+    """
+
+    def decorate(measured: Measure | Claims) -> Claims:
+        known = measured if isinstance(measured, Claims) else Claims(measured)
+        function = known.function
+        words = one_line(statement or inspect.getdoc(function) or "")
+        taken = {
+            name: fields[name] for name in inspect.signature(function).parameters if name in fields
+        }
+        made = Claim(
+            id or function.__name__.replace("_", "."),
+            words.format(**fields) if fields else words,
+            source,
+            (lambda evidence: function(evidence, **taken)) if taken else function,
+            expect,
+            {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {},
+            reference,
+            explanation,
+            interval,
+        )
+        return Claims(function, (made, *known.claims))
+
+    return decorate
+
+
+def each(
+    claims: Iterable[Callable[[Measure | Claims], Claims]],
+) -> Callable[[Measure | Claims], Claims]:
+    """Makes a function the measurement of several claims, such as ``claim(...) for ... in ...``."""
+
+    def decorate(measured: Measure | Claims) -> Claims:
+        for one in reversed(list(claims)):
+            measured = one(measured)
+        return measured if isinstance(measured, Claims) else Claims(measured)
+
+    return decorate

@@ -1,0 +1,35 @@
+"""What many pictures draw: logarithmic axes, bands over trials, and the ends of curves by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attsvm.report.style import logarithmic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def loglog(ax: Axes, x: ArrayLike, y: ArrayLike) -> None:
+    """Both axes logarithmic, with ticks for these values."""
+    logarithmic(ax.xaxis, np.asarray(x))
+    logarithmic(ax.yaxis, np.asarray(y))
+
+
+def band(
+    ax: Axes,
+    x: ArrayLike,
+    rows: NDArray[Any],
+    colour: str,
+    style: str = "-",
+    shares: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """The median over trials ``(trials, records)`` as a line, and between two quantiles, the whole
+    range when left out, a band.
+    """
+    low, middle, high = np.quantile(rows, (shares[0], 0.5, shares[1]), axis=0)
+    ax.fill_between(np.asarray(x), low, high, color=colour, alpha=0.15, linewidth=0)
+    ax.plot(x, middle, style, color=colour)

@@ -1,0 +1,290 @@
+"""What an experiment is: cells of work that can be computed anywhere in any order, and what is read
+off them together. A figure's module is read as one by :func:`read`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import ArrayLike
+
+from attsvm import InputError
+from attsvm.claims import Claim, Evidence
+from attsvm_papers.kit.claims import Claims
+from attsvm_papers.kit.grid import Cell, Part, described
+from attsvm_papers.kit.pictures import Drawing
+from attsvm_papers.kit.words import words
+
+if TYPE_CHECKING:
+    from attsvm.report.style import Picture
+
+Plot = Callable[[Evidence], "Iterable[Picture]"]
+Then = Callable[[Any, Evidence], "Iterable[Cell]"]
+
+SCALES = ("smoke", "small", "paper")
+"""Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes,
+whatever they need.
+"""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of a paper, as the papers' readers know it.
+
+    Attributes:
+        id: name on the command line, such as ``tfsvm-3``.
+        title: what is shown, a few words.
+        reference: paper and figure, such as ``P2, Figure 3 (number recalled)``, and the
+            specification's name.
+        protocol: what is done, as a caption would say it; a few sentences.
+        parameters: the frozen dataclass of everything that decides the result, at the scale that
+            runs when none is asked for: the paper's where that takes minutes on two CPU cores. A
+            field ``seeds`` is the number of trials.
+        quick: the same for a run of seconds, small enough for continuous integration.
+        cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
+            :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
+        run: one cell's measurements: named arrays with one row per trial. A parameter ``folder``,
+            None by default, is given a folder for checkpoints that lasts until the cell is
+            finished. Experiments that share a ``run`` share its results.
+        claims: what the evidence is held against.
+        plot: the figures.
+        notes: what a reader should know: what was recalled, where the published figure has an
+            artefact.
+        then: from parameters and the evidence of ``cells`` to further cells, for what can only be
+            asked when those are known.
+        published: the paper's scale where that needs an accelerator; ``parameters`` are then the
+            small one.
+        axes: the arguments of ``run`` that are columns of the evidence.
+        file: where it is written, for one that is not of the laboratory.
+    """
+
+    id: str
+    title: str
+    reference: str
+    protocol: str
+    parameters: Any
+    quick: Any
+    cells: Callable[[Any], Iterable[Cell]]
+    run: Callable[..., Mapping[str, ArrayLike]]
+    claims: tuple[Claim, ...]
+    plot: Plot
+    notes: str = ""
+    then: Then | None = None
+    published: Any = None
+    axes: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def paper(self) -> str:
+        """Key of the paper, ``tfsvm`` of ``tfsvm-3``; ``own`` for a file of the reader's."""
+        return "own" if self.file else self.id.rsplit("-", 1)[0]
+
+    @property
+    def asked(self) -> str:
+        """What it is asked for by: its name, or its file."""
+        return self.file or self.id
+
+    @property
+    def random(self) -> bool:
+        """Whether it has random trials, so that a number of seeds means something."""
+        return hasattr(self.parameters, "seeds")
+
+    def scale(self, name: str | None = None) -> str:
+        """The scale that runs when ``name`` is asked for: the largest one that the experiment has
+        up to it; its own for None.
+
+        Raises:
+            InputError: there is no such scale.
+        """
+        if name is None:
+            return "paper" if self.published is None else "small"
+        if name not in SCALES:
+            raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
+        return "paper" if name == "small" and self.published is None else name
+
+    def at(
+        self,
+        *,
+        quick: bool = False,
+        scale: str | None = None,
+        seeds: int | None = None,
+        sizes: tuple[int, ...] | None = None,
+    ) -> Any:
+        """The parameters at a scale (``quick`` is short for ``smoke``), with another number of
+        trials, or networks with other numbers of blocks, where they are asked for.
+
+        Where the published sizes take minutes, ``small`` is ``paper``.
+
+        Raises:
+            InputError: there is no such scale, or the experiment has no seeds, or no sizes, to
+                choose.
+        """
+        known = {
+            "smoke": self.quick,
+            "small": self.parameters,
+            "paper": self.parameters if self.published is None else self.published,
+        }
+        chosen = known[self.scale("smoke" if quick else scale)]
+        if seeds is not None and not self.random:
+            raise InputError(
+                f"{self.id} has no random trials, so --seeds does not apply to it; leave it out"
+            )
+        if sizes is not None and not hasattr(chosen, "sizes"):
+            raise InputError(
+                f"{self.id} trains no networks of several sizes, so --sizes does not apply to it;"
+                " leave it out"
+            )
+        asked = {"seeds": seeds, "sizes": sizes}
+        return replace(
+            chosen, **{name: value for name, value in asked.items() if value is not None}
+        )
+
+    def evidence(
+        self, cells: Sequence[Cell], results: Sequence[Mapping[str, ArrayLike]]
+    ) -> Evidence:
+        """The rows of all cells, with the arguments that tell them apart as columns."""
+        return Evidence.concatenate(
+            [described(cell, found, self.axes) for cell, found in zip(cells, results, strict=True)]
+        )
+
+    def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
+        """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and
+        member of ``seeds`` in them.
+
+        What was settled after a look at some seeds, a threshold above all, is tested by others.
+
+        Raises:
+            InputError: there are no seeds to shift.
+            UnavailableError: this machine lacks what the cells need.
+        """
+        cells = list(self.cells(parameters))
+        if not shift:
+            return cells
+        found: list[Cell] = [_moved(cell, shift) for cell in cells]
+        if self.then is not None or found == cells:
+            raise InputError(
+                f"{self.id} has no seeds that could be shifted, so --shift-seeds does not apply to"
+                " it; leave it out"
+            )
+        return found
+
+
+def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
+    def moved(key: str, value: Any) -> Any:
+        if key in ("first", "seed"):
+            return value + by
+        if key == "seeds":
+            return [seed + by for seed in value]
+        return _moved(value, by) if isinstance(value, Mapping) else value
+
+    return {key: moved(key, value) for key, value in cell.items()}
+
+
+class Scales(NamedTuple):
+    """The parameters of a figure at its three scales; see :class:`Experiment`."""
+
+    parameters: Any
+    quick: Any
+    published: Any = None
+
+
+def scales(
+    *,
+    quick: Mapping[str, Any] | None = None,
+    published: Mapping[str, Any] | None = None,
+    **own: Any,
+) -> Scales:
+    """Everything that decides a figure's numbers, and what is different when it runs in seconds or
+    at published sizes.
+
+    A parameter ``seeds`` is the number of random trials.
+    """
+    chosen = make_dataclass("Parameters", own, frozen=True)(**own)
+    return Scales(
+        chosen,
+        replace(chosen, **(quick or {})),
+        None if published is None else replace(chosen, **published),
+    )
+
+
+class Runs:
+    """The run of a figure with several parts: ``part`` says which."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+        (self.__module__,) = {part.__module__ for part in parts.values()}
+        found = {
+            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for part in parts.values()
+            for name, parameter in part.__signature__.parameters.items()
+        }
+        self.__signature__ = inspect.Signature(list(found.values()))
+
+    def __call__(self, *, part: str, **arguments: Any) -> Mapping[str, ArrayLike]:
+        return self._parts[part](**arguments)
+
+    def cells(self, parameters: Any) -> list[Cell]:
+        """The cells of all parts."""
+        return [
+            {"part": name, **cell}
+            for name, part in self._parts.items()
+            for cell in part.cells(parameters)
+        ]
+
+
+def read(identifier: str, module: ModuleType) -> Experiment:
+    """The experiment that a figure's module describes.
+
+    Its docstring is title, protocol, ``Source:`` and ``Notes:``; ``SCALES`` are its parameters;
+    every :class:`Part` a table of evidence (or ``cells`` and ``run`` of its own, and ``then``);
+    every claim and every picture in it is one of the figure's, in their order.
+    """
+    known = vars(module)
+    title, protocol, reference, notes = words(module.__doc__ or identifier)
+    scale = known.get("SCALES") or scales()
+    parts = {name: each for name, each in known.items() if isinstance(each, Part)}
+    claims = [
+        one
+        for each in known.values()
+        for one in (
+            each.claims
+            if isinstance(each, Claims)
+            else each
+            if isinstance(each, tuple | list)
+            else (each,)
+        )
+        if isinstance(one, Claim)
+    ]
+    drawings = [each for each in known.values() if isinstance(each, Drawing)]
+    run, cells, axes = known.get("run"), known.get("cells"), ["part"]
+    if isinstance(run, Part) and len(parts) == 1:
+        cells = run.cells
+    elif parts:
+        run = Runs(parts)
+        cells = run.cells
+    if run is None or cells is None:
+        raise InputError(
+            f"{module.__file__} computes nothing; decorate a function `run` with `@grid(...)`"
+        )
+    for part in parts.values():
+        axes += [*part.axes, *(name for table in part.tables for name in table.names)]
+    return Experiment(
+        id=identifier,
+        title=title,
+        reference=reference,
+        protocol=protocol,
+        parameters=scale.parameters,
+        quick=scale.quick,
+        cells=cells,
+        run=run,
+        claims=tuple(claims),
+        plot=known.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
+        notes=notes,
+        then=known.get("then"),
+        published=scale.published,
+        axes=tuple(dict.fromkeys(axes)),
+    )

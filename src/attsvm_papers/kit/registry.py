@@ -1,0 +1,87 @@
+"""Which experiments there are, without importing them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from attsvm import InputError
+from attsvm_papers.kit.experiment import Experiment, read
+from attsvm_papers.kit.words import words_of
+
+PAPERS = {
+    "mmts": "Max-Margin Token Selection in Attention Mechanism",
+    "tfsvm": "Transformers as Support Vector Machines",
+    "md": "Optimizing Attention with Mirror Descent",
+    "ntp": "Non-asymptotic Convergence of Training Transformers for Next-token Prediction",
+    "graph": "Mechanics of Next Token Prediction with Self-Attention",
+    "rates": "Implicit Bias and Fast Convergence Rates for Self-attention",
+    "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
+    "spectral": "Implicit Bias of Spectral Descent and Muon",
+}
+"""Key of each paper on the command line, and its title."""
+
+_FIGURE = re.compile(r"e(\d+)([a-z]?)_\w+")
+_ROOT = Path(__file__).parents[1]
+
+
+def identifiers(paper: str | None = None) -> list[str]:
+    """Names of all experiments, or of one paper's, in the papers' order.
+
+    Raises:
+        InputError: there is no such paper.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise InputError(f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}")
+    return [name for name in _files() if paper in (None, name.partition("-")[0])]
+
+
+def experiment(identifier: str) -> Experiment:
+    """The experiment of that name, or the one that a ``.py`` file of the reader's describes.
+
+    Raises:
+        InputError: there is none.
+    """
+    if identifier.endswith(".py"):
+        return _of_file(Path(identifier))
+    path = _files().get(identifier)
+    if path is None:
+        raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
+    return read(
+        identifier, importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
+    )
+
+
+def _of_file(path: Path) -> Experiment:
+    path = path.resolve()
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; give the path of a figure's module")
+    name = f"attsvm_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    return replace(read(path.stem.replace("_", "-"), module), file=str(path))
+
+
+def titles() -> dict[str, str]:
+    """What every experiment shows, by its name; no figure is imported for it."""
+    return {name: words_of(path).title for name, path in _files().items()}
+
+
+def _files() -> dict[str, Path]:
+    """Where each experiment is written: ``tfsvm/e3_local_convergence.py`` is ``tfsvm-3``."""
+    found = []
+    for order, paper in enumerate(PAPERS):
+        for path in (_ROOT / paper).glob("e*.py"):
+            if match := _FIGURE.fullmatch(path.stem):
+                name = f"{paper}-{match[1]}{match[2]}"
+                found.append((order, int(match[1]), match[2], name, path))
+    return {name: path for *_, name, path in sorted(found)}

@@ -1,0 +1,51 @@
+"""What a figure's docstring says: title, protocol, source and notes, read without running it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Words(NamedTuple):
+    """The docstring of a figure, in parts.
+
+    Attributes:
+        title: its first paragraph, what is shown.
+        protocol: what is done, as a caption would say it: the paragraphs between.
+        reference: the paragraph that begins with ``Source:``; the paper, the figure, and what was
+            recalled.
+        notes: the paragraph that begins with ``Notes:``; what a reader should know.
+    """
+
+    title: str
+    protocol: str
+    reference: str
+    notes: str
+
+
+def words(docstring: str) -> Words:
+    """The parts of a figure's docstring."""
+    paragraphs = [one_line(part) for part in inspect.cleandoc(docstring).split("\n\n")]
+    marked = {"Source:": "", "Notes:": ""}
+    protocol = []
+    for paragraph in paragraphs[1:]:
+        mark = next((mark for mark in marked if paragraph.startswith(mark)), None)
+        if mark is None:
+            protocol.append(paragraph)
+        else:
+            marked[mark] = paragraph.removeprefix(mark).strip()
+    return Words(
+        paragraphs[0].removesuffix("."), " ".join(protocol), marked["Source:"], marked["Notes:"]
+    )
+
+
+def words_of(path: Path) -> Words:
+    """Those of a file, which is parsed and not run."""
+    return words(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem)
+
+
+def one_line(text: str) -> str:
+    """The text with single spaces and no line breaks."""
+    return " ".join(text.split())

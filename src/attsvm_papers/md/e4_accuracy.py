@@ -1,0 +1,310 @@
+"""Accuracy of networks trained by mirror descent.
+
+Transformers are trained from scratch on movie reviews and on MNIST by un-normalised mirror descent
+with p = 1.1, 2 and 3 on all parameters, by Adam, and by spectral descent on the matrices of the
+blocks with Adam on the rest. Constant learning rates, stop at a training accuracy of 99.5%. Test
+accuracy is reported at the epoch that is best on validation examples, at the last epoch, and at the
+epoch that is best on the test set itself, as published.
+
+Source: Optimizing Attention with Mirror Descent, table of IMDb accuracies (notebook outputs seen);
+specification E4
+
+Notes: Small: 2000 reviews of 64 word pieces, 2000 images, two blocks of width 32, minutes on two
+cores. Paper: the published network of three blocks, or those of 3, 4 and 6 with --sizes, which need
+a GPU; their word pieces are learned from the training texts. At the small scale each optimiser's
+learning rate is chosen by the run itself, on validation examples with a seed of its own, from a
+grid of three; the grids of mirror descent are lr_from_sgd of a common one. The published runs share
+one initialisation; here every seed draws its own. The rows for Adam and spectral descent have no
+published counterpart.
+"""
+
+import numpy as np
+
+from attsvm_papers.kit import Scales, at_least, at_most, claim, each
+from attsvm_papers.networks.accuracy_table import compared, difference, mean_accuracy, trained
+from attsvm_papers.networks.examples import Task
+from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_differences
+from attsvm_papers.networks.trained_networks import (  # noqa: F401 - what is computed
+    DATA,
+    METHODS,
+    Method,
+    Networks,
+    Study,
+    cells,
+    run,
+    then,
+)
+
+REFERENCE = {
+    3: {"l1.1": 83.47, "l2": 81.66, "l3": 82.57},
+    4: {"l1.1": 83.36, "l2": 81.05, "l3": 82.40},
+    6: {"l1.1": 83.65, "l2": 82.23, "l3": 81.97},
+}
+"""Best test accuracy in percent by blocks, outputs of the released notebooks, means of 10 runs (9
+for p = 3 with 3 blocks).
+"""
+PUBLISHED_LR = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
+"""For p = 1.1, 2 and 3. The numbers of six blocks may have been made with 2e-3 and 1.25e-3 for the
+first two.
+"""
+
+
+def published(depth: int) -> Study:
+    """The published text network with this many blocks and heads; the learning rates of Adam and
+    spectral descent are ours, untuned.
+    """
+    task = Task(
+        "imdb",
+        train=0,
+        validation=5000,
+        test=0,
+        vocabulary=30522,
+        length=512,
+        width=384,
+        depth=depth,
+        heads=depth,
+        hidden=1536,
+        dropout=0.2,
+        batch=100,
+        epochs=1000,
+        accelerator=True,
+        parts=4,
+    )
+    mirror = (Method(name, (lr,)) for name, lr in zip(METHODS, PUBLISHED_LR[depth], strict=False))
+    return Study(task, (*mirror, Method("adam", (1e-4,)), Method("spectral", (2e-3,), 1e-4)))
+
+
+TEXTS = Task(
+    "imdb",
+    train=2000,
+    validation=500,
+    test=2000,
+    vocabulary=3000,
+    length=64,
+    width=32,
+    depth=2,
+    heads=2,
+    hidden=64,
+    dropout=0.0,
+    batch=50,
+    epochs=400,
+    tuning_epochs=150,
+)
+IMAGES = Task(
+    "mnist",
+    train=2000,
+    validation=500,
+    test=2000,
+    patch=7,
+    width=32,
+    depth=2,
+    heads=2,
+    hidden=64,
+    dropout=0.0,
+    batch=20,
+    epochs=120,
+    tuning_epochs=15,
+)
+# lr_from_sgd(step, p, mean modulus of the initial weights) for p = 1.1 and 3, to two digits, for
+# the steps of p = 2.
+SMALL = Networks(
+    (
+        Study(
+            TEXTS,
+            (
+                Method("l1.1", (0.0011, 0.0022, 0.0044)),
+                Method("l2", (0.00125, 0.0025, 0.005)),
+                Method("l3", (2.2e-4, 4.4e-4, 8.8e-4)),
+                Method("adam", (5e-4, 1e-3, 2e-3)),
+                Method("spectral", (0.001, 0.003, 0.01), 1e-3),
+            ),
+        ),
+        Study(
+            IMAGES,
+            (
+                Method("l1.1", (0.0022, 0.0044, 0.0089)),
+                Method("l2", (0.0025, 0.005, 0.01)),
+                Method("l3", (4.4e-4, 8.8e-4, 1.8e-3)),
+                Method("adam", (1e-3, 2e-3, 4e-3)),
+                Method("spectral", (0.001, 0.003, 0.01), 2e-3),
+            ),
+        ),
+    )
+)
+QUICK = Networks(
+    (
+        Study(
+            Task("sentences", 100, 40, 80, 16, 2, 2, 32, 0.0, 10, 6, vocabulary=600, length=32),
+            (
+                Method("l1.1", (0.015,)),
+                Method("l2", (0.03,)),
+                Method("l3", (0.003,)),
+                Method("adam", (5e-3,)),
+                Method("spectral", (0.02,), 5e-3),
+            ),
+        ),
+        Study(
+            Task("digits", 200, 100, 200, 16, 2, 2, 32, 0.0, 10, 3, patch=4),
+            (Method("l1.1", (3e-3,)), Method("l2", (0.01,))),
+        ),
+    ),
+    seeds=2,
+)
+PAPER = Networks(tuple(published(depth) for depth in PUBLISHED_LR), sizes=(3,))
+
+SCALES = Scales(SMALL, QUICK, PAPER)
+
+
+def _published(evidence):
+    return compared(evidence)["published"] == 1
+
+
+@claim(
+    at_most(
+        1.0,
+        "specification E4; the published deviations over runs are .1, unknown details of the"
+        " software are allowed the rest",
+    ),
+    "seen",
+    "P3, table of IMDb accuracies (notebook outputs)",
+    assumes={"the published networks on all reviews": lambda e: bool(_published(e).any())},
+)
+def E4a(evidence):
+    """Published networks on all reviews: every mean of the best epoch on the test set is within 1
+    point of the published one.
+    """
+    # Distance of each mean to the published one, in percentage points.
+    rows = compared(evidence).where(published=1)
+    return np.array(
+        [
+            abs(
+                mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
+                - REFERENCE[depth][name]
+            )
+            for depth in map(int, rows.levels("depth"))
+            for name in REFERENCE[depth]
+        ]
+    )
+
+
+@claim(
+    at_least(0.5, "specification E4"),
+    "seen",
+    "P3, table of IMDb accuracies (notebook outputs)",
+    assumes={"the published networks on all reviews": lambda e: bool(_published(e).any())},
+)
+def E4b(evidence):
+    """Published networks on all reviews: p = 1.1 leads p = 2 and p = 3 by half a point at every
+    size.
+    """
+    # Mean of p = 1.1 minus the better one of p = 2 and 3, best epoch on the test set, for every
+    # number of blocks.
+    rows = compared(evidence).where(published=1)
+    found = []
+    for depth in rows.levels("depth"):
+        first, *others = (
+            mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
+            for name in ("l1.1", "l2", "l3")
+        )
+        found.append(first - max(others))
+    return np.array(found)
+
+
+@claim(
+    at_least(0.0, "specification E4, reduced form"),
+    "seen",
+    "P3, table of IMDb accuracies (notebook outputs)",
+    assumes={
+        "the published network of three blocks": lambda e: bool(
+            (_published(e) & (compared(e)["depth"] == 3)).any()
+        )
+    },
+)
+def E4c(evidence):
+    """Published network of three blocks: accuracy falls from p = 1.1 over p = 3 to p = 2, by half a
+    point between the ends.
+    """
+    # 1.1 minus 3 and 3 minus 2 with three blocks, and 1.1 minus 2 less the half point that is
+    # asked of it.
+    rows = compared(evidence).where(published=1, depth=3)
+    first, second, third = (
+        mean_accuracy(rows, "published", method=METHODS.index(name))
+        for name in ("l1.1", "l2", "l3")
+    )
+    return np.array([first - third, third - second, first - second - 0.5])
+
+
+@claim(
+    at_least(
+        1.0, "the protocol compares networks that fit; 1 is a training that stopped by the rule"
+    ),
+    assumes={
+        "trainings on reviews or MNIST": lambda e: bool(
+            np.isin(compared(e)["data"], (DATA.index("imdb"), DATA.index("mnist"))).any()
+        )
+    },
+    explanation=("Some trainings ended with their epochs; the table says how many."),
+)
+def E4d(evidence):
+    """Every training ends by its stopping rule, a training accuracy of 99.5%."""
+    rows = compared(evidence)
+    return rows["stopped"] == 0
+
+
+REVIEWS = (
+    "Trained on 2000 beginnings of reviews, networks are 55 to 61% accurate on others, where the"
+    " published ones reach 80 to 84%."
+)
+MNIST = "All are 89 to 92% accurate; the published claim is about texts."
+PAIRS = (
+    ("e", "imdb", "l2", "Reviews", "gradient descent", "2.1 (-.05 to 4.3)", REVIEWS),
+    ("f", "imdb", "l3", "Reviews", "p = 3", "2.1 (-.25 to 4.4)", REVIEWS),
+    ("g", "imdb", "adam", "Reviews", "Adam", "-4.4 (-7.1 to -1.8)", REVIEWS),
+    ("h", "mnist", "l2", "MNIST", "gradient descent", "-.3 (-2.1 to 1.3)", MNIST),
+    ("i", "mnist", "adam", "MNIST", "Adam", "-2.1 (-3.2 to -.9)", MNIST),
+)
+"""Pairs of optimisers, and what the small scale gave, in points with its interval."""
+
+
+@each(
+    claim(
+        at_least(
+            0.0,
+            "lower end of the paired 95% bootstrap interval over seeds and test examples; above 0"
+            " is a difference beyond chance",
+        ),
+        id=f"E4{letter}",
+        statement="{where}: p = 1.1 is more accurate than {words}.",
+        assumes={
+            f"l1.1 and {other} trained on {data}": lambda e, data=data, other=other: trained(
+                e, data, "l1.1", other
+            )
+        },
+        explanation=(
+            f"Small scale, three seeds, last epoch: p = 1.1 minus the other is {seen}. {setting}"
+        ),
+        data=data,
+        other=other,
+        where=where,
+        words=words,
+    )
+    for letter, data, other, where, words, seen, setting in PAIRS
+)
+def lead(e, data, other):
+    return difference(e, data, "l1.1", other).low
+
+
+TITLES = {
+    "sentences": "sentences of our own",
+    "imdb": "IMDb reviews",
+    "digits": "digits",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+}
+
+
+def plot(evidence):
+    rows = compared(evidence)
+    yield plot_accuracy(rows, TITLES)
+    yield plot_differences(rows, TITLES)
+    yield plot_courses(rows, TITLES)

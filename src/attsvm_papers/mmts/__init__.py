@@ -1,0 +1,1 @@
+"""Max-Margin Token Selection in Attention Mechanism (Tarzanagh, Li, Zhang, Oymak)."""

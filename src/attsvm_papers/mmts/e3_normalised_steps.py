@@ -1,0 +1,376 @@
+"""Three sequences: normalised against plain gradient descent.
+
+Three sequences of seven tokens in clusters, score 1 for the first token and 0.5 for the others;
+normalised descent with step 0.1 and plain descent with step 1 from six starts.
+
+Source: Max-Margin Token Selection, Figures 1 and 2; specification E1.3
+
+Notes: The published norm of normalised descent bends at step 145. That is single precision, drawn
+dotted beside the run in log space. The released notebook solves the support vector machine with the
+third coordinate, which attention does not see; because its gap is the same for every token, the
+direction in the plane is the same.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from attsvm import max_margin, prompt_margins
+from attsvm.datasets import toy
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    between,
+    claim,
+    close_to,
+    grid,
+    picture,
+    same,
+    scales,
+)
+from attsvm_papers.mmts import single_precision
+from attsvm_papers.mmts.prompts import (
+    SHOWN,
+    ascent_cosines,
+    at,
+    course,
+    descend,
+    draw_gaps,
+    draw_paths,
+    draw_ray,
+    far_starts,
+    harmless,
+    logarithmic_axes,
+    no_stall,
+    of,
+    still_closer,
+    window,
+)
+
+# The toy ``multiple_global``: three sequences of seven tokens, score 1 for the first and 0.5 for
+# the others.
+SCALES = scales(
+    lr=0.1,
+    plain_lr=1.0,
+    steps=100_000,
+    points=1000,
+    far=16,
+    quick={"far": 8, "points": 200},
+)
+
+# Computed for the specification; positions here count from 0. The specification lists token 5 of
+# sequence 2, its multipliers are token 6's.
+PROMPT, NORM, ANGLE = (0.8446, 0.1711), 0.8618, 11.453
+ACTIVE = {(0, 6): 0.4451, (1, 5): 0.2976}
+PUBLISHED_OBJECTIVE = (
+    0.31319  # of the released notebook, which gives the solver the third coordinate too
+)
+# Mean probability of the optimal tokens and norm of the prompt by step, start at zero; measured for
+# the specification.
+PROBABILITY = {0: 0.1429, 50: 0.9931, 100: 1.0}
+PLAIN_PROBABILITY = {
+    49: 0.8118,
+    99: 0.9329,
+    199: 0.9719,
+}  # the specification says 50, 100, 200, where they are 0.8177, 0.9338, 0.9720
+NORMS = {100: 9.93, 199: 19.79}
+PLAIN_NORMS = {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240}
+
+
+PROBLEM = toy("multiple_global")
+
+
+@cache
+def best():
+    """The max-margin solution of the optimal tokens."""
+    return max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]))
+
+
+def trained(lr, steps, normalize):
+    trajectory = descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
+    return course(trajectory, {"best": best().W[:, 0]})
+
+
+@grid()
+def descent(lr, steps):
+    margins, dual = best().margins, best().dual
+    assert PROBLEM.lifted is not None
+    lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
+    return {
+        **trained(lr, steps, normalize=True),
+        "best": same(best().W[:, 0]),
+        "multipliers": same(
+            [dual[(margins.sequence == i) & (margins.token == t)].sum() for i, t in ACTIVE]
+        ),
+        "active": len(best().support),
+        "objective": 0.5 * lifted.norm**2,
+    }
+
+
+@grid()
+def plain(plain_lr, steps):
+    return trained(plain_lr, steps, normalize=False)
+
+
+@grid()
+def published(lr):
+    return {"published_norm": single_precision.published_norms(PROBLEM, SHOWN, lr)[None]}
+
+
+@grid()
+def field(points):
+    return ascent_cosines(PROBLEM, best().W[:, 0], points)
+
+
+@grid()
+def far(far):
+    return far_starts(PROBLEM, far, best().W[:, 0])
+
+
+def _origin(evidence: Evidence, kind: str = "descent") -> Evidence:
+    return of(evidence, kind).take([single_precision.ORIGIN])
+
+
+def _measure_numbers(
+    evidence: Evidence, kind: str, column: str, reference: dict[int, float]
+) -> Any:
+    rows = _origin(evidence, kind)
+    found = np.array([np.mean(at(rows, column, step)) for step in reference])
+    return found - np.array(list(reference.values()))
+
+
+def _measure_slope(evidence: Evidence, early: int, late: int) -> Any:
+    """Slope of the norm of plain descent against log k, relative to the norm of the max-margin
+    prompt.
+    """
+    rows, best = of(evidence, "plain"), _origin(evidence)["best"][0]
+    return (
+        (at(rows, "norm", late) - at(rows, "norm", early))
+        / np.log(late / early)
+        / np.linalg.norm(best)
+    )
+
+
+@claim(
+    at_most(5.1e-5, "computed to four digits; the angle, to three, is divided by ten"),
+)
+def E1_3a(evidence):
+    """The max-margin prompt is (0.8446, 0.1711), of norm 0.8618 and angle 11.453 degrees."""
+    rows = _origin(evidence)
+    p = rows["best"][0]
+    angle = np.degrees(np.arctan2(p[1], p[0]))
+    return np.array([*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(angle - ANGLE) / 10])
+
+
+@claim(
+    close_to(
+        0.0,
+        5.1e-5,
+        "multipliers 0.4451 and 0.2976 to four digits; the specification names token 5, a slip",
+    ),
+)
+def E1_3b(e):
+    """Two constraints are active: token 7 of sequence 1 and token 6 of sequence 2 (counted
+    from 1).
+    """
+    return np.append(
+        _origin(e)["multipliers"][0] - list(ACTIVE.values()), _origin(e)["active"][0] - 2
+    )
+
+
+@claim(
+    close_to(PUBLISHED_OBJECTIVE, 5.1e-6, "printed to five digits"),
+    "seen",
+    "P1, stored solver output",
+)
+def E1_3c(e):
+    """With the third coordinate, as the released notebook solves it, the objective is 0.31319."""
+    return _origin(e)["objective"]
+
+
+@claim(
+    close_to(0.0, 5.1e-5, "measured to four digits"),
+)
+def E1_3d(e):
+    """Normalised descent from zero gives the optimal tokens 0.1429, 0.9931 and 1.0 of the attention
+    at steps 0, 50, 100.
+    """
+    return _measure_numbers(e, "descent", "probability", PROBABILITY)
+
+
+@claim(
+    close_to(
+        0.0,
+        5.1e-5,
+        "measured to four digits; the specification counts these three, not its norms, one step"
+        " late",
+    ),
+)
+def E1_3e(e):
+    """Plain descent gives them 0.8118, 0.9329 and 0.9719 at steps 49, 99, 199."""
+    return _measure_numbers(e, "plain", "probability", PLAIN_PROBABILITY)
+
+
+@claim(
+    close_to(
+        0.0,
+        5.5e-4,
+        "measured to three digits after the point, those of the normalised run to two",
+    ),
+)
+def E1_3f(e):
+    """The norm of the normalised run is 9.93 at step 100 and 19.79 at 199, of the plain run 2.287,
+    3.156, 3.855, 5.240 at 50 to 1000.
+    """
+    return np.concatenate(
+        [
+            _measure_numbers(e, "descent", "norm", NORMS) / 10,
+            _measure_numbers(e, "plain", "norm", PLAIN_NORMS),
+        ]
+    )
+
+
+@claim(
+    at_most(7e-4, "1 - cosine, measured for the specification"),
+)
+def E1_3g(e):
+    """Normalised descent has a cosine of at least 0.9993 after 200 steps from every start."""
+    return at(of(e, "descent"), "gap_best", 200)
+
+
+@claim(
+    at_most(1e-7, "1 - cosine after 100000 steps, the specification's bar"),
+    "seen",
+    "P1, Figures 1 and 2",
+)
+def E1_3h(e):
+    """It reaches the max-margin direction."""
+    return at(of(e, "descent"), "gap_best", 100_000)
+
+
+@claim(
+    close_to(0.977, 5.1e-4, "measured to three digits"),
+)
+def E1_3i(e):
+    """Plain descent from zero has a cosine of 0.977 after 200 steps."""
+    return 1.0 - at(_origin(e, "plain"), "gap_best", 200)
+
+
+@claim(
+    at_most(
+        0.75,
+        "an angle of c / log k would shrink the gap to (4/5)^2 = 0.64; the rest is lower order",
+    ),
+    "recalled",
+    "P1, Theorem 1 (number recalled)",
+)
+def T3(e):
+    """Plain descent converges to the max-margin direction from every start: the gap shrinks from
+    10000 to 100000 steps.
+    """
+    return at(of(e, "plain"), "gap_best", 100_000) / at(of(e, "plain"), "gap_best", 10_000)
+
+
+@claim(
+    between(
+        0.9,
+        1.0,
+        "the slope tends to 1, for which the specification gives no bar; these bounds were set"
+        " after the first runs, in which it rises slowly, to 0.962 at 1e7: a third margin"
+        " stands at 1.007, more at 1.06",
+    ),
+)
+def T3a(e):
+    """Its norm grows as the norm of the max-margin prompt times log k."""
+    return _measure_slope(e, 10_000, 100_000)
+
+
+@claim(
+    close_to(0.861, 5.1e-4, "measured to three digits"),
+)
+def T3b(e):
+    """Between 200 and 1000 steps from zero the slope is already 0.861."""
+    return _measure_slope(e, 200, 1000)[single_precision.ORIGIN] * np.linalg.norm(
+        _origin(e)["best"][0]
+    )
+
+
+@claim(
+    between(
+        0.8,
+        1.25,
+        "k (1 - s) changes little from 10000 to 100000 steps; any other power of k would change"
+        " it by ten per unit",
+    ),
+)
+def T3c(evidence):
+    """The attention that it leaves to other tokens falls as 1/k."""
+    # How k (1 - mean probability of the optimal token) changes from 10 000 to 100 000 steps of
+    # plain descent.
+    rows = of(evidence, "plain")
+    miss = {k: k * (1.0 - at(rows, "probability", k).mean(axis=1)) for k in (10_000, 100_000)}
+    return miss[100_000] / miss[10_000]
+
+
+@claim(
+    at_least(
+        1.0 - 1e-12,
+        "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
+    ),
+    "recalled",
+)
+def T3d(e):
+    """At every prompt minus the gradient points towards the max-margin prompt."""
+    return of(e, "field")["cosine"] / of(e, "field")["bound"]
+
+
+SINGLE_PRECISION = single_precision.CLAIMS
+
+
+X1 = no_stall(0.1)
+X2 = still_closer("gap_best", 10_000, 100_000)
+X3_X4 = harmless(1e-2, "2000 steps are as long as 20 times the start")
+
+
+@picture(
+    "Three sequences: normalised and plain descent share their direction, not their pace",
+    "Trajectories from six starts bend into one dashed ray; normalised ones go far, plain"
+    " ones stay near.",
+    2.7,
+    1,
+    3,
+    width=9.6,
+)
+def trajectories(evidence, axes):
+    """Prompts over the first 200 steps, a dot every ten (left, middle), and the gap to the
+    max-margin direction over all steps. The gap of normalised descent falls as 1/k², that of plain
+    descent as 1/log² k.
+    """
+    rows, plain = of(evidence, "descent"), of(evidence, "plain")
+    for ax, part_rows, title in (
+        (axes[0], rows, "normalised, first 200 steps"),
+        (axes[1], plain, "plain, first 200 steps"),
+    ):
+        draw_ray(ax, rows["best"][0], BEST, label="max-margin")
+        draw_paths(ax, part_rows["prompt"], [TRAINED] * rows.rows)
+        ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
+        window(ax, (-2, 8), (-2.5, 5.5))
+        ax.set(xticks=range(-2, 9, 2), title=title)
+    axes[0].legend(loc="upper left", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    ax = axes[2]
+    draw_gaps(ax, rows["step"][:, 1:], rows["gap_best"][:, 1:], TRAINED)
+    draw_gaps(ax, plain["step"][:, 1:], plain["gap_best"][:, 1:], ATTENTION)
+    logarithmic_axes(ax, (1, 1.2e5), (1e-9, 3.0))
+    ax.set(title="1 − cosine to the max-margin prompt", xlabel="step")
+    ax.text(150, 3e-7, "normalised", color=TRAINED, ha="right")
+    ax.text(9e4, 0.1, "plain", color=ATTENTION, ha="right")
+
+
+without_kink = single_precision.without_kink

@@ -1,0 +1,143 @@
+"""Regularisation paths of losses that no linear head has: a head that wants a mixture, and
+selections that tie (claim T9).
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from attsvm import (
+    finite_component,
+    max_margin,
+    multi_token_margins,
+    selection_margins,
+    token_scores,
+)
+from attsvm.data import FloatArray
+from attsvm.datasets import orthonormal, unit_sphere
+from attsvm.dynamics import direction_gap
+from attsvm.margins import split
+from attsvm.selection import sparsemax_selection
+
+
+def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
+    r"""The regularisation path under the concave head :math:`\gamma^\top s-\lambda\|s\|^2`, its
+    finite and its diverging part.
+
+    The loss is linear and its infimum that of the mixture :math:`s^\star`; the excess is
+    :math:`\lambda\|s-s^\star\|^2` and what leaks to the other tokens, times their distance to the
+    common slope of the selected ones: no cancellation.
+    """
+    rows: list[dict[str, float]] = []
+    for seed in seeds:
+        data, head = orthonormal(2, 4, seed)
+        scores = token_scores(data, head)
+        sets, best = sparsemax_selection(scores, strength)
+        margins = multi_token_margins(data, sets)
+        direction = max_margin(margins)
+        finite = finite_component(data, sets, np.where(sets, best, 1.0)).W
+        slope = np.where(sets, scores - 2.0 * strength * best, -np.inf).max(axis=1, keepdims=True)
+        leak = np.where(sets, 0.0, slope - scores)
+
+        def excess(
+            s: FloatArray, leak: FloatArray = leak, best: FloatArray = best
+        ) -> tuple[FloatArray, FloatArray]:
+            away = s - best
+            return np.sum(leak * s + strength * away**2, axis=1), leak + 2.0 * strength * away
+
+        rng = np.random.default_rng(seed)
+        for size in sizes:
+            R = float(np.linalg.norm(finite + size * direction.W))
+            starts = [finite + size * direction.W, *rng.standard_normal((4, *direction.W.shape))]
+            W = _shortest(log_excess(data, excess), starts, R)
+            inside, outside = split(W, margins)
+            rows.append(
+                {
+                    "seed": seed,
+                    "strength": strength,
+                    "size": size,
+                    "several": float((sets.sum(axis=1) > 1).any()),
+                    "path_gap": float(direction_gap(W, direction.W)),
+                    "outside_gap": float(direction_gap(outside, direction.W)),
+                    "finite_error": float(np.linalg.norm(inside - finite)),
+                }
+            )
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def ties(seeds: list[int], size: float) -> dict[str, Any]:
+    """Two best tokens of equal score in each sequence and a convex head, under which mixing hurts:
+    which selection the path takes.
+
+    Four independent tokens in four dimensions make every function of the attention one of the
+    output.
+    """
+    scores = np.array([[1.0, 1.0, 0.5, 0.2], [0.3, 0.8, 0.8, 0.0]])
+    best = scores.max(axis=1, keepdims=True)
+    candidates = list(itertools.product((0, 1), (1, 2)))
+
+    def excess(s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        others = s @ (1.0 - np.eye(s.shape[1]))  # 1 - s without cancellation
+        return np.sum(s * (best - scores) + s * others, axis=1), best - scores + 2.0 * others
+
+    gaps, norms = [], []
+    for seed in seeds:
+        data, _ = unit_sphere(2, 4, 4, seed)
+        solutions = max_margin([selection_margins(data, choice) for choice in candidates])
+        least = min(solutions, key=lambda solution: solution.norm)
+        rng = np.random.default_rng(seed)
+        starts = [
+            *(solution.W for solution in solutions),
+            *rng.standard_normal((6, *least.W.shape)),
+        ]
+        W = _shortest(log_excess(data, excess), starts, size * least.norm)
+        gaps.append(float(direction_gap(W, least.W)))
+        norms.append(sorted(solution.norm for solution in solutions)[1] / least.norm)
+    return {"tie_gap": np.array(gaps), "second": np.array(norms)}
+
+
+def _shortest(
+    value: Callable[[FloatArray], tuple[float, FloatArray]], starts: list[FloatArray], R: float
+) -> FloatArray:
+    """The best weights of norm R for a function of W and its gradient, searched from several
+    starts.
+    """
+    shape = starts[0].shape
+
+    def on_sphere(x: FloatArray) -> tuple[float, FloatArray]:
+        size = float(np.linalg.norm(x))
+        found, gradient = value((R / size) * x.reshape(shape))
+        flat = gradient.reshape(-1)
+        return found, (R / size) * (flat - (flat @ x) * x / size**2)
+
+    ends = []
+    for start in starts:
+        x = start.reshape(-1) / np.linalg.norm(start)
+        for _ in range(3):  # a restart forgets a metric that has gone stale
+            result = minimize(
+                on_sphere, x, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000}
+            )
+            x = result.x / np.linalg.norm(result.x)
+        ends.append((float(result.fun), R * x.reshape(shape)))
+    return min(ends, key=lambda end: end[0])[1]
+
+
+def log_excess(
+    data: Any, excess: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+) -> Callable[[FloatArray], tuple[float, FloatArray]]:
+    """The logarithm of the mean of a function of the probabilities, as a function of W."""
+
+    def value(W: FloatArray) -> tuple[float, FloatArray]:
+        logits = np.einsum("ntd,nd->nt", data.tokens, data.queries @ W.T)
+        s = np.exp(logits - logits.max(axis=1, keepdims=True))
+        s /= s.sum(axis=1, keepdims=True)
+        each, slope = excess(s)
+        pull = s * (slope - np.sum(s * slope, axis=1, keepdims=True))
+        total = float(each.mean())
+        gradient = np.einsum("nt,ntd,ne->de", pull, data.tokens, data.queries) / (data.n * total)
+        return float(np.log(total)), gradient
+
+    return value

@@ -1,0 +1,1 @@
+"""Networks trained on real data: what several figures share."""

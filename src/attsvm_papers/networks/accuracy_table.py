@@ -1,0 +1,85 @@
+"""Test accuracies of trained networks in three protocols, and their differences with intervals."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm_papers.kit import Evidence
+from attsvm_papers.networks.intervals import Interval, paired_interval
+from attsvm_papers.networks.trained_networks import DATA, METHODS
+
+PROTOCOLS = ("selected", "last", "published")
+"""The epoch that is best on validation examples; the last epoch; the epoch that is best on the test
+examples themselves.
+"""
+
+
+def compared(evidence: Evidence) -> Evidence:
+    """The trainings that are compared, without those that chose a learning rate.
+
+    Raises:
+        InputError: there are none.
+    """
+    return evidence.where(tuning=0)
+
+
+def deepest(evidence: Evidence) -> Evidence:
+    """The compared trainings of the networks with the most blocks: the published figures of weights
+    and attention show six.
+    """
+    rows = compared(evidence)
+    return rows.where(depth=max(rows.levels("depth")))
+
+
+def accuracies(evidence: Evidence) -> dict[str, NDArray[Any]]:
+    """Test accuracy in percent of every row, by protocol.
+
+    ``selected`` and ``last`` are on the test examples that are not for validation. ``published`` is
+    what the paper reports: the best epoch on all of the published test set, validation examples
+    included, so it was selected on the examples that it is measured on.
+    """
+    validation, test = evidence["validation_accuracy"], evidence["test_accuracy"]
+    rows, last = np.arange(len(test)), evidence["epochs"].astype(int) - 1
+    sizes = evidence["held"]
+    joint = (validation * sizes[:, :1] + test * sizes[:, 1:]) / sizes.sum(axis=1, keepdims=True)
+    chosen = np.nanargmax(validation, axis=1)
+    return {
+        "selected": 100 * test[rows, chosen],
+        "last": 100 * test[rows, last],
+        "published": 100 * np.nanmax(joint, axis=1),
+    }
+
+
+def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
+    """Mean over runs, in percent, NaN where there is no such run."""
+    keep = np.ones(evidence.rows, dtype=bool)
+    for name, value in where.items():
+        keep &= evidence[name] == value
+    return float(accuracies(evidence.take(keep))[protocol].mean()) if keep.any() else float("nan")
+
+
+def difference(evidence: Evidence, data: str, first: str, second: str) -> Interval:
+    """Test accuracy of one method minus another's at the last epoch, in percentage points, with its
+    95% interval.
+
+    Pairs are runs of the same seed and the same test example.
+
+    Raises:
+        InputError: a method was not trained on these data.
+    """
+    rows = compared(evidence).where(data=DATA.index(data))
+    depth = rows.levels("depth")[0]
+    one, other = (rows.where(method=METHODS.index(name), depth=depth) for name in (first, second))
+    seeds = np.intersect1d(one["seed"], other["seed"])
+    right = [
+        np.stack([each.where(seed=seed)[f"right_{data}"][0] for seed in seeds])
+        for each in (one, other)
+    ]
+    return paired_interval(100 * (right[0] - right[1]))
+
+
+def trained(evidence: Evidence, data: str, *methods: str) -> bool:
+    """Whether every one of the methods was trained on these data."""
+    rows = evidence["data"] == DATA.index(data)
+    return all(bool(np.any(rows & (evidence["method"] == METHODS.index(name)))) for name in methods)

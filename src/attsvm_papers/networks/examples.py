@@ -1,0 +1,225 @@
+"""The examples and the networks of the experiments on real data."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from attsvm import InputError
+from attsvm.datasets import WordPiece, image_digest, image_set, imdb
+from attsvm.errors import UnavailableError
+from attsvm.models import TextClassifier, VisionTransformer
+from attsvm.training import Examples, Pixels
+from attsvm_papers.networks.sentences import SENTENCES
+
+Ids = NDArray[np.integer[Any]]
+MADE = ("sentences", "digits")
+"""Data that need no files: texts made of those of
+:mod:`attsvm_papers.networks.sentences`, and scikit-learn's digits.
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Examples and a network.
+
+    Attributes:
+        data: one of :data:`attsvm_papers.networks.trained_networks.DATA`.
+        train: number of training examples; 0 for all.
+        validation: number of held-out examples that may choose an epoch. They are taken from the
+            published test set, which leaves the published training set whole, and never counted as
+            test examples.
+        test: number of other held-out examples; 0 for all.
+        vocabulary: word pieces, learned from the training texts.
+        length: word pieces of a text that are kept.
+        side: pixels that images are resized to; 0 for their own.
+        patch: pixels of the side of a patch.
+        width: size of a token.
+        depth: number of blocks.
+        heads: heads of a block.
+        hidden: width of the network inside a block.
+        dropout: share dropped in training.
+        batch: examples of a step.
+        epochs: most epochs.
+        stop_accuracy: stop after an epoch with this training accuracy, measured while training; 0
+            for never.
+        augment: whether images are cropped and flipped at random.
+        tuning_epochs: epochs of each training that chooses a learning rate.
+        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
+            compiled.
+        parts: see :class:`attsvm.training.TrainingPlan`.
+    """
+
+    data: str
+    train: int
+    validation: int
+    test: int
+    width: int
+    depth: int
+    heads: int
+    hidden: int
+    dropout: float
+    batch: int
+    epochs: int
+    vocabulary: int = 0
+    length: int = 0
+    side: int = 0
+    patch: int = 0
+    stop_accuracy: float = 0.995
+    augment: bool = False
+    tuning_epochs: int = 0
+    accelerator: bool = False
+    parts: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a task is about.
+
+    Attributes:
+        train: examples to train on.
+        validation: held-out examples that may choose an epoch.
+        test: the other held-out examples.
+        vocabulary: number of token ids; 0 for images.
+        sentences: for texts, the ids of all :mod:`~attsvm_papers.networks.sentences`, in their
+            order.
+        places: for texts, where the designated word of each is; None where it is not a single
+            token.
+    """
+
+    train: Examples
+    validation: Examples
+    test: Examples
+    vocabulary: int = 0
+    sentences: tuple[list[int], ...] = ()
+    places: tuple[int | None, ...] = ()
+
+
+def files_digest(data: str) -> str:
+    """What names the content of the files of these data; empty for data that need none.
+
+    Raises:
+        UnavailableError: they are not here.
+    """
+    if data in MADE:
+        return ""
+    if data == "imdb":
+        try:
+            return "".join(imdb().sha256)
+        except InputError as error:
+            raise UnavailableError(str(error)) from None
+    digest = image_digest(data)
+    if not digest:
+        raise UnavailableError(
+            f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them"
+        )
+    return digest
+
+
+@functools.lru_cache(maxsize=2)  # the trainings that one process does share them
+def examples(task: Task) -> Known:
+    """The examples of a task: the first ones after a fixed shuffle, the same for every seed and
+    optimiser.
+    """
+    return _texts(task) if task.data in ("sentences", "imdb") else _images(task)
+
+
+def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[: count or n])
+
+
+def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Disjoint rows of a test set of ``n``, for validation and for test."""
+    order = np.random.default_rng(1).permutation(n)
+    end = task.validation + task.test if task.test else n
+    return np.sort(order[: task.validation]), np.sort(order[task.validation : end])
+
+
+def _texts(task: Task) -> Known:
+    if task.data == "imdb":
+        source = imdb()
+        texts, labels, held, held_labels = (
+            source.train,
+            source.train_labels,
+            source.test,
+            source.test_labels,
+        )
+    else:
+        texts, labels = _made(task.train, 0)
+        held, held_labels = _made(task.validation + task.test, 1)
+    rows, (validation, test) = _chosen(len(texts), task.train, 0), _halves(task, len(held))
+    chosen = [texts[row].replace("<br />", " ") for row in rows]
+    tokens = WordPiece.train(chosen, task.vocabulary)
+
+    def coded(content: list[str], classes: NDArray[Any]) -> Examples:
+        found = tokens.encode(content, task.length)
+        return Examples(
+            torch.from_numpy(found.ids.astype(np.int64)),
+            torch.from_numpy(classes),
+            torch.from_numpy(found.mask),
+        )
+
+    pieces = [tokens.pieces(sentence.text) for sentence in SENTENCES]
+    places = tuple(
+        found.index(sentence.word) if found.count(sentence.word) == 1 else None
+        for found, sentence in zip(pieces, SENTENCES, strict=True)
+    )
+    coded_sentences = tokens.encode([sentence.text for sentence in SENTENCES], task.length)
+    held_sets = [
+        coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
+        for part in (validation, test)
+    ]
+    sentences = tuple(
+        row[shown].tolist()
+        for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True)
+    )
+    return Known(
+        coded(chosen, labels[rows]), held_sets[0], held_sets[1], tokens.size, sentences, places
+    )
+
+
+def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
+    """Texts of two sentences that both praise or both blame, and their classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(2, size=count)
+    pools = [
+        [sentence.text for sentence in SENTENCES if sentence.positive == side]
+        for side in (False, True)
+    ]
+    return [" ".join(rng.choice(pools[label], 2, replace=False)) for label in labels], labels
+
+
+def _images(task: Task) -> Known:
+    known = image_set(task.data)
+    rows, (validation, test) = (
+        _chosen(len(known.train), task.train, 0),
+        _halves(task, len(known.test)),
+    )
+
+    def placed(images: NDArray[np.uint8], labels: NDArray[Any]) -> Examples:
+        return Examples(
+            torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1))),
+            torch.from_numpy(labels),
+        )
+
+    held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
+    return Known(placed(known.train[rows], known.train_labels[rows]), held[0], held[1])
+
+
+def network(task: Task, known: Known) -> nn.Module:
+    """The untrained network of a task; seed torch before."""
+    sizes: dict[str, Any] = {
+        name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")
+    }
+    if known.vocabulary:
+        return TextClassifier(known.vocabulary, task.length, **sizes)
+    images = known.train.inputs.numpy() / 255
+    mean, std = images.mean(axis=(0, 2, 3)), images.std(axis=(0, 2, 3))
+    side = task.side or images.shape[-1]
+    vision = VisionTransformer(side, task.patch, channels=images.shape[1], classes=10, **sizes)
+    return Pixels(vision, mean.tolist(), std.tolist(), side)

@@ -1,0 +1,245 @@
+"""Pictures of trained networks: accuracy tables, their differences, learning courses and weight
+histograms.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    INK,
+    RULE,
+    TRAINED,
+    Evidence,
+    Picture,
+    canvas,
+    logarithmic,
+    render,
+)
+from attsvm_papers.networks.accuracy_table import PROTOCOLS, accuracies, difference
+from attsvm_papers.networks.selectivity import BIN, PARTS
+from attsvm_papers.networks.trained_networks import DATA, METHODS
+
+NAMES = {"l1.1": "p = 1.1", "l2": "p = 2", "l3": "p = 3", "adam": "Adam", "spectral": "spectral"}
+_MARKERS = {"selected": "o", "last": "s", "published": "|"}
+_COLUMNS = (0.22, 0.48, 0.78, 1.0)
+
+
+def colours() -> dict[str, str]:
+    """One for each optimiser."""
+    return {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
+
+
+def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:
+    """Data, number of blocks and rows of every panel."""
+    pairs = sorted(
+        {(int(data), int(depth)) for data, depth in zip(rows["data"], rows["depth"], strict=True)}
+    )
+    return [(DATA[data], depth, rows.where(data=data, depth=depth)) for data, depth in pairs]
+
+
+def _methods(rows: Evidence) -> list[str]:
+    return [METHODS[int(method)] for method in rows.levels("method")]
+
+
+def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+    """The accuracy table as a picture: three protocols per optimiser, with the numbers."""
+    panels = _panels(rows)
+    heights = [1.0 + len(_methods(part)) for *_, part in panels]
+    grid = {"width_ratios": (1, 1), "height_ratios": heights, "squeeze": False}
+    with canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
+        for (data, depth, part), (ax, table) in zip(panels, axes, strict=True):
+            found = accuracies(part)
+            names = _methods(part)
+            for place, name in enumerate(names):
+                mine = part["method"] == METHODS.index(name)
+                for protocol, marker in _MARKERS.items():
+                    values = found[protocol][mine]
+                    ax.plot(
+                        values,
+                        np.full(len(values), place),
+                        marker,
+                        color=colours()[name],
+                        alpha=0.3,
+                        markersize=4,
+                    )
+                    size = 11 if marker == "|" else 6
+                    ax.plot(
+                        values.mean(),
+                        place,
+                        marker,
+                        color=colours()[name],
+                        markersize=size,
+                        markeredgewidth=1.6,
+                        fillstyle="none",
+                    )
+                numbers = [
+                    f"{found[each][mine].mean():.1f} ± {found[each][mine].std():.1f}"
+                    for each in PROTOCOLS
+                ]
+                epochs = f"{part['epochs'][mine].mean():.0f}" + (
+                    "" if np.all(part["stopped"][mine] == 0) else "*"
+                )
+                for column, words in zip(_COLUMNS, (*numbers, epochs), strict=True):
+                    table.text(column, place, words, va="center", ha="right", fontsize=8.5)
+            for column, words in zip(
+                _COLUMNS, ("validation", "last", "best on test", "epochs"), strict=True
+            ):
+                table.text(column, -1, words, ha="right", va="center", fontsize=8.5, color=FAINT)
+            table.axis("off")
+            for each in (ax, table):
+                each.set_ylim(len(names) - 0.5, -1.2)
+            ax.set_yticks(range(len(names)), [NAMES[name] for name in names])
+            ax.set_title(f"{titles[data]}, {depth} blocks, {len(part.levels('seed'))} seeds")
+        axes[-1, 0].set_xlabel("test accuracy, %")
+        return render(
+            figure,
+            "accuracy",
+            "Test accuracy by optimiser",
+            "Circles and first column: the epoch that is best on validation examples. Squares and"
+            " second column: the last epoch. Bars and third column: the epoch that is best on the"
+            " test set, the published protocol, which flatters. Mean ± deviation over seeds; faint"
+            " marks are single runs. Epochs are those until the stopping rule; a star marks"
+            " trainings that ended without reaching it.",
+            "Test accuracies of each optimiser in three protocols, one panel per data set, with the"
+            " numbers beside them.",
+        )
+
+
+def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+    """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
+    panels = [
+        panel
+        for panel in _panels(rows)
+        if "l1.1" in _methods(panel[2]) and len(_methods(panel[2])) > 1
+    ]
+    heights = [1.0 + len(_methods(part)) for *_, part in panels]
+    with canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
+        for (data, depth, part), ax in zip(panels, axes, strict=True):
+            others = [name for name in _methods(part) if name != "l1.1"]
+            for place, name in enumerate(others):
+                mean, low, high = difference(part, data, "l1.1", name)
+                ax.plot([low, high], [place, place], color=colours()[name], linewidth=2)
+                ax.plot(mean, place, "o", color=colours()[name], markersize=5)
+            ax.axvline(0, color=RULE, linewidth=0.9, zorder=0)
+            ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
+            ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth} blocks")
+        axes[-1].set_xlabel("advantage of p = 1.1 at the last epoch, points")
+        return render(
+            figure,
+            "differences",
+            "Is p = 1.1 more accurate?",
+            "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with"
+            " the paired 95% bootstrap interval over seeds and test examples. An interval that"
+            " contains 0 shows no difference.",
+            "Intervals of accuracy differences between p = 1.1 and the other optimisers, one panel"
+            " per data set.",
+        )
+
+
+def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+    """Training and test accuracy epoch by epoch."""
+    panels = _panels(rows)
+    with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
+        figure,
+        axes,
+    ):
+        for (data, depth, part), pair in zip(panels, axes, strict=True):
+            for column, ax in zip(("train_accuracy", "test_accuracy"), pair, strict=True):
+                for name in _methods(part):
+                    for k, course in enumerate(part.where(method=METHODS.index(name))[column]):
+                        shown = course[~np.isnan(course)]
+                        label = NAMES[name] if k == 0 else None
+                        ax.plot(
+                            np.arange(1, len(shown) + 1),
+                            100 * shown,
+                            color=colours()[name],
+                            linewidth=1.1,
+                            label=label,
+                        )
+                ax.set_xscale("log")
+                _plain_log_ticks(ax, part["epochs"].max())
+                ax.set(
+                    title=f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else "",
+                    ylabel=f"{'training' if column == 'train_accuracy' else 'test'} accuracy, %",
+                )
+        for ax in axes[-1]:
+            ax.set_xlabel("epoch")
+        axes[0, 0].legend(frameon=False, fontsize=8)
+        return render(
+            figure,
+            "courses",
+            "Accuracy epoch by epoch",
+            "Left: accuracy on the training examples, measured while training. Right: on test"
+            " examples. One line per seed.",
+            "Training accuracy rises to its stopping value for each optimiser; test accuracy levels"
+            " off.",
+        )
+
+
+def _plain_log_ticks(ax: object, last: float) -> None:
+    assert isinstance(ax, Axes)
+    marks = [mark for mark in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if mark <= last]
+    ax.set_xticks(marks, [str(mark) for mark in marks])
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture:
+    """Sizes of the query, key and value weights, one panel each.
+
+    Args:
+        rows: trainings on one data set.
+        names: the optimisers that are drawn.
+        title: of the data and network.
+    """
+    with canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
+        for part, ax in enumerate(axes):
+            end, heights = 1.0, []
+            for name in names:
+                mine = rows.where(method=METHODS.index(name))
+                counts = np.nansum(mine["histogram"][:, part], axis=0)
+                share = counts / counts.sum()
+                used = np.flatnonzero(share)[-1] + 1
+                # Neighbouring bins are joined further out, where counts are small.
+                edges = np.unique(
+                    np.concatenate([np.arange(0, 12), np.geomspace(12, len(share), 22).astype(int)])
+                )
+                edges = edges[edges <= used + 30]
+                height = [share[a:b].sum() / (b - a) for a, b in pairwise(edges)]
+                heights += height
+                ax.stairs(
+                    height, edges * BIN, color=colours()[name], linewidth=1.4, label=NAMES[name]
+                )
+                largest = float(np.nanmean(mine["largest"][:, part]))
+                ax.plot(
+                    largest,
+                    0,
+                    "o",
+                    color=colours()[name],
+                    markersize=5,
+                    clip_on=False,
+                    transform=ax.get_xaxis_transform(),
+                )
+                end = max(end, largest)
+            logarithmic(ax.yaxis, np.array(heights))
+            ax.axvline(1.0, color=RULE, linewidth=0.9, zorder=0)
+            ax.set(xlim=(0, end * 1.05), title=PARTS[part])
+        axes[0].set_ylabel("share of weights per bin")
+        axes[1].set_xlabel("modulus of a weight, in units of its initial bound")
+        axes[-1].legend(frameon=False, fontsize=8)
+        return render(
+            figure,
+            "weights",
+            f"Query, key and value weights: {title}",
+            f"How many weights have which size, all blocks and seeds together; a bin is {BIN:.3f}"
+            " of the initial bound wide. Weights start spread evenly up to the grey line. Dots:"
+            " the largest weight, mean over seeds.",
+            "Histograms of weight sizes for queries, keys and values by optimiser, on a logarithmic"
+            " scale of counts.",
+        )

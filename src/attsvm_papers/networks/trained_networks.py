@@ -1,0 +1,268 @@
+"""Networks trained by different optimisers, and all that the experiments on real data read off
+them.
+
+One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
+same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
+trains anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm import InputError
+from attsvm.errors import UnavailableError
+from attsvm_papers.kit import Cell, Evidence
+from attsvm_papers.networks.examples import Task, files_digest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attsvm.claims import Evidence
+    from attsvm.training import History
+    from attsvm_papers.networks.examples import Known
+
+DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
+"""A row's column ``data`` is the position of its examples in this list."""
+METHODS = ("l1.1", "l2", "l3", "adam", "spectral")
+"""A row's column ``method`` is the position of its optimiser in this list."""
+TUNING_SEED = 1_000_000
+"""Seed of the trainings that choose a learning rate; no other training has it."""
+COURSE = 1000
+"""Length of the columns that hold a number per epoch, NaN after the last one."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimiser and the learning rates from which one is chosen, for the sum of the losses of a
+    batch.
+
+    Attributes:
+        name: one of :data:`METHODS`.
+        lr: learning rates; a single one is used as it is. (For Adam and for spectral steps, sum or
+            mean does not matter.)
+        rest_lr: of Adam beside spectral steps.
+    """
+
+    name: str
+    lr: tuple[float, ...]
+    rest_lr: float | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A task and the optimisers that are compared on it."""
+
+    task: Task
+    methods: tuple[Method, ...]
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Networks on data with their optimisers.
+
+    Attributes:
+        studies: what is trained.
+        seeds: runs of every optimiser.
+        sizes: numbers of blocks of the studies that take part; all of them where none is named.
+    """
+
+    studies: tuple[Study, ...]
+    seeds: int = 3
+    sizes: tuple[int, ...] = ()
+
+    def chosen(self) -> tuple[Study, ...]:
+        """The studies that take part, in the order of the sizes.
+
+        Raises:
+            InputError: there is no network of a size.
+        """
+        known = sorted({study.task.depth for study in self.studies})
+        if missing := [size for size in self.sizes if size not in known]:
+            raise InputError(
+                f"there is no network of {missing[0]} blocks at this scale; choose sizes from:"
+                f" {', '.join(map(str, known))}"
+            )
+        ordered = self.sizes or known
+        return tuple(
+            study for size in ordered for study in self.studies if study.task.depth == size
+        )
+
+
+def cells(parameters: Networks) -> Iterator[Cell]:
+    """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds
+    from 0 on, and for the other methods one short training for each rate.
+
+    Tasks whose files are not here are left out.
+
+    Raises:
+        UnavailableError: no task's files are here, or an accelerator is needed and there is none.
+    """
+    for study, digest in _available(parameters.chosen()):
+        for method in study.methods:
+            for seed in range(parameters.seeds) if len(method.lr) == 1 else (TUNING_SEED,):
+                for lr in method.lr:
+                    yield _cell(study.task, digest, method, lr, seed)
+
+
+def then(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+    """The cells of the methods with several learning rates: the rate with the highest validation
+    accuracy at the end of its short training, the first of several, with seeds from 0 on.
+    """
+    for study, digest in _available(parameters.chosen()):
+        for method in study.methods:
+            if len(method.lr) > 1:
+                lr = chosen_rate(evidence, study.task.data, method.name)
+                for seed in range(parameters.seeds):
+                    yield _cell(study.task, digest, method, lr, seed)
+
+
+def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
+    """The learning rate whose short training ended with the highest validation accuracy.
+
+    Raises:
+        InputError: there is no such training.
+    """
+    tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
+    ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
+    return float(tried["lr"][int(np.argmax(ends))])
+
+
+def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
+    here, missing = [], []
+    for study in studies:
+        try:
+            here.append((study, files_digest(study.task.data)))
+        except UnavailableError as error:
+            missing.append(str(error))
+    if not here:
+        raise UnavailableError(f"{missing[0]} (or use --scale smoke)")
+    if any(study.task.accelerator for study, _ in here):
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UnavailableError(
+                "the published networks need a GPU that torch can use, and there is none; use"
+                " --scale small"
+            )
+    return here
+
+
+def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> Cell:
+    plain = {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
+    return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
+
+
+def run(
+    task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """One row: a network trained with one seed, which draws its first weights, the order of the
+    data and dropout.
+
+    ``digest`` names the files, so that other files are another cell.
+    """
+    import torch
+
+    from attsvm.training import TrainingPlan, train_classifier
+    from attsvm_papers.networks.examples import examples, network
+
+    spec, name = Task(**task), method["name"]
+    tuning = seed == TUNING_SEED
+    with _one_thread(unless=spec.accelerator):
+        known = examples(spec)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = network(spec, known)
+        plan = TrainingPlan(
+            optimizer="mirror" if name.startswith("l") else name,
+            p=float(name[1:]) if name.startswith("l") else 2.0,
+            lr=method["lr"],
+            rest_lr=method["rest_lr"],
+            epochs=spec.tuning_epochs if tuning else spec.epochs,
+            batch=spec.batch,
+            seed=seed,
+            stop_accuracy=spec.stop_accuracy or None,
+            augment=spec.augment,
+            precision="bf16" if spec.accelerator else "float32",
+            compile=spec.accelerator,
+            parts=spec.parts,
+        )
+        held = {"validation": known.validation, "test": known.test}
+        device = "cuda" if spec.accelerator else None
+        history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
+        columns = {
+            "data": DATA.index(spec.data),
+            "method": METHODS.index(name),
+            "seed": seed,
+            "tuning": tuning,
+            "published": spec.accelerator,
+            "depth": spec.depth,
+            "lr": method["lr"],
+            "held": [len(known.validation), len(known.test)],
+            "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
+            **_courses(history),
+            **_looked_at(model, spec, known),
+        }
+    return {key: np.asarray(value)[None] for key, value in columns.items()}
+
+
+def _courses(history: History) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
+        columns[name] = np.full(COURSE, np.nan)
+        columns[name][: history.epochs] = history[name]
+    seconds = history["seconds"]
+    speed = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
+    return {**columns, "epochs": history.epochs, "seconds": float(np.sum(seconds)), "speed": speed}
+
+
+def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
+    """What is read off the network at the end of training."""
+    import torch
+
+    from attsvm.training import predict
+    from attsvm_papers.networks.selectivity import attention_weights, opinion_scores, weight_sizes
+
+    logits = predict(model, known.test).cpu()
+    right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels
+    network: Any = getattr(model, "network", model)
+    columns = {
+        f"right_{task.data}": right.double().numpy(),
+        **weight_sizes(attention_weights(network), task.width),
+    }
+    if known.sentences:
+        model.eval()
+        place = next(model.parameters()).device
+        with torch.no_grad():
+            rows = [
+                network.cls_rows(torch.tensor([ids], device=place))[0, -1]
+                .mean(dim=0)
+                .double()
+                .cpu()
+                .numpy()
+                for ids in known.sentences
+            ]
+        columns |= opinion_scores(rows, known.places)
+    return columns
+
+
+@contextmanager
+def _one_thread(*, unless: bool) -> Iterator[None]:
+    """Torch on one thread: trainings run side by side, and their bits do not depend on how many
+    do.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if not unless:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,3 @@
+"""Non-asymptotic Convergence of Training Transformers for Next-token Prediction (Huang, Liang,
+Yang).
+"""

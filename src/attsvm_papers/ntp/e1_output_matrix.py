@@ -1,0 +1,174 @@
+"""Stage 1: the output matrix.
+
+K = d = 20, a random permutation as collocation, uniform weights, zero start, normalised gradient
+descent with step 0.2 / sqrt(d), 1000 steps. Identity and random orthogonal embeddings.
+
+Source: Huang, Liang and Yang (2024), Figure 2, left three panels; specification P3-E1
+
+Notes: The number of steps is ours; the root sign in the step size is lost in the extract that was
+read.
+"""
+
+import math
+
+import numpy as np
+
+from attsvm import LogSpaced
+from attsvm.datasets.next_token import bipartite
+from attsvm.dynamics.next_token import Rule, output_stage
+from attsvm_papers.kit import (
+    ATTENTION,
+    FAINT,
+    TRAINED,
+    at_most,
+    blocks,
+    claim,
+    grid,
+    logarithmic,
+    picture,
+    same,
+    scales,
+)
+from attsvm_papers.ntp.two_stages import by_run, output_targets, rates
+
+# Collocations of a vocabulary of K tokens, uniform weights; normalised descent from zero.
+SCALES = scales(
+    K=20,
+    steps=1000,
+    seeds=10,
+    quick={"seeds": 3},
+)
+EMBEDDINGS = ("identity", "ortho")
+
+
+@grid(embeddings=EMBEDDINGS, seeds=blocks(100))
+def run(K, steps, seeds, embeddings):
+    eta, _ = rates(K)
+    sets = [bipartite(K, 1, seed, embeddings) for seed in seeds]
+    course = output_stage(sets, Rule(eta), steps, records=LogSpaced(100), watch=True)
+    assert course.rises is not None
+    target = output_targets(sets)
+    gap = eta * course.steps / math.sqrt(K - 1)
+    closed = np.log1p((K - 1) * np.exp(-gap))
+    columns = {
+        "norm": course.norm,
+        "loss": course.loss,
+        "error": course.direction_error(target),
+    }
+    return {
+        "embedded": np.full(len(seeds), EMBEDDINGS.index(embeddings)),
+        "K": K,
+        "step": same(course.steps),
+        "eta": np.full(len(seeds), eta),
+        "closed": same(closed),
+        "rises": course.rises,
+        **by_run(columns),
+    }
+
+
+REFERENCE = "P3, Figure 2, left panels; specification C3.1"
+
+
+@claim(
+    at_most(1e-12, "1 - cosine at every record from step 1: rounding, the specification's"),
+    reference=(REFERENCE),
+)
+def C3_1a(evidence):
+    """From zero and with uniform weights the output matrix moves along its max-margin direction
+    from the first step on.
+    """
+    return 0.5 * evidence["error"][:, 1:].max(axis=1) ** 2
+
+
+@claim(
+    at_most(1e-10, "relative, at every record: a thousand roundings"),
+    reference=(REFERENCE),
+)
+def C3_1b(evidence):
+    """Its norm is the step size times the number of steps."""
+    expected = evidence["eta"][:, None] * evidence["step"][:, 1:]
+    return np.abs(evidence["norm"][:, 1:] / expected - 1.0).max(axis=1)
+
+
+@claim(
+    at_most(1e-10, "relative, at every record"),
+    reference=(REFERENCE),
+)
+def C3_1c(evidence):
+    """Its loss is log(1 + (K - 1) exp(-alpha_t)) with alpha_t = eta t / sqrt(K - 1)."""
+    return np.abs(evidence["loss"] / evidence["closed"] - 1.0).max(axis=1)
+
+
+@claim(
+    at_most(
+        0, "derived from the descent inequality for inputs of unit norm; counted at every step"
+    ),
+    reference="specification C3.3",
+    assumes={
+        "a step as small as that": lambda e: (
+            2 * e["eta"] * np.exp(2 * e["eta"]) < 1 / np.sqrt(e["K"] - 1)
+        )
+    },
+)
+def C3_3(e):
+    """The loss falls at every step when 2 eta exp(2 eta) < 1 / sqrt(K - 1)."""
+    return e["rises"]
+
+
+@picture(
+    "Stage 1 walks a straight line",
+    "The loss falls along its closed form, the direction is exact to rounding at every"
+    " step, the norm is linear.",
+    2.7,
+    1,
+    3,
+    width=8.6,
+    name="stage-one",
+)
+def stage_one(evidence, axes):
+    """Collocations with uniform weights, from zero: direction, norm and loss have closed forms.
+    What is off is rounding.
+    """
+    rows = evidence.where(embedded=0)
+    step = rows["step"][0]
+    loss, direction, norm = axes
+    loss.plot(step, rows["loss"][0], color=TRAINED)
+    loss.plot(
+        step[::8],
+        rows["closed"][0][::8],
+        "x",
+        color=ATTENTION,
+        markersize=5,
+        label="closed form",
+    )
+    logarithmic(loss.yaxis, rows["loss"][0])
+    loss.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    direction.plot(step[1:], rows["error"][:, 1:].max(axis=0), color=TRAINED)
+    logarithmic(direction.yaxis, np.array([1e-17, 1e-5]))
+    direction.set_ylim(1e-17, 1e-5)
+    direction.axhline(np.sqrt(2e-12), color=ATTENTION, linewidth=0.8)
+    direction.text(
+        0.97,
+        2.5e-6,
+        "claimed bound",
+        transform=direction.get_yaxis_transform(),
+        ha="right",
+        color=ATTENTION,
+        fontsize=8.5,
+    )
+    norm.plot(step, rows["norm"][0], color=TRAINED)
+    norm.plot(
+        step[-1::-6],
+        (rows["eta"][0] * step)[-1::-6],
+        "x",
+        color=ATTENTION,
+        markersize=5,
+        label="step size × steps",
+    )
+    norm.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    for ax, title in zip(
+        axes,
+        ("Loss of stage 1", "Direction error, worst seed", "Norm of the output matrix"),
+        strict=True,
+    ):
+        ax.set(title=title, xlabel="step")

@@ -1,0 +1,171 @@
+"""Stage 1 with unequal weights, or from a random start.
+
+K = d = 20. Weights Dirichlet(1) from zero, or uniform weights from a Gaussian start of deviation
+0.1; normalised gradient descent with step 0.2 / sqrt(d), 20 000 steps.
+
+Source: Huang, Liang and Yang (2024), Proposition 1; specification P3-E2
+
+Notes: The paper's setting is uniform; both variants are the specification's.
+"""
+
+import math
+
+import numpy as np
+
+from attsvm import LogSpaced
+from attsvm.datasets.next_token import NextTokenData
+from attsvm.dynamics.next_token import Rule, output_stage
+from attsvm_papers.kit import (
+    ATTENTION,
+    FAINT,
+    TRAINED,
+    at_most,
+    band,
+    between,
+    blocks,
+    claim,
+    each,
+    grid,
+    logarithmic,
+    loglog,
+    picture,
+    same,
+    scales,
+)
+from attsvm_papers.ntp.two_stages import by_run, output_targets, rates, slope
+
+# Dirichlet(1) weights from zero, and uniform weights from a Gaussian start.
+SCALES = scales(
+    K=20,
+    steps=20_000,
+    deviation=0.1,
+    seeds=10,
+    quick={"seeds": 3},
+)
+CASES = ("weights", "start")
+FIT, LOSS_FIT = (2000, 20_000), (3000, 20_000)
+
+
+@grid(case=CASES, seeds=blocks(100))
+def run(K, steps, seeds, case, deviation):
+    eta, _ = rates(K)
+    sets, starts = [], []
+    for seed in seeds:
+        rng = np.random.default_rng([2, seed])
+        n = rng.permutation(K)
+        weights = rng.dirichlet(np.ones(K)) if case == "weights" else None
+        sets.append(NextTokenData.from_sentences([[x] for x in range(K)], n, weights, K))
+        starts.append(
+            deviation * rng.standard_normal((K, K)) if case == "start" else np.zeros((K, K))
+        )
+    course = output_stage(
+        sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200), watch=True
+    )
+    assert course.rises is not None
+    error = course.direction_error(output_targets(sets))
+    return {
+        "case": np.full(len(seeds), CASES.index(case)),
+        "step": same(course.steps),
+        "rises": course.rises,
+        "growth": course.norm[-1] / (eta * course.steps[-1]),
+        "error_slope": slope(course.steps, np.log(error), *FIT),
+        "loss_rate": (
+            slope(course.steps, np.log(course.loss), *LOSS_FIT, log=False) * -math.sqrt(K - 1) / eta
+        ),
+        **by_run({"error": error, "loss": course.loss, "norm": course.norm}),
+    }
+
+
+SETTING = (
+    "P3, Proposition 1 (a sub-linear direction, a linear norm; constants unknown); specification"
+    " C3.2"
+)
+
+
+@each(
+    claim(
+        at_most(
+            -0.9,
+            "log-log slope on steps 2000 to 20000; the specification's, 1 with a logarithm",
+        ),
+        "ours",
+        reference=SETTING,
+        id=f"C3.2{letter}",
+        statement=(f"{words}: the direction error falls like 1/t."),
+        interval=True,
+        index=index,
+    )
+    for index, letter, words in ((0, "a", "Unequal weights"), (1, "b", "A random start"))
+)
+def direction_error(e, index):
+    return e.where(case=index)["error_slope"]
+
+
+@claim(
+    at_most(
+        1e-5, "slope on steps 3000 to 20000 relative to the predicted one; the specification's"
+    ),
+    reference=(SETTING),
+    interval=True,
+)
+def C3_2c(e):
+    """The logarithm of the loss falls by eta / sqrt(K - 1) per step: a linear rate."""
+    return np.abs(e["loss_rate"] - 1.0)
+
+
+@claim(
+    between(0.95, 1.001, "a path is no longer than its steps, up to the norm of the start"),
+    reference=(SETTING),
+)
+def C3_2d(e):
+    """The norm grows linearly: at the end it is at least 0.95 of the length of the path."""
+    return e["growth"]
+
+
+@claim(
+    at_most(0, "the step satisfies C3.3's condition, whatever weights and start"),
+    reference="specification C3.3",
+)
+def C3_2e(e):
+    """The loss falls at every step."""
+    return e["rises"]
+
+
+@picture(
+    "The rates of stage 1 away from symmetry",
+    "The direction error falls along a line of slope minus one, the logarithm of the loss"
+    " along a straight line.",
+    2.9,
+    1,
+    3,
+    width=8.6,
+    name="stage-one-rates",
+)
+def stage_one_rates(evidence, axes):
+    """Medians and ranges over seeds. The error falls like 1/t, the loss geometrically, the norm
+    grows linearly.
+    """
+    for index, colour, words in (
+        (0, TRAINED, "unequal weights"),
+        (1, ATTENTION, "random start"),
+    ):
+        rows = evidence.where(case=index)
+        step = rows["step"][0]
+        late = step >= 10
+        band(axes[0], step[late], rows["error"][:, late], colour)
+        band(axes[1], step, rows["loss"], colour)
+        band(axes[2], step, rows["norm"], colour)
+        axes[2].plot([], [], color=colour, label=words)
+    x = np.array([2000.0, 20_000.0])
+    axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
+    axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")
+    loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
+    logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
+    logarithmic(axes[1].yaxis, evidence["loss"])
+    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    for ax, title in zip(
+        axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True
+    ):
+        ax.set(title=title, xlabel="step")
+    for ax in axes[1:]:
+        ax.set_xticks([0, 10_000, 20_000], ["0", "10 000", "20 000"])

@@ -1,0 +1,84 @@
+"""What trained weights and solutions predict on sentences, and the scores behind it."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import FloatArray
+from attsvm.datasets.next_token import NextTokenData, Role, partial_order
+from attsvm.dynamics.next_token import Problem
+from attsvm_papers.ntp.unseen import Case
+
+
+def leader(sentence: list[int], data: NextTokenData, W: FloatArray) -> int:
+    """The token of the largest score."""
+    E = data.embeddings
+    tokens = np.unique(sentence)
+    return int(tokens[np.argmax(E[tokens] @ W @ E[sentence[-1]])])
+
+
+def tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
+    """Whether the two largest scores are equal, up to the accuracy of a solution."""
+    E = data.embeddings
+    scores = np.sort(E[np.unique(sentence)] @ W @ E[sentence[-1]])
+    return bool(scores[-1] - scores[-2] < 1e-6)
+
+
+def judged(
+    cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray
+) -> dict[str, Any]:
+    """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
+    solution predicts the same.
+    """
+    n = data.following
+    sentences, winners = (
+        [sentence for sentence, _ in cases],
+        np.array([winner for _, winner in cases]),
+    )
+    test = NextTokenData.from_sentences(
+        sentences, n[winners], embeddings=data.embeddings, following=n
+    )
+    problem = Problem.of(test, values=values)
+    o = problem.outputs(np.stack([W, solution])[:, None])
+    p = np.exp(o - o.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    mass = np.exp(problem.log_attention(W[None])[..., problem.own])
+    right = o[0].argmax(axis=-1) == problem.label
+    return {
+        "right": right,
+        "accuracy": right.mean(),
+        "probability": p[0][np.arange(test.N), problem.label].mean(),
+        "mass": mass.mean(),
+        "least_mass": mass.min(),
+        "agreement": np.mean(o[0].argmax(axis=-1) == o[1].argmax(axis=-1)),
+        "count": float(test.N),
+    }
+
+
+def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
+    """Smallest score of a ``head``, largest of a ``loser``, largest size of that of a
+    non-comparable (``free``) token, over all queries.
+    """
+    orders = partial_order(data)
+    queries = orders.queries.tolist()
+    s = (data.embeddings @ W @ data.embeddings.T)[:, queries]
+    roles = np.stack([orders.roles_of(q) for q in queries], axis=1)
+    return {
+        "head": float(s[roles == Role.OPTIMAL].min()),
+        "loser": float(s[roles == Role.NON_OPTIMAL].max()),
+        "free": float(np.abs(s[roles == Role.NON_COMPARABLE]).max()),
+    }
+
+
+def gap_excess(data: NextTokenData, W: FloatArray) -> float:
+    """Least of score gap minus longest path, over all ordered pairs of the solution (specification
+    C3.12).
+    """
+    orders = partial_order(data)
+    scores = data.embeddings @ W @ data.embeddings.T
+    least = np.inf
+    for q in orders.queries.tolist():
+        paths = orders.longest_paths(q)
+        gaps = scores[:, q][:, None] - scores[:, q][None, :] - paths
+        least = min(least, float(gaps[paths > 0].min()))
+    return least

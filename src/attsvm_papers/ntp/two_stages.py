@@ -1,0 +1,74 @@
+"""What the experiments on next tokens share: sizes and numbers of steps of the paper, solutions,
+fitted slopes.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attsvm import MarginSolution, max_margin, order_margins
+from attsvm.datasets import next_token
+from attsvm.datasets.next_token import NextTokenData, arcs
+from attsvm.dynamics.next_token import Problem
+from attsvm_papers.kit import slopes
+
+FloatArray = NDArray[np.float64]
+KINDS = ("bipartite", "total")
+"""Generators without and with confused tokens; columns of evidence hold the position."""
+PUBLISHED = 10_000
+"""Steps of stage 2 in the paper's figure, after which the specification's bounds are asked for."""
+
+
+def rates(d: int) -> tuple[float, float]:
+    """Steps of both stages of the paper: 0.2 and 0.05 over the root of d (the root's sign is lost
+    in the extract that was read).
+    """
+    return 0.2 / math.sqrt(d), 0.05 / math.sqrt(d)
+
+
+def draw(kind: str, K: int, per_query: int, seeds: Sequence[int]) -> list[NextTokenData]:
+    """One data set per seed."""
+    generate = {"bipartite": next_token.bipartite, "total": next_token.total}[kind]
+    return [generate(K, per_query, seed) for seed in seeds]
+
+
+def attention_solutions(sets: Sequence[NextTokenData]) -> list[MarginSolution]:
+    """The query-key solution of every data set, certified."""
+    return list(max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets]))
+
+
+def output_targets(sets: Sequence[NextTokenData]) -> FloatArray:
+    r"""``(runs, K, d)``, :math:`W_{ov}^\star=\sum_x(\mathbf 1_{n(x)}-\frac1K\mathbf 1)e_x^\top`,
+    exact for orthonormal embeddings.
+    """
+    return np.stack(
+        [(np.eye(one.K)[one.following] - 1.0 / one.K).T @ one.embeddings for one in sets]
+    )
+
+
+def slope(x: ArrayLike, y: ArrayLike, low: float, high: float, log: bool = True) -> FloatArray:
+    """Least-squares slope of ``y`` ``(R, runs)`` over the records with ``low <= x <= high``; over
+    ``log x`` unless told otherwise.
+    """
+    at = np.asarray(x, dtype=np.float64)
+    kept = (at >= low) & (at <= high)
+    return slopes(
+        np.log(at, where=kept, out=np.zeros_like(at)) if log else at,
+        np.asarray(y, dtype=np.float64).T,
+        kept,
+    )
+
+
+def accuracy(problem: Problem, W: ArrayLike) -> FloatArray:
+    """``(..., runs)``, share of sentences whose largest output is their label."""
+    right = problem.outputs(W).argmax(axis=-1) == problem.label
+    counts = np.diff(problem.run_start)
+    return np.add.reduceat(right.astype(np.float64), problem.run_start[:-1], axis=-1) / counts
+
+
+def by_run(columns: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """Columns ``(R, runs, ...)`` with runs first."""
+    return {name: np.swapaxes(np.asarray(column), 0, 1) for name, column in columns.items()}

@@ -1,0 +1,3 @@
+"""Implicit Bias and Fast Convergence Rates for Self-attention (Vasudeva, Deora,
+Thrampoulidis).
+"""

@@ -1,0 +1,190 @@
+"""Global convergence under data conditions, and not without.
+
+Normalised descent with step 0.1 for 3000 steps from random weights of norm 20 (Gaussian entries),
+fixed head. Orthonormal and Gaussian tokens (n = 6, T = 5, d = 48), tokens and queries on the unit
+sphere (n = 6, T = 8, d = 10) as control.
+
+Source: Implicit Bias and Fast Convergence Rates for Self-attention, global convergence (recalled);
+specification P5-E4
+"""
+
+import numpy as np
+
+from attsvm import (
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
+from attsvm.datasets import gauss, orth, unit_sphere
+from attsvm.dynamics import AtSteps, direction_gap
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    Evidence,
+    at_least,
+    at_most,
+    blocks,
+    claim,
+    grid,
+    logarithmic,
+    picture,
+    scales,
+    true,
+)
+
+# Three generators: orthonormal tokens, Gaussian tokens, and the unit sphere (n = 6, T = 8, d = 10)
+# as control.
+SCALES = scales(
+    steps=3000,
+    seeds=50,
+    quick={"seeds": 10},
+)
+
+ORTH, GAUSS, SPHERE = range(3)
+NAMES = ("orthonormal tokens", "Gaussian tokens", "unit sphere (control)")
+LR, START = 0.1, 20.0
+
+
+@grid(source=[ORTH, GAUSS, SPHERE], seeds=blocks(25))
+def run(source, seeds, steps):
+    seeds = seeds
+    data, heads = (
+        unit_sphere(6, 8, 10, seeds)
+        if source == SPHERE
+        else (orth if source == ORTH else gauss)(seed=seeds)
+    )
+    W0 = np.stack(
+        [
+            np.random.default_rng([5, source, seed]).standard_normal((data.d_x, data.d_z))
+            for seed in seeds
+        ]
+    )
+    W0 *= START / np.linalg.norm(W0, axis=(-2, -1), keepdims=True)
+    model = Attention.cross(data, heads, init=W0)
+    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=LR), steps, AtSteps(()))
+    optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
+    best = max_margin(
+        [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))], tol=1e-12
+    )
+    own = max_margin(
+        [
+            selection_margins(data.instance(k), trajectory.selected[-1, k])
+            for k in range(len(seeds))
+        ],
+        tol=1e-12,
+    )
+    feasible = np.array([solution.status == "optimal" for solution in own])
+    return {
+        "start": (trajectory.selected[0] == optimal).mean(axis=-1),
+        "global": (trajectory.selected[-1] == optimal).all(axis=-1),
+        "saturated": trajectory.softmax_probability[-1].min(axis=-1) > 0.99,
+        "cosine": 1.0 - direction_gap(trajectory.W[-1], best),
+        "cosine_own": 1.0 - direction_gap(trajectory.W[-1], own),
+        "local": np.array(
+            [ok and bool(locally_optimal(own[k], scores[k]).all()) for k, ok in enumerate(feasible)]
+        ),
+    }
+
+
+def _guaranteed(evidence: Evidence) -> Evidence:
+    return evidence.take(evidence["source"] != SPHERE)
+
+
+@claim(
+    true("the data conditions of the theorem, form recalled; all 50 seeds of both"),
+    "recalled",
+    "P5, global convergence",
+)
+def C5_1(e):
+    """On orthonormal and Gaussian tokens normalised descent from random weights of norm 20 selects
+    every optimal token.
+    """
+    return _guaranteed(e)["global"]
+
+
+@claim(
+    at_least(0.99, "the specification's"),
+    "recalled",
+    "P5, global convergence",
+)
+def C5_1a(e):
+    """There the cosine to the max-margin solution after 3000 steps of 0.1."""
+    return _guaranteed(e)["cosine"]
+
+
+@claim(
+    at_most(0.9, "reported, not judged, by the specification, which saw 7 of 8 from other starts"),
+)
+def C5_1b(e):
+    """On the unit sphere, without the data conditions, some runs select other tokens: share that
+    selects the optimal ones.
+    """
+    return [np.mean(e.where(source=SPHERE)["global"])]
+
+
+@claim(
+    true("local convergence of P2; the rest is still moving", share=0.9),
+)
+def C5_1c(e):
+    """Those runs are stuck at locally optimal selections, which are saturated."""
+    return e.where(source=SPHERE)["local"]
+
+
+@picture(
+    "Where large random weights end",
+    "All runs on orthonormal and Gaussian tokens reach the optimal selection; on the sphere"
+    " about a third.",
+    3.0,
+    1,
+    2,
+    width=7.6,
+    name="global",
+)
+def draw_global(evidence, axes):
+    """Left: share of sequences that select their optimal token at the start (pale) and share of
+    runs in which all do at the end. Right: distribution of the direction gap at the end.
+    """
+    for source, colour in ((ORTH, TRAINED), (GAUSS, BEST), (SPHERE, ATTENTION)):
+        rows = evidence.where(source=source)
+        for place, column in ((source - 0.18, "start"), (source + 0.18, "global")):
+            axes[0].bar(
+                place,
+                rows[column].mean(),
+                width=0.34,
+                color=colour,
+                alpha=0.35 if column == "start" else 1.0,
+            )
+            axes[0].text(
+                place,
+                rows[column].mean() + 0.02,
+                f"{100 * rows[column].mean():.0f} %",
+                color=FAINT,
+                ha="center",
+                fontsize=8.5,
+            )
+        gap = np.sort(np.maximum(1.0 - rows["cosine"], 1e-6))
+        axes[1].plot(
+            gap,
+            np.arange(1, len(gap) + 1) / len(gap),
+            color=colour,
+            drawstyle="steps-post",
+            label=NAMES[source],
+        )
+    axes[0].set_xticks(range(3), ["orthonormal", "Gaussian", "sphere"])
+    axes[0].set_ylim(0, 1.12)
+    axes[0].set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
+    axes[0].set_title("optimal at the start (pale: tokens), at the end (runs)")
+    logarithmic(axes[1].xaxis, np.array([1e-3, 1.5]))
+    axes[1].set(xlim=(1e-3, 2), ylim=(0, 1.02))
+    axes[1].set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
+    axes[1].set(
+        xlabel="1 - cosine to the solution of the optimal tokens", title="share of the runs within"
+    )
+    axes[1].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")

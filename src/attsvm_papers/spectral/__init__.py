@@ -1,0 +1,1 @@
+"""Implicit Bias of Spectral Descent and Muon."""

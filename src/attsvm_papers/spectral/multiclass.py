@@ -1,0 +1,112 @@
+r"""Multinomial logistic regression on fixed inputs, many data sets at once, with a gradient that
+keeps its direction at any margin.
+
+.. math:: L(W)=-\frac1n\sum_i\log\mathrm{softmax}(Wh_i)_{y_i}=\frac1n\sum_i\log\Big(1+\sum_{c\ne
+    y_i}e^{-(e_{y_i}-e_c)^\top Wh_i}\Big)
+
+The convex problem of Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on
+Multiclass Separable Data* (2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm import InputError
+from attsvm.data import FloatArray, IntArray
+
+_SMALL = -600.0  # exp of it, and of what counts beside it, is an ordinary number
+_ROUNDED = -37.0  # exp of it is below half a unit in the last place of one
+
+
+@dataclass(frozen=True, eq=False)
+class Multiclass:
+    """Inputs with classes, one data set per run.
+
+    Attributes:
+        inputs: ``(runs, n, d)``.
+        labels: ``(runs, n)``, 0 to ``classes - 1``.
+        classes: number of classes.
+
+    Raises:
+        InputError: shapes that do not match, inputs that are not finite, a label out of range.
+    """
+
+    inputs: FloatArray
+    labels: IntArray
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.inputs.ndim != 3 or self.labels.shape != self.inputs.shape[:2]:
+            raise InputError(
+                f"inputs has shape {self.inputs.shape} and labels {self.labels.shape}; they must be"
+                " (runs, n, d) and (runs, n)"
+            )
+        if not np.isfinite(self.inputs).all():
+            raise InputError("inputs holds a number that is not finite; clean it")
+        if self.labels.min() < 0 or self.labels.max() >= self.classes:
+            raise InputError(
+                f"labels go from {self.labels.min()} to {self.labels.max()}; there are"
+                f" {self.classes} classes, from 0 on"
+            )
+
+    def lags(self, W: FloatArray) -> FloatArray:
+        r"""Minus the margins, :math:`(e_c-e_{y_i})^\top Wh_i`: ``(runs, n, classes)`` for
+        ``(runs, classes, d)``; -inf at the own class.
+        """
+        scores = self.inputs @ W.mT
+        own = self.labels[..., None]
+        lags = scores - np.take_along_axis(scores, own, axis=-1)
+        np.put_along_axis(lags, own, -np.inf, axis=-1)
+        return lags
+
+    def gradient(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``(runs, classes, d)`` and the logarithm ``(runs,)`` of the factor that makes it the
+        gradient of the loss.
+
+        The residual of the own class is minus the sum of the others, and the largest residual is of
+        order one before the factor.
+        """
+        lags = self.lags(W)
+        top = lags.max(axis=-1)
+        peak = np.maximum(top, 0.0)
+        rest = np.exp(lags - peak[..., None])
+        log_sum = peak + np.log(np.exp(-peak) + rest.sum(axis=-1))
+        factor = (top - log_sum).max(axis=-1)
+        share = log_sum + factor[:, None]
+        ordinary = (factor > _SMALL).all()  # else what matters may have underflowed
+        residual = (
+            rest * np.exp(peak - share)[..., None] if ordinary else np.exp(lags - share[..., None])
+        )
+        np.put_along_axis(
+            residual, self.labels[..., None], -residual.sum(axis=-1, keepdims=True), axis=-1
+        )
+        return residual.mT @ self.inputs / self.inputs.shape[1], factor
+
+    def margin(self, W: FloatArray) -> FloatArray:
+        r"""Smallest margin :math:`\min_{i,c\ne y_i}(e_{y_i}-e_c)^\top Wh_i` of every run,
+        ``(runs,)``.
+        """
+        return -self.lags(W).max(axis=(-2, -1))
+
+    def log_loss(self, W: FloatArray) -> FloatArray:
+        """Logarithm of the loss, ``(runs,)``, at any size."""
+        return _log_mean(log_log1p(np.logaddexp.reduce(self.lags(W), axis=-1)))
+
+    def log_proxy(self, W: FloatArray) -> FloatArray:
+        r"""Logarithm of :math:`G(W)=\frac1n\sum_i(1-\mathrm{softmax}(Wh_i)_{y_i})`, ``(runs,)``:
+        the proxy of the proofs.
+        """
+        odds = np.logaddexp.reduce(self.lags(W), axis=-1)
+        return _log_mean(odds - np.logaddexp(0.0, odds))
+
+
+def log_log1p(log_x: FloatArray) -> FloatArray:
+    r""":math:`\log\log(1+x)` from :math:`\log x`."""
+    return np.where(log_x < _ROUNDED, log_x, np.log(np.logaddexp(0.0, np.maximum(log_x, _ROUNDED))))
+
+
+def _log_mean(logs: FloatArray) -> FloatArray:
+    return np.logaddexp.reduce(logs, axis=-1) - np.log(logs.shape[-1])

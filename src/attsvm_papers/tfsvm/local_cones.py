@@ -1,0 +1,90 @@
+r"""The derived cone of the local theorems: how far weights may turn from a solution before another
+rival overtakes its neighbours.
+
+With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|_F` and
+:math:`\Theta=1/\|W^{mm}\|_F`, the margins of unit directions at a chord c move by at most Bc, and a
+third of :math:`\Theta(\rho-1)` leaves the neighbours in front (specification, local cone
+constants).
+"""
+
+import numpy as np
+
+from attsvm import MarginSolution
+from attsvm.data import FloatArray
+
+# exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
+FAR = 30.0
+POINTS = 50  # random weights there
+
+
+def opening(solution: MarginSolution, movement: float) -> float:
+    """Half-angle in radians of the cone in which margins of weights of the solution's size move by
+    ``movement`` at most.
+    """
+    margins = solution.margins
+    reach = (
+        np.linalg.norm(margins.differences, axis=1)
+        * np.linalg.norm(margins.queries, axis=1)[margins.sequence]
+    ).max()
+    chord = movement / (float(np.linalg.norm(solution.W)) * float(reach))
+    return float(2.0 * np.arcsin(min(1.0, 0.5 * chord)))
+
+
+def surplus(solution: MarginSolution) -> float:
+    r""":math:`\rho-1`, infinite where every rival is a neighbour."""
+    margins = solution.margins
+    return float(np.delete(margins(solution.W), solution.support).min(initial=np.inf)) - 1.0
+
+
+def inside(
+    solution: MarginSolution,
+    angle: float,
+    radius: float,
+    count: int,
+    generator: np.random.Generator,
+) -> FloatArray:
+    """Random weights ``(count, d_x, d_z)`` at this angle to a Frobenius solution, of size
+    ``radius`` solutions.
+    """
+    direction = solution.W / solution.norm
+    aside = generator.standard_normal((count, *direction.shape))
+    aside -= np.sum(aside * direction, axis=(-2, -1), keepdims=True) * direction
+    aside /= np.linalg.norm(aside, axis=(-2, -1), keepdims=True)
+    return radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
+
+
+def ascent(solution: MarginSolution, scores: FloatArray, generator: np.random.Generator) -> float:
+    r"""Least share of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, over random
+    W at the edge of the derived cone.
+
+    In the cone of opening :math:`\sqrt{2\mu}=\Theta(\rho-1)/4B` margins move by less than a third
+    of :math:`\Theta(\rho-1)`. At the size chosen, non-neighbours weigh :math:`e^{-\mathrm{FAR}}` of
+    a neighbour. The solution is that of the Frobenius norm.
+    """
+    gap = min(surplus(solution), 1.0)
+    return float(
+        ascent_at(
+            solution,
+            scores,
+            inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator),
+        ).min()
+    )
+
+
+def ascent_at(solution: MarginSolution, scores: FloatArray, W: FloatArray) -> FloatArray:
+    r"""Shares ``(points,)`` of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, for
+    weights ``(points, d_x, d_z)``.
+
+    The sum is that of :math:`s_t(\bar\gamma-\gamma_t)q_t` over all rivals t, q their margins in the
+    solution of any norm, weighted by the slopes of the loss. A common factor of all attention away
+    from the selected tokens does not matter, so none underflows.
+    """
+    margins = solution.margins
+    logits = np.einsum(
+        "cd,pde,ce->pc", margins.differences, W, margins.queries[margins.sequence], optimize=True
+    )
+    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)
+    best = scores[np.arange(margins.n), margins.selected]
+    lead = best[margins.sequence] - scores[margins.sequence, margins.token]
+    terms = weight * lead * margins(solution.W) / (1.0 + np.exp(best))[margins.sequence]
+    return terms.sum(axis=1) / np.abs(terms).sum(axis=1)

@@ -1,0 +1,143 @@
+"""Runs from random weights, the max-margin solutions of the tokens that each selects, and runs that
+start beside one of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attsvm import (
+    AttentionData,
+    MarginSolution,
+    Nuclear,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm_papers.kit import same
+from attsvm_papers.tfsvm.local_cones import ascent, inside
+
+EVERY = 20  # steps between two records
+WIDE, START = 0.1, 10.0  # angle (radians) and smallest margin at which local runs start
+
+
+def local_runs(
+    n: int,
+    T: int,
+    d: int,
+    steps: int,
+    lr: float,
+    seeds: Sequence[int],
+    factors: bool,
+    ridge: float,
+    self_attention: bool = False,
+) -> dict[str, Any]:
+    """One row per seed of :func:`attsvm.datasets.unit_sphere`: normalised descent on W, or on
+    factors with a ridge as penalty.
+
+    Its course with the cosines to both solutions of its last selection, what these are, and for W
+    the test of the cone around them.
+    """
+    data, heads = unit_sphere(n, T, d, seeds, self_attention=self_attention)
+    model = Attention.cross(
+        data,
+        heads,
+        init=("uniform", seeds[0]),
+        parameterization="KQ" if factors else "W",
+        penalty=ridge,
+    )
+    trajectory = train(
+        model,
+        data,
+        SteepestDescent(model.parameters(), lr=lr),
+        steps,
+        AtSteps(range(0, steps, EVERY)),
+    )
+    selected = trajectory.selected[-1]
+    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(len(seeds))]
+    frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
+    certified = np.array(
+        [
+            a.status == "optimal" and b.status == "optimal"
+            for a, b in zip(frobenius, nuclear, strict=True)
+        ]
+    )
+    scores = token_scores(data, heads)
+    local = np.array(
+        [
+            ok and bool(locally_optimal(s, scores[k]).all())
+            for k, (ok, s) in enumerate(zip(certified, frobenius, strict=True))
+        ]
+    )
+    sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
+    columns = {
+        "step": same(trajectory.steps),
+        "probability": trajectory.softmax_probability.mean(axis=-1).T,
+        "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
+        "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
+        "size": np.linalg.svd(trajectory.W, compute_uv=False).sum(axis=-1).T,
+        "certified": certified,
+        "global": (selected == optimal_tokens(data, heads)).all(axis=-1),
+        "local": local,
+        "support": np.array([len(solution.support) for solution in frobenius]),
+        "fro_rank": np.array([_rank(solution) for solution in frobenius]),
+        "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
+        "trained_rank": np.sum(sizes > 1e-3 * sizes[:, :1], axis=-1),
+        "nuc_unique": np.array([solution.unique is True for solution in nuclear]),
+        "theta": sizes.sum(axis=-1) / np.array([solution.norm for solution in nuclear]),
+    }
+    if factors:
+        K, Q = (
+            np.linalg.norm(trajectory.parameters[name][-1], axis=(-2, -1)) for name in ("K", "Q")
+        )
+        columns["balance"] = np.stack([K**2, Q**2], axis=-1).max(axis=-1) / sizes.sum(axis=-1)
+        return columns
+    return columns | _from_the_cone(data, heads, selected, frobenius, local, steps)
+
+
+def _rank(solution: MarginSolution) -> int:
+    sizes = np.linalg.svd(solution.W, compute_uv=False)
+    return int(np.sum(sizes > 1e-3 * sizes[0]))
+
+
+def _from_the_cone(
+    data: Any,
+    heads: Any,
+    selected: Any,
+    solutions: Sequence[MarginSolution],
+    local: Any,
+    steps: int,
+) -> dict[str, Any]:
+    """Both halves of the local theorem: which way descent points in the cone, and where runs from
+    it go.
+    """
+    kept = np.flatnonzero(local)
+    columns = {
+        name: np.full(len(local), np.nan)
+        for name in ("cone_ascent", "cone_before", "cone_after", "cone_kept")
+    }
+    scores = token_scores(data, heads)
+    starts = []
+    for k in kept.tolist():
+        generator = np.random.default_rng([17, k])
+        columns["cone_ascent"][k] = ascent(solutions[k], scores[k], generator)
+        starts.append(inside(solutions[k], WIDE, START, 1, generator)[0])
+    subset = AttentionData(
+        data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
+    )
+    model = Attention.cross(subset, heads[kept], init=np.stack(starts))
+    trajectory = train(
+        model, subset, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(())
+    )
+    gaps = trajectory.direction_gap([solutions[k] for k in kept.tolist()])
+    columns["cone_before"][kept], columns["cone_after"][kept] = gaps[0], gaps[-1]
+    columns["cone_kept"][kept] = (trajectory.selected == selected[kept]).all(axis=(0, -1))
+    return columns

@@ -1,0 +1,82 @@
+"""Every experiment there is, at its quick scale: cells run, figures are drawn, verdicts rest on
+numbers, failures are explained, and no verdict changes unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm_papers.kit import experiment, identifiers, titles
+
+VERDICTS = Path(__file__).with_name("verdicts.json")
+"""The verdict of every claim at this scale. One that changes, either way, is a change of the
+numbers: look into it before `python tests/papers/verdicts.py` writes the table anew.
+"""
+
+
+def measured(identifier):
+    """The experiment, the arrays of its cells and its evidence at the quick scale."""
+    chosen = experiment(identifier)
+    cells = list(chosen.cells(chosen.quick))
+    results = [chosen.run(**cell) for cell in cells]
+    return chosen, results, chosen.evidence(cells, results)
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_an_experiment_runs_is_judged_and_drawn(identifier):
+    chosen, results, evidence = measured(identifier)
+    for part in results:
+        assert len({len(np.asarray(column)) for column in part.values()}) == 1
+        assert all(np.asarray(column).dtype.kind in "biuf" for column in part.values()), (
+            "columns are saved as plain numbers"
+        )
+    verdicts = {}
+    for claim in chosen.claims:
+        verdict = claim.check(evidence)
+        verdicts[claim.id] = verdict.verdict
+        assert verdict.verdict == "not applicable" or not math.isnan(verdict.measured), (
+            f"{verdict} rests on a NaN"
+        )
+        if verdict.verdict == "fails" and not chosen.random:
+            assert claim.explanation, f"{verdict}"
+    expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[identifier]
+    assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"
+    pictures = list(chosen.plot(evidence))
+    assert pictures
+    for picture in pictures:
+        assert picture.svg.startswith(b"<?xml")
+        assert picture.png.startswith(b"\x89PNG")
+        assert picture.alt
+        assert b"mathdefault" not in picture.svg, (
+            "an axis shows raw mathematics; use style.logarithmic"
+        )
+    assert len({picture.name for picture in pictures}) == len(pictures)
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_its_claims_are_named_and_its_scales_differ_in_size_only(identifier):
+    chosen = experiment(identifier)
+    names = [claim.id for claim in chosen.claims]
+    assert len(set(names)) == len(names)
+    assert type(chosen.quick) is type(chosen.parameters)
+    assert chosen.id == identifier
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_random_trials_can_be_drawn_anew(identifier):
+    chosen = experiment(identifier)
+    if (
+        not chosen.random or chosen.then is not None
+    ):  # what follows from the first cells is computed for their seeds
+        return
+    quick = chosen.at(quick=True)
+    assert len(chosen.work(quick, 1000)) == len(chosen.work(quick))
+
+
+def test_titles_are_read_without_importing_a_figure():
+    assert titles() == {identifier: experiment(identifier).title for identifier in identifiers()}

@@ -1,0 +1,74 @@
+"""P6 and P7: programmes of diagonal weights, conserved quantities, and the margins of multiclass
+data.
+"""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from attsvm.datasets.next_token import arcs, priority_graph
+from attsvm.geometry import Lp
+from attsvm.margins import order_margins, output_margins
+from attsvm.solvers import max_margin
+from attsvm_papers.factored import e1_nuclear_margin as factored_1
+from attsvm_papers.factored import e2_diagonal as factored_2
+from attsvm_papers.spectral import e1_four_norms as spectral_1
+from attsvm_papers.spectral import e2_multiclass as spectral_2
+
+
+def test_the_diagonal_programme_is_the_linear_one_of_scipy() -> None:
+    data = priority_graph(4, 6, 8, 8, 3)
+    margins = order_margins(data.embeddings, arcs(data).arcs)
+    programme = factored_2.diagonal(margins)
+    beta = np.random.default_rng(0).standard_normal(8)
+    np.testing.assert_allclose(
+        programme(beta[:, None]), margins(np.diag(beta)), rtol=1e-12, atol=1e-14
+    )
+    A = programme.differences
+    reference = linprog(
+        np.ones(16), A_ub=-np.concatenate([A, -A], axis=1), b_ub=-np.ones(len(A)), bounds=(0, None)
+    )
+    assert max_margin(programme, Lp(1)).norm == pytest.approx(reference.fun, rel=1e-8)
+
+
+def test_small_steps_conserve_the_difference_of_both_gram_matrices() -> None:
+    whole, half = (
+        factored_1.run(kind, range(2), 500, 500) for kind in (factored_1.SMALL, factored_1.HALF)
+    )
+    # one half up to the second order in the step
+    np.testing.assert_allclose(half["drift"] / whole["drift"], 0.5, atol=0.1)
+
+
+def test_identity_starts_are_balanced() -> None:
+    K, Q = factored_1.starts(factored_1.IDENTITY, 5, range(3))
+    assert K.shape == (3, 5, 5)
+    assert not (K.mT @ K - Q.mT @ Q).any()
+
+
+def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
+    found = spectral_1.run(1, 0.9, range(2), 200, 200)
+    for k in range(len(spectral_1.NAMES)):
+        assert (found[f"share{k}"] <= 1.0 + 1e-6).all()  # the tolerance of the margin
+    assert (found["push"] >= found["log_margin"][:, None] - 1e-6).all()
+    assert (found["push"] <= found["log_reach"][:, None] + 1e-9).all()
+    assert found["certified"].all()
+
+
+def test_multiclass_data_is_separable_and_its_margins_are_those_of_the_programme() -> None:
+    one = spectral_2.problem([0])
+    margins = output_margins(one.inputs[0], one.labels[0], spectral_2.CLASSES)
+    W = np.random.default_rng(1).standard_normal((1, spectral_2.CLASSES, spectral_2.DIMENSION))
+    assert one.margin(W)[0] == pytest.approx(margins(W[0]).min(), rel=1e-12)
+    assert max_margin(margins).status == "optimal"
+
+
+@pytest.mark.parametrize("optimiser", range(len(spectral_2.OPTIMISERS)))
+def test_every_optimiser_has_a_fresh_direction_of_unit_size(optimiser: int) -> None:
+    G = np.random.default_rng(2).standard_normal((2, 4, 5))
+    D = spectral_2.direction(optimiser)(G, np.array([0.0, -900.0]))
+    sizes = [
+        np.abs(D).max(axis=(1, 2)),
+        np.linalg.norm(D, axis=(1, 2)),
+        np.linalg.norm(D, ord=2, axis=(1, 2)),
+    ]
+    np.testing.assert_allclose(sizes[spectral_2.OWN[optimiser]], 1.0, rtol=1e-12)

@@ -1,0 +1,13 @@
+"""E2.10: regularisation paths against the specification's numbers."""
+
+import numpy as np
+import pytest
+
+from attsvm_papers.tfsvm import e10_paths as tfsvm_10
+
+
+@pytest.mark.parametrize("bound", [tfsvm_10.FROBENIUS, tfsvm_10.NUCLEAR])
+def test_paths_have_the_reference_distances(bound) -> None:
+    found = tfsvm_10.run(1, bound, [10.0, 30.0, 100.0], 2)
+    values = found["gap" if bound == tfsvm_10.FROBENIUS else "distance"]
+    assert np.allclose(values, tfsvm_10.REFERENCE[1, bound][:3], rtol=0.05)  # two digits are given

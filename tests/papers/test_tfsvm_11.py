@@ -1,0 +1,20 @@
+"""E2.11: self-attention."""
+
+import pytest
+
+from attsvm.pipeline.cells import _computes
+from attsvm_papers.tfsvm import e11_self_attention as tfsvm_11
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_any_selection_is_feasible_at_the_dimension_of_the_theorem(own) -> None:
+    assert tfsvm_11.random_selections(4, 6, 30, own)["selectable"].all()
+
+
+def test_cells_know_the_experiments_that_they_repeat() -> None:
+    seen: set[str] = set()
+    _computes("attsvm_papers.tfsvm.e11_self_attention", seen)
+    assert {
+        f"attsvm_papers.tfsvm.{name}"
+        for name in ("e3_local_convergence", "e4_rank", "e5_convergence")
+    } <= seen

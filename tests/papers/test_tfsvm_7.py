@@ -1,0 +1,39 @@
+"""E2.7: which runs are accepted, and what is said of them."""
+
+from attsvm_papers.tfsvm import e7_several_tokens as tfsvm_7
+
+
+def test_cells_hold_enough_seeds_and_no_seed_twice() -> None:
+    cells = list(tfsvm_7.run.cells(tfsvm_7.SCALES.parameters))
+    for d, share in tfsvm_7.ACCEPTED.items():
+        mine = [cell for cell in cells if cell["d"] == d]
+        assert sum(len(cell["seeds"]) for cell in mine) * share >= 500
+        assert [cell["seeds"][0] for cell in mine] == list(
+            range(1, 1 + tfsvm_7.BLOCK * len(mine), tfsvm_7.BLOCK)
+        )
+
+
+def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
+    found = tfsvm_7.run(3, 4, 4, 600, 0.1, range(1, 61))
+    assert (found["seed"] > 0).any()
+    assert (found["label"].min(axis=1) < 0).all()
+    assert (found["masked"] <= 1e-6).all()
+    # Both parts contain the max-margin part; the multiple is fitted.
+    assert (
+        found["both"][:, -1].mean() < found["margin"][:, -1].mean() < found["single"][:, -1].mean()
+    )
+
+
+def test_a_cell_without_accepted_runs_keeps_its_columns() -> None:
+    found = tfsvm_7.run(3, 4, 4, 0, 0.1, range(1, 4))  # no step, so no token is left out
+    assert found["seed"].tolist() == [-1]
+    assert set(found) >= {
+        "both",
+        "margin",
+        "single",
+        "masked",
+        "sizes",
+        "label",
+        "step",
+        "tried",
+    }

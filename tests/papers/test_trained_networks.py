@@ -1,0 +1,271 @@
+"""Trainings of the experiments on real data: what they need, what they share, and that a killed one
+ends with the same numbers.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm.claims import Evidence
+from attsvm.cli import main
+from attsvm.datasets import VARIABLE
+from attsvm.errors import InputError, UnavailableError
+from attsvm.files import load_arrays
+from attsvm.optim import MirrorDescent, lr_from_sgd
+from attsvm_papers.kit import experiment
+from attsvm_papers.md import e4_accuracy as md_4
+from attsvm_papers.md import e7_vision_transformer as md_7
+from attsvm_papers.networks import trained_networks
+from attsvm_papers.networks.examples import examples, network
+from attsvm_papers.networks.trained_networks import (
+    DATA,
+    METHODS,
+    TUNING_SEED,
+    Method,
+    Study,
+    chosen_rate,
+    chosen_trainings,
+    run,
+    trainings,
+)
+
+TEXTS, IMAGES = (study.task for study in md_4.QUICK.studies)
+
+
+@pytest.fixture
+def nothing(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("name", ["md-4", "md-5", "md-6", "md-7"])
+def test_without_files_an_experiment_says_so_in_one_sentence(name, nothing) -> None:
+    chosen = experiment(name)
+    for parameters in (chosen.parameters, chosen.published):
+        with pytest.raises(UnavailableError, match="ATTSVM_DATA") as caught:
+            list(chosen.cells(parameters))
+        assert "\n" not in str(caught.value)
+    assert list(chosen.cells(chosen.quick)), "the smallest scale makes its own data"
+
+
+def test_the_command_line_leaves_it_out_and_says_why(nothing, tmp_path, capsys) -> None:
+    assert main(["reproduce", "md-7", "--out", str(tmp_path / "o"), "--json"]) == 2
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"experiments": []}
+    assert "md-7 is left out" in told.err
+    assert not (tmp_path / "o").exists()
+
+
+def test_sizes_do_not_apply_to_experiments_without_networks(tmp_path, capsys) -> None:
+    assert (
+        main(
+            [
+                "reproduce",
+                "md-2",
+                "--quick",
+                "--out",
+                str(tmp_path / "o"),
+                "--json",
+                "--sizes",
+                "3",
+                "6",
+            ]
+        )
+        == 2
+    )
+    assert "--sizes does not apply to it" in capsys.readouterr().err
+
+
+def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    task = replace(IMAGES, accelerator=True)
+    with pytest.raises(UnavailableError, match="need a GPU"):
+        list(md_4.cells(trained_networks.Networks((Study(task, (Method("l2", (0.01,)),)),))))
+
+
+@pytest.mark.parametrize(("depth", "millions"), [(3, 17.23), (4, 19.00), (6, 22.54)])
+def test_the_published_networks_have_the_published_sizes_and_take_a_step(depth, millions) -> None:
+    task = md_4.published(depth).task
+    assert (task.depth, task.heads) == (depth, depth)
+    known = examples(replace(TEXTS, train=20))
+    sized = type(known)(known.train, known.validation, known.test, task.vocabulary)
+    torch.manual_seed(0)
+    model = network(task, sized)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
+    optimizer = MirrorDescent(model.parameters(), lr=md_4.PUBLISHED_LR[depth][0], p=1.1)
+    model.eval()  # dropout would make one loss differ from the next
+    ids, labels = torch.randint(5, task.vocabulary, (2, 12)), torch.tensor([0.0, 1.0])
+    losses = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            model(ids), labels, reduction="sum"
+        )
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[1] < losses[0]
+
+
+def test_the_published_table_is_one_command_and_its_smallest_networks_come_first(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
+    rates = {
+        3: (8e-4, 4e-4, 4e-6),
+        4: (6e-4, 4e-4, 6e-6),
+        6: (1e-3, 1e-3, 1e-5),
+    }  # specification E4
+    chosen = experiment("md-4")
+    whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))
+    found = [
+        (cell["task"]["depth"], cell["method"]["name"], cell["method"]["lr"], cell["seed"])
+        for cell in whole
+    ]
+    expected = [
+        (size, name, lr, seed)
+        for size in rates
+        for name, lr in zip(("l1.1", "l2", "l3"), rates[size], strict=True)
+        for seed in (0, 1)
+    ]
+    assert [cell for cell in found if cell[1].startswith("l")] == expected
+    assert len(found) == 3 * len(METHODS) * 2
+    assert {cell["task"]["batch"] for cell in whole} == {100}
+    alone = list(chosen.cells(chosen.at(scale="paper", seeds=2)))
+    assert alone == whole[: len(alone)], (
+        "size 3 alone is the beginning of the table, so a later run goes on from it"
+    )
+    assert {cell["task"]["depth"] for cell in alone} == {3}
+    for texts in map(experiment, ("md-5", "md-6")):
+        deepest = texts.at(scale="paper", sizes=(6,), seeds=2)
+        assert list(texts.cells(deepest)) == whole[-2 * len(METHODS) :]
+    with pytest.raises(
+        InputError, match="no network of 5 blocks at this scale; choose sizes from: 3, 4, 6"
+    ):
+        list(chosen.cells(chosen.at(scale="paper", sizes=(5,))))
+    with pytest.raises(InputError, match="no networks of several sizes"):
+        experiment("md-1").at(sizes=(3,))
+
+
+def test_three_experiments_read_the_same_trainings() -> None:
+    all_cells = [json.dumps(cell) for cell in md_4.cells(md_4.QUICK)]
+    for texts in map(experiment, ("md-5", "md-6")):
+        assert texts.run is md_4.run
+        own = [json.dumps(cell) for cell in texts.cells(texts.quick)]
+        assert set(own) < set(all_cells)
+        assert len(own) == len(METHODS) * texts.quick.seeds
+
+
+@pytest.mark.parametrize(
+    "study", [*md_4.SMALL.studies, *md_7.SMALL.studies], ids=lambda study: study.task.data
+)
+def test_every_optimiser_has_a_grid_of_the_same_size_and_mirror_descent_a_common_one(study) -> None:
+    assert {len(method.lr) for method in study.methods} == {3}
+    typical = (
+        0.5 * study.task.width**-0.5
+    )  # mean modulus of weights that are uniform up to the root of the width
+    grids = {method.name: method.lr for method in study.methods}
+    for name, p in (("l1.1", 1.1), ("l3", 3.0)):
+        if {name, "l2"} <= set(grids):
+            expected = [lr_from_sgd(lr, p, typical) for lr in grids["l2"]]
+            assert grids[name] == pytest.approx(expected, rel=0.06)  # two digits
+
+
+def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_seed() -> None:
+    study = Study(IMAGES, (Method("l2", (0.01, 0.02, 0.04)), Method("adam", (0.1,))))
+    first = list(trainings((study,), 2))
+    assert [(cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in first] == [
+        *(("l2", lr, TUNING_SEED) for lr in (0.01, 0.02, 0.04)),
+        *(("adam", 0.1, seed) for seed in (0, 1)),
+    ]
+    course = np.full((5, 4), np.nan)
+    course[:3, :2] = [
+        [0.9, 0.3],
+        [0.2, 0.8],
+        [0.5, 0.8],
+    ]  # the best epoch of the first rate comes before its end; the last two tie
+    course[3:, :1] = 0.99
+    columns = {
+        "tuning": [1, 1, 1, 0, 0],
+        "method": [1, 1, 1, 3, 3],
+        "data": [2] * 5,
+        "epochs": [2, 2, 2, 1, 1],
+        "lr": [0.01, 0.02, 0.04, 0.1, 0.1],
+    }
+    evidence = Evidence({**columns, "validation_accuracy": course})
+    assert chosen_rate(evidence, "digits", "l2") == 0.02
+    second = list(chosen_trainings((study,), 2, evidence))
+    assert [(cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in second] == [
+        ("l2", 0.02, seed) for seed in (0, 1)
+    ]
+
+
+def test_training_and_held_out_texts_are_apart_and_labels_survive() -> None:
+    known = examples(TEXTS)
+    assert [len(part) for part in (known.train, known.validation, known.test)] == [
+        TEXTS.train,
+        TEXTS.validation,
+        TEXTS.test,
+    ]
+    places = [place for place in known.places if place is not None]
+    assert 2 * len(places) > len(known.places)
+    for ids, place in zip(known.sentences, known.places, strict=True):
+        assert ids[0] == known.train.inputs[0, 0], "[CLS] comes first"
+        assert place is None or 0 < place < len(ids) - 1
+
+
+def test_a_row_holds_what_the_three_experiments_read() -> None:
+    method = {"name": "adam", "lr": 5e-3, "rest_lr": None}
+    task = {**next(iter(md_4.cells(md_4.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
+    row = run(task, method, seed=0, digest="")
+    assert all(len(column) == 1 for column in row.values())
+    assert row["epochs"] == [2]
+    assert np.isfinite(row["test_accuracy"][0, :2]).all()
+    assert np.isnan(row["test_accuracy"][0, 2:]).all()
+    # The last epoch's accuracy is the mean of what is kept for the intervals.
+    assert row["right_sentences"].mean() == pytest.approx(row["test_accuracy"][0, 1], abs=1e-12)
+    tuned = run(task, method, seed=TUNING_SEED, digest="")
+    assert (tuned["tuning"], tuned["epochs"]) == ([True], [1])
+
+
+WORDS = ["reproduce", "md-5", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--json"]
+
+
+def test_killed_in_the_middle_of_a_training_it_ends_with_the_same_numbers(
+    tmp_path, nothing, capsys
+) -> None:
+    """When one training is done and the next one has saved epochs."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "attsvm", *WORDS, "--out", str(killed)]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None:
+        if list(killed.glob("cells/*/*.safetensors")) and list(
+            killed.glob("cells/*/*/history.jsonl")
+        ):
+            os.kill(process.pid, signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
+    (kept,) = killed.glob("cells/trained-networks/*/checkpoint")
+    for folder in (killed, whole):
+        assert main([*WORDS, "--out", str(folder)]) == 0
+    capsys.readouterr()
+    first, second = (
+        load_arrays(folder / "md-5" / "arrays.safetensors") for folder in (killed, whole)
+    )
+    assert set(first) == set(second)
+    for name in set(first) - {"seconds", "speed"}:  # times differ, numbers do not
+        assert np.array_equal(first[name], second[name], equal_nan=True), name
+    assert not kept.parent.exists(), "no checkpoint is left"
+    assert {DATA[int(k)] for k in first["data"]} == {"sentences"}
