@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attsvm.runs import read_json
 from bad_inputs import MAKERS, cases, good, special, text_rows
 
 from attsvm.cli import main
@@ -25,6 +24,7 @@ from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import load_arrays
 from attsvm.report.curves import learning_curves
+from attsvm.store import read_json
 
 SECONDS = 30
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))

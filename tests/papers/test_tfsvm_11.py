@@ -2,7 +2,7 @@
 
 import pytest
 
-from attsvm.pipeline.cells import _computes
+from attsvm.store.code import closure
 from attsvm_papers.tfsvm import e11_self_attention as tfsvm_11
 
 
@@ -12,9 +12,8 @@ def test_any_selection_is_feasible_at_the_dimension_of_the_theorem(own) -> None:
 
 
 def test_cells_know_the_experiments_that_they_repeat() -> None:
-    seen: set[str] = set()
-    _computes("attsvm_papers.tfsvm.e11_self_attention", seen)
+    seen = closure(tfsvm_11.run)
     assert {
         f"attsvm_papers.tfsvm.{name}"
         for name in ("e3_local_convergence", "e4_rank", "e5_convergence")
-    } <= seen
+    } <= set(seen)

@@ -16,7 +16,7 @@ import torch
 
 from attsvm.claims import Evidence
 from attsvm.cli import main
-from attsvm.datasets import VARIABLE
+from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd

@@ -18,14 +18,15 @@ def warm():
     from attsvm.pipeline.fit import fit_dataset, load
     from attsvm.sklearn import AttentionSVC
     from attsvm.store.code import code_fingerprint
+    from attsvm_papers.kit import experiment
 
     code_fingerprint(fit_dataset, load, AttentionSVC)
-    of_cells(importlib.import_module("attsvm.experiments.tfsvm_4").EXPERIMENT)
+    of_cells(experiment("tfsvm-4"))
 
 
 def serve():
     for name in (
-        *("attsvm.pipeline.fit", "attsvm.pipeline.reproduce", "attsvm.experiments.tfsvm_4"),
+        *("attsvm.pipeline.fit", "attsvm.pipeline.reproduce", "attsvm_papers.tfsvm.e4_rank"),
         *("attsvm.report.writing", "attsvm.report.gallery", "sklearn.linear_model"),
         *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     ):

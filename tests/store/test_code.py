@@ -141,7 +141,7 @@ def test_what_a_function_wraps_counts(tmp_path, monkeypatch):
 EDITS = {
     "none": ("errors.py", "", ""),
     "data drawn by the room's helper": (
-        "experiments/priority.py",
+        "../attsvm_papers/graph/priority.py",
         "d, seed, cyclic",
         "d, 1, cyclic",
     ),
@@ -162,17 +162,18 @@ EDITS = {
 def test_the_library_counts_by_modules_that_are_reached(tmp_path):
     """The solver that a table names by a string, and the data that a helper draws, count."""
     script = (
-        "from attsvm.experiments import experiment\nfrom attsvm.pipeline.cells import"
+        "from attsvm_papers.kit import experiment\nfrom attsvm.pipeline.cells import"
         " code_fingerprint\nprint(code_fingerprint(experiment('graph-1')))"
     )
     found = {}
     for k, (name, (file, old, new)) in enumerate(EDITS.items()):
         root = tmp_path / str(k)
-        shutil.copytree(
-            Path(attsvm.__file__).parent,
-            root / "attsvm",
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+        for package in ("attsvm", "attsvm_papers"):
+            shutil.copytree(
+                Path(attsvm.__file__).parents[1] / package,
+                root / package,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         text = (root / "attsvm" / file).read_text()
         assert old in text
         (root / "attsvm" / file).write_text(text.replace(old, new, 1))
