@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
-from attsvm.datasets import VARIABLE
+from attsvm.datasets.image_sets import VARIABLE
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
 

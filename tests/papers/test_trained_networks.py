@@ -30,11 +30,12 @@ from attsvm_papers.networks.trained_networks import (
     METHODS,
     TUNING_SEED,
     Method,
+    Networks,
     Study,
+    cells,
     chosen_rate,
-    chosen_trainings,
     run,
-    trainings,
+    then,
 )
 
 TEXTS, IMAGES = (study.task for study in md_4.QUICK.studies)
@@ -87,7 +88,7 @@ def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = replace(IMAGES, accelerator=True)
     with pytest.raises(UnavailableError, match="need a GPU"):
-        list(md_4.cells(trained_networks.Networks((Study(task, (Method("l2", (0.01,)),)),))))
+        list(md_4.cells(Networks((Study(task, (Method("l2", (0.01,)),)),))))
 
 
 @pytest.mark.parametrize(("depth", "millions"), [(3, 17.23), (4, 19.00), (6, 22.54)])
@@ -181,7 +182,7 @@ def test_every_optimiser_has_a_grid_of_the_same_size_and_mirror_descent_a_common
 
 def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_seed() -> None:
     study = Study(IMAGES, (Method("l2", (0.01, 0.02, 0.04)), Method("adam", (0.1,))))
-    first = list(trainings((study,), 2))
+    first = list(cells(Networks((study,), seeds=2)))
     assert [(cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in first] == [
         *(("l2", lr, TUNING_SEED) for lr in (0.01, 0.02, 0.04)),
         *(("adam", 0.1, seed) for seed in (0, 1)),
@@ -202,7 +203,7 @@ def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_se
     }
     evidence = Evidence({**columns, "validation_accuracy": course})
     assert chosen_rate(evidence, "digits", "l2") == 0.02
-    second = list(chosen_trainings((study,), 2, evidence))
+    second = list(then(Networks((study,), seeds=2), evidence))
     assert [(cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in second] == [
         ("l2", 0.02, seed) for seed in (0, 1)
     ]
