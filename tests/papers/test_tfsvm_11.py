@@ -18,3 +18,11 @@ def test_cells_know_the_experiments_that_they_repeat() -> None:
         f"attsvm_papers.tfsvm.{name}"
         for name in ("e3_local_convergence", "e4_rank", "e5_convergence")
     } <= seen
+
+
+def test_claims_and_pictures_decide_no_numbers() -> None:
+    seen = _computes("attsvm_papers.tfsvm.e4_rank", set())
+    assert "'run'" in seen
+    assert "E2_4a" not in seen
+    assert "ranks_as_published" not in seen
+    assert "An undecided instance" not in seen

@@ -134,7 +134,14 @@ def _is_module(name: str) -> bool:
 def _presents(node: ast.stmt) -> bool:
     """Whether a top-level statement says what to claim or draw, or is words."""
     if isinstance(node, ast.FunctionDef):
-        return node.name.startswith(("plot", "_plot", "draw", "_claim", "_measure"))
+        decorators = {
+            each.func.id
+            for each in node.decorator_list
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+        }
+        return bool(decorators & {"claim", "each", "picture"}) or node.name.startswith(
+            ("plot", "_plot", "draw", "_claim", "_measure")
+        )
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     targets = (
