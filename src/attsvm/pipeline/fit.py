@@ -67,7 +67,7 @@ def fit_dataset(
         "data": dataset.provenance,
         "parameters": asdict(settings),
         "versions": versions(),
-        "code": code_fingerprint(fit_dataset, load, without=("attsvm.report",)),
+        "code": code_fingerprint(fit_dataset, load),
     }
     finished = finished_run(folder, request)
     if finished is not None:

@@ -156,10 +156,10 @@ def choose(margins: Margins, norm: Norm | str | None = None, slack: float | None
 def module_of(kind: type[Norm]) -> str:
     """The module whose ``solve`` is the default for norms of this class."""
     if issubclass(kind, Lp):
-        return "entrywise"
+        return "attsvm.solvers.entrywise"
     if issubclass(kind, Schatten):
-        return "schatten"
-    return "frobenius" if kind is Frobenius else "general"
+        return "attsvm.solvers.schatten"
+    return "attsvm.solvers.frobenius" if kind is Frobenius else "attsvm.solvers.general"
 
 
 def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:

@@ -205,7 +205,7 @@ def _direct(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve: Solver = importlib.import_module(f"attsvm.solvers.{module_of(type(norm))}").solve
+    solve: Solver = importlib.import_module(module_of(type(norm))).solve
     found = (
         equalities.solve(near.margins, norm, request, solve)
         if margins.equalities.any()

@@ -24,28 +24,28 @@ from pathlib import Path
 from typing import Any
 
 _LIBRARY = "attsvm"
+_DRAW = ("attsvm.presentation", "attsvm.report")  # rooms that decide no result
 _MODULE_NAME = re.compile(_LIBRARY + r"(\.\w+)+")
 
 Function = Callable[..., Any]
 
 
-def code_fingerprint(*functions: Function, without: tuple[str, ...] = ()) -> str:
+def code_fingerprint(*functions: Function) -> str:
     """SHA-256 of the code that decides what these functions return.
 
     Args:
         functions: functions, methods or classes; what they wrap and close over counts too.
-        without: modules (with all inside) that decide nothing, such as those that draw.
     """
-    found = closure(*functions, without=without)
+    found = closure(*functions)
     digest = hashlib.sha256()
     for name in sorted(found):
         digest.update(f"{name}\0{found[name]}\0".encode())
     return digest.hexdigest()
 
 
-def closure(*functions: Function, without: tuple[str, ...] = ()) -> dict[str, str]:
+def closure(*functions: Function) -> dict[str, str]:
     """The code behind :func:`code_fingerprint`: by module, the statements that count."""
-    search = _Search(without)
+    search = _Search()
     with _no_collection():
         for function in functions:
             for each in _wrapped(function, set()):
@@ -95,9 +95,8 @@ class _Module:
 class _Search:
     """Follows names from module to module."""
 
-    def __init__(self, without: tuple[str, ...]) -> None:
+    def __init__(self) -> None:
         self.kept: dict[str, set[int]] = {}
-        self._without = without
         self._roots: dict[str, Path] = {}
         self._package = ""
         self._entered: set[str] = set()
@@ -124,7 +123,7 @@ class _Search:
 
     def take(self, name: str, what: str | None) -> None:
         """Count what a module has under a name; with None the whole module."""
-        if any(name == each or name.startswith(f"{each}.") for each in self._without):
+        if any(name == each or name.startswith(f"{each}.") for each in _DRAW):
             return None
         if what is not None and self.module(f"{name}.{what}") is not None:
             return self.take(f"{name}.{what}", None)
@@ -313,6 +312,7 @@ def _wrapped(function: Any, seen: set[int]) -> Iterator[Any]:
                 inner.append(cell.cell_contents)
     else:
         inner = [getattr(function, "py_func", None), type(function)]
+        inner += getattr(function, "functions", ())  # of an object that calls several
     for each in inner:
         if callable(each):
             yield from _wrapped(each, seen)

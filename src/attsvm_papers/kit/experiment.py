@@ -4,7 +4,6 @@ off them together. A figure's module is read as one by :func:`read`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from types import ModuleType
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
 from attsvm_papers.kit.claims import Claims
-from attsvm_papers.kit.grid import Cell, Part, described
+from attsvm_papers.kit.grid import Cell, Part, Runs, described
 from attsvm_papers.kit.pictures import Drawing
 from attsvm_papers.kit.words import words
 
@@ -209,31 +208,6 @@ def scales(
         replace(chosen, **(quick or {})),
         None if published is None else replace(chosen, **published),
     )
-
-
-class Runs:
-    """The run of a figure with several parts: ``part`` says which."""
-
-    def __init__(self, parts: Mapping[str, Part]) -> None:
-        self._parts = parts
-        (self.__module__,) = {part.__module__ for part in parts.values()}
-        found = {
-            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for part in parts.values()
-            for name, parameter in part.__signature__.parameters.items()
-        }
-        self.__signature__ = inspect.Signature(list(found.values()))
-
-    def __call__(self, *, part: str, **arguments: Any) -> Mapping[str, ArrayLike]:
-        return self._parts[part](**arguments)
-
-    def cells(self, parameters: Any) -> list[Cell]:
-        """The cells of all parts."""
-        return [
-            {"part": name, **cell}
-            for name, part in self._parts.items()
-            for cell in part.cells(parameters)
-        ]
 
 
 def read(identifier: str, module: ModuleType) -> Experiment:

@@ -98,6 +98,7 @@ class Part:
         self.function, self.tables, self.axes, self.when = function, tables, axes or {}, when
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__signature__ = inspect.signature(function)
+        self.functions = (function,)  # whose code decides the numbers
 
     def cells(self, parameters: Any) -> list[dict[str, Any]]:
         """The cells at these parameters, each with all arguments of the function."""
@@ -124,6 +125,32 @@ class Part:
 
     def __call__(self, *arguments: Any, **named: Any) -> Columns:
         return columns(self.function(*arguments, **named))
+
+
+class Runs:
+    """The run of a figure with several parts: ``part`` says which."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+        self.functions = tuple(part.function for part in parts.values())
+        (self.__module__,) = {part.__module__ for part in parts.values()}
+        found = {
+            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for part in parts.values()
+            for name, parameter in part.__signature__.parameters.items()
+        }
+        self.__signature__ = inspect.Signature(list(found.values()))
+
+    def __call__(self, *, part: str, **arguments: Any) -> Columns:
+        return self._parts[part](**arguments)
+
+    def cells(self, parameters: Any) -> list[Cell]:
+        """The cells of all parts."""
+        return [
+            {"part": name, **cell}
+            for name, part in self._parts.items()
+            for cell in part.cells(parameters)
+        ]
 
 
 def grid(

@@ -24,7 +24,7 @@ from attsvm_papers.kit import Scales, at_least, at_most, claim, each
 from attsvm_papers.networks.accuracy_table import compared, difference, mean_accuracy, trained
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_differences
-from attsvm_papers.networks.trained_networks import (  # noqa: F401 - what is computed
+from attsvm_papers.networks.trained_networks import (  # noqa: F401
     DATA,
     METHODS,
     Method,

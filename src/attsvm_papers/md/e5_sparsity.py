@@ -17,7 +17,13 @@ from attsvm_papers.kit import Scales, at_least, at_most, claim, each
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.networks.accuracy_table import deepest
 from attsvm_papers.networks.network_pictures import plot_histograms
-from attsvm_papers.networks.trained_networks import METHODS, Networks, cells, run, then  # noqa: F401 - what is computed
+from attsvm_papers.networks.trained_networks import (  # noqa: F401
+    METHODS,
+    Networks,
+    cells,
+    run,
+    then,
+)
 
 TEXTS = tuple(
     Networks(tuple(study for study in scale.studies if study.task.vocabulary), seeds, scale.sizes)

@@ -31,7 +31,7 @@ from attsvm_papers.md import e5_sparsity as md_5
 from attsvm_papers.networks.accuracy_table import deepest
 from attsvm_papers.networks.intervals import Interval, paired_interval
 from attsvm_papers.networks.network_pictures import NAMES, colours
-from attsvm_papers.networks.trained_networks import METHODS, cells, run, then  # noqa: F401 - what is computed
+from attsvm_papers.networks.trained_networks import METHODS, cells, run, then  # noqa: F401
 
 SCALES = md_5.SCALES
 

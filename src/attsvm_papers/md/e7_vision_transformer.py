@@ -19,7 +19,7 @@ from attsvm_papers.md.e4_accuracy import TITLES
 from attsvm_papers.networks.accuracy_table import accuracies, compared, difference
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms
-from attsvm_papers.networks.trained_networks import (  # noqa: F401 - what is computed
+from attsvm_papers.networks.trained_networks import (  # noqa: F401
     METHODS,
     Method,
     Networks,
