@@ -134,11 +134,12 @@ class AutogradEngine:
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
         runs = len(self._stopped)
-        gradients = [each.grad.reshape(runs, -1) for each in self._own if each.grad is not None]
         # One entry of each run most often tells, and looking at it costs nothing where the host
         # need not wait for it.
-        if gradients and self._on_cpu and gradients[0].numpy()[:, :1].all():
+        first = self._own[0].grad if self._own and self._on_cpu else None
+        if first is not None and first.numpy().reshape(runs, -1)[:, :1].all():
             return
+        gradients = [each.grad.reshape(runs, -1) for each in self._own if each.grad is not None]
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
         for gradient in gradients:
             moving |= gradient.count_nonzero(dim=1) > 0

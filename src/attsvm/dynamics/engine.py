@@ -41,6 +41,43 @@ class Setup:
     keys: FloatArray | None = None
     prompt: bool = False
 
+    def check(
+        self, data: AttentionData, keys: bool = False, **others: tuple[Any, tuple[int, ...]]
+    ) -> None:
+        """Raise unless all arrays have the shapes that this data asks for; kernels look at none.
+
+        Args:
+            data: what is trained on.
+            keys: whether the kernel maps tokens to keys.
+            others: further arrays by name, and their shapes behind the runs.
+
+        Raises:
+            InputError: an array of another shape, data of another number of instances.
+        """
+        runs = len(self.W)
+        width = len(self.keys) if keys and self.keys is not None else data.d_x
+        wanted = {
+            "W": (self.W, (width, 1 if self.prompt else data.d_z)),
+            "head": (self.head, (data.d_x,)),
+            "intercept": (self.intercept, ()),
+            "lr": (self.lr, ()),
+            "loss": (self.loss, ()),
+            "head_lr": (self.head_lr, ()),
+            "floor": (self.floor, ()),
+            **others,
+        }
+        for name, (array, shape) in wanted.items():
+            if array is not None and np.shape(array) != (runs, *shape):
+                raise InputError(
+                    f"{name} has shape {np.shape(array)} for {runs} runs; this data asks for"
+                    f" {(runs, *shape)}"
+                )
+        if data.batch_shape not in ((), (runs,)):
+            raise InputError(
+                f"the data has leading axes {data.batch_shape} for {runs} runs; give one instance,"
+                " or one per run"
+            )
+
     def factors(self, step: int, count: int) -> FloatArray:
         """Factors of the step length of the weights for ``count`` steps from ``step`` on."""
         return _values(self.schedule, step, count)

@@ -46,6 +46,15 @@ class FactorEngine:
     name = "factored"
 
     def __init__(self, data: AttentionData, setup: Setup, factors: FactorSetup) -> None:
+        inner = factors.K.shape[-1:]
+        setup.check(
+            data,
+            K=(factors.K, (data.d_x, *inner)),
+            Q=(factors.Q, (data.d_z, *inner)),
+            rates=(factors.rates.T, (2,)),
+            penalty=(factors.penalty, ()),
+            normalize=(np.broadcast_to(factors.normalize, (len(setup.W), 2)), (2,)),
+        )
         count, n = len(factors.K), data.n
         self._setup, self._factors = setup, factors
         instances = [data.instance(r) for r in range(count)] if data.batch_shape else [data]

@@ -41,6 +41,7 @@ class GramEngine:
     name = "gram"
 
     def __init__(self, data: AttentionData, setup: Setup) -> None:
+        setup.check(data, keys=True)
         count = setup.W.shape[0]
         instances = [data.instance(r) for r in range(count)] if data.batch_shape else [data]
         self._width = -(-max(int(one.mask.sum()) for one in instances) // _LANES) * _LANES

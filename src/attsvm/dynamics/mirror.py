@@ -60,6 +60,7 @@ class MirrorEngine:
     def __init__(
         self, data: AttentionData, setup: Setup, weights: Mirror, head: Mirror | None
     ) -> None:
+        setup.check(data)
         runs = setup.W.shape[0]
         self._setup, self._weights, self._readout = setup, weights, head
         self._cost = costs.mirror_cost(data)

@@ -40,6 +40,7 @@ class RaggedEngine:
     name = "ragged"
 
     def __init__(self, data: AttentionData, setup: Setup) -> None:
+        setup.check(data)
         count = setup.W.shape[0]
         self._setup = setup
         self._cost = costs.ragged_cost(data)

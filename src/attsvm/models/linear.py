@@ -200,7 +200,7 @@ def _compiled(
     shared = worth_sharing(
         runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1]
     )
-    columns = readout.numpy().reshape(-1, length)
+    columns = np.ascontiguousarray(readout.numpy().reshape(-1, length), dtype=np.float64)
     width = sequences.tokens.shape[-1] + int(has_intercept)
     _check("the readout", columns, (width,), 1, (1, runs))
     _check("the losses", codes, (), 1, (1, runs))

@@ -66,7 +66,9 @@ class Sequences:
                 f" {tuple(self.mask.shape)}; give (..., {', '.join(map(str, shape))}), none of"
                 " them 0"
             )
-        return tensor.detach().reshape(math.prod(front), *shape).numpy()
+        if tensor.dtype not in (torch.float64, torch.bool):
+            raise InputError(f"{name} is {tensor.dtype}; the compiled passes take torch.float64")
+        return tensor.detach().reshape(math.prod(front), *shape).contiguous().numpy()
 
     @cached_property
     def instances(self) -> int:
@@ -92,6 +94,13 @@ class Sequences:
             readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no
                 part.
         """
+        instances, rows = self.instances, len(readout) if readout.ndim == 2 else 0
+        width = self.tokens.shape[-1]
+        if rows == 0 or readout.shape[1] not in (width, width + 1) or 1 < instances != rows > 1:
+            raise InputError(
+                f"the readout has shape {readout.shape} for {instances} instances; give (1 or runs,"
+                f" {width}), or one more with an intercept"
+            )
         known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
         asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
         if known is None or known[0] != asked:

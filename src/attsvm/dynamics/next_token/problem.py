@@ -73,6 +73,41 @@ class Problem:
     weight: FloatArray
     own: IntArray
 
+    def __post_init__(self) -> None:
+        runs, K, sentences = len(self.data), len(self.data[0].embeddings), len(self.query)
+        lengths, counts = np.diff(self.start), np.diff(self.run_start)
+        ends = (
+            (self.start, lengths, sentences, len(self.token)),
+            (self.run_start, counts, runs, sentences),
+        )
+        fits = all(
+            len(steps) == parts and steps.min() > 0 and at[0] == 0 and at[-1] == end
+            for at, steps, parts, end in ends
+        ) and (
+            {len(self.label), len(self.weight), len(self.own)} == {sentences}
+            and len(self.count) == len(self.token)
+            and _inside(self.token, 0, K)
+            and _inside(self.query, 0, K)
+            and _inside(self.own, self.start[:-1], self.start[1:])
+        )
+        if not fits:
+            raise InputError(
+                "the sentences of this Problem do not fit together; build it with Problem.of"
+            )
+        self._check_values(self.values)
+
+    def _check_values(self, values: FloatArray) -> None:
+        """Raise unless there is a value of every token for every label that the loss reads."""
+        shape = self.runs, len(self.data[0].embeddings)
+        classes = values.shape[-1] if values.ndim else 0
+        if values.shape[-3:-1] != shape or not (
+            self.loss == "log_mass" or _inside(self.label, 0, classes)
+        ):
+            raise InputError(
+                f"values has shape {values.shape}; give (..., {shape[0]}, {shape[1]}, classes), and"
+                f" more classes than the largest label, {int(self.label.max())}"
+            )
+
     @classmethod
     def of(
         cls,
@@ -281,6 +316,7 @@ class Problem:
         K, shape = s.shape[-1], s.shape[:-2]
         s = np.ascontiguousarray(s.reshape(-1, self.runs, K, K))
         u = self.values if values is None else np.asarray(values, dtype=np.float64)
+        self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
         gradients.look_at(s, u, *self.arrays(), LOSSES[self.loss], textbook, C, tops, gaps)
@@ -331,6 +367,10 @@ def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, 
     starts = np.cumsum(lengths) - lengths
     own = np.flatnonzero(token == best[sentence]) - starts
     return token, count, lengths, own
+
+
+def _inside(numbers: IntArray, low: IntArray | int, high: IntArray | int) -> bool:
+    return bool(((numbers >= low) & (numbers < high)).all())
 
 
 def _values(values: ArrayLike | None, runs: int, K: int) -> FloatArray:
