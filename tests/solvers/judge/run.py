@@ -205,7 +205,7 @@ def judged(programmes: Iterator[tuple[str, str, int]], lists: bool = True) -> It
         ways = (False, True) if lists and norm == "fro" and "soft" not in kind else (False,)
         for batched in ways:
             line = one(kind, norm, seed, batched)
-            if line.seconds > SECONDS and line.status != "stopped":
+            if line.seconds > SECONDS:
                 line = one(kind, norm, seed, batched)
             yield line
 
