@@ -46,7 +46,7 @@ def _solution(of: MarginSolution) -> Rows:
         ("programme", f"{count(margins.m)} constraints of {count(margins.n)} sequences"),
         ("norm that is minimised", repr(of.geometry)),
     ]
-    if of.status == "infeasible":
+    if np.isinf(of.norm):
         pairs = of.conflict()[:_SHOWN]
         rows.append(
             (

@@ -129,7 +129,7 @@ def solution(axes: Axes, solution: MarginSolution) -> None:
     if solution.margins.shape == (2, 1):
         _half_planes(axes, solution)
         return
-    if solution.status == "infeasible":
+    if np.isinf(solution.norm):
         raise InputError(
             "an infeasible programme has no margins to draw; solution.conflict() names the tokens"
             " that contradict each other"
@@ -168,7 +168,7 @@ def _half_planes(axes: Axes, solution: MarginSolution) -> None:
             forbidden = np.vstack([line, line[::-1] - 2.0 * reach * away])
             axes.fill(*forbidden.T, color=colour, alpha=0.1, linewidth=0)
     axes.plot(0, 0, "+", color=FAINT)
-    if solution.status == "infeasible":
+    if np.isinf(solution.norm):
         axes.set_title("no prompt is in all of these half-planes")
         return
     axes.plot(*np.stack([np.zeros(2), best], axis=1), color=INK, linewidth=1.8)
