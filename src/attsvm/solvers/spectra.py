@@ -131,7 +131,7 @@ class PowerGauge(Gauge):
 
     def multiplier_scale(self, dual: float, norm: float) -> float:
         """The gradient of ``f`` at weights of this norm has dual norm ``norm ** (p - 1)``."""
-        return float(norm ** (self.p - 1.0)) / dual
+        return float(norm ** (self.p - 1.0)) / dual if dual > 0.0 else 1.0
 
 
 def gauge(p: float) -> Gauge:
