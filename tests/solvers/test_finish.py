@@ -14,6 +14,7 @@ from attsvm.margins import output_margins
 from attsvm.solvers import finish, max_margin
 from attsvm.solvers.farkas import proved
 from attsvm.solvers.programme import equilibrate
+from attsvm.solvers.spectra import gauge
 
 
 def test_proofs_of_all_sizes_and_ranks() -> None:
@@ -80,3 +81,15 @@ def test_what_float64_cannot_hold_is_almost_infeasible_in_every_norm(name: str) 
     assert solution.status == "almost infeasible", solution.message
     assert solution.farkas_residual() <= 1e-10
     assert len(solution.conflict()) >= 2
+
+
+def test_multipliers_that_vanish_on_the_way_are_replaced() -> None:
+    """Newton steps may end without any; the next attempt then begins where the first did."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((3, 4))
+    last = -(rng.uniform(0.1, 1.0, 3) @ rows) + 1e-10 * rng.standard_normal(4)
+    keys = np.concatenate([np.zeros((1, 4)), -rows, -last[None]])
+    for name in ("nuc", "spec", "schatten:1.5", "schatten:3"):
+        solution = max_margin(prompt([keys], [0]), parse_norm(name))
+        assert solution.status in ("optimal", "almost infeasible"), solution.message
+    assert gauge(1.5).multiplier_scale(0.0, 1.0) == 1.0

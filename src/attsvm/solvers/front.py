@@ -114,9 +114,9 @@ def max_margin(
     for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value}; it must be positive and finite")
-    if isinstance(margins, MarginsBatch):
-        check_batch(margins)
     if not isinstance(margins, Margins):
+        if isinstance(margins, MarginsBatch):
+            check_batch(margins)
         if warm_start is not None:
             raise InputError(
                 "warm_start belongs to a single programme; solve the programmes of a list one by"
@@ -208,7 +208,7 @@ def _direct(
     solve: Solver = importlib.import_module(module_of(type(norm))).solve
     found = (
         equalities.solve(near.margins, norm, request, solve)
-        if margins.equalities.any()
+        if margins.equality is not None and margins.equalities.any()
         else solve(near.margins, norm, request)
     )
     found = replace(found, geometry=norm)
@@ -240,8 +240,9 @@ def _checked(margins: Margins) -> Margins:
             f"the weights of these margins have shape {margins.shape}; tokens and queries need at"
             " least one feature"
         )
-    negative = (margins.rhs < 0) & ~margins.equalities
-    if negative.any():
+    negative = margins.rhs < 0
+    if negative.any() and (negative & ~margins.equalities).any():
+        negative &= ~margins.equalities
         c = int(np.flatnonzero(negative)[0])
         raise InputError(
             f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive"

@@ -137,7 +137,7 @@ class _Search:
             W, dual = self._flat(W, dual)
         iterations = 0
         for attempt, most in enumerate(_ITERATIONS):
-            if not np.abs(W).max() > 0.0:
+            if not (np.abs(W).max() > 0.0 and dual.any()):
                 W, dual = first
             self._rescale(W)
             exact = (
