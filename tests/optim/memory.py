@@ -28,7 +28,6 @@ from attsvm.dynamics.gram import GramEngine
 from attsvm.dynamics.mirror import Mirror, MirrorEngine
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.dynamics.ragged import RaggedEngine
-from attsvm.experiments.published import published_descent
 from attsvm.models import Attention, Logistic
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.softmax import attend_moved
@@ -36,6 +35,7 @@ from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.fused import fused_image, fused_step
 from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.normalized import normalized_step
+from attsvm_papers.md.published import published_descent
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE

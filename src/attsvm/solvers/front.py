@@ -156,10 +156,14 @@ def max_margin(
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     tol = norm.tolerance if tol is None else tol
-    many = isinstance(margins, PairMargins) or (
-        method is None and not margins.equalities.any() and (margins.rhs > 0.0).all()
-    )
-    if many and warm_start is None and working_sets.worth(margins):
+    if (
+        warm_start is None
+        and working_sets.worth(margins)
+        and (
+            isinstance(margins, PairMargins)
+            or (method is None and margins.equality is None and (margins.rhs > 0.0).all())
+        )
+    ):
 
         def inner(
             part: Margins, near: float, start: FloatArray | None, left: float | None
