@@ -32,19 +32,19 @@ def is_narrow(W: FloatArray) -> bool:
     return bool(np.linalg.norm(W) > _NARROW)
 
 
-def approach(ascent: BlockAscent, centre: FloatArray, *, exact: bool) -> FloatArray:
-    """The projection of ``centre``, by :data:`EPOCHS` of ascent unless ``exact``; the multipliers
-    of ``ascent`` follow in place.
+def approach(ascent: BlockAscent, centre: FloatArray, *, exact: bool) -> tuple[FloatArray, bool]:
+    """The projection of ``centre`` and whether it is exact; by :data:`EPOCHS` of ascent unless
+    ``exact`` is asked for and found. The multipliers of ``ascent`` follow in place.
     """
     p, dual = ascent.programme, ascent.dual
     found = projected(p, centre, dual) if exact else None
     if found is not None:
         W, dual[:] = found
-        return W
+        return W, True
     W = centre + p.adjoint(dual)
     for _ in range(EPOCHS):
         ascent.sweep(dual, W, _SWEEPS)
-    return W
+    return W, False
 
 
 def projected(

@@ -29,6 +29,7 @@ from attsvm.solvers.descent import BlockAscent
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.projection import EPOCHS, approach
 
+_MISSES = 20  # exact projections in a row that were not found, after which none is tried
 _RELAXATION = 1.6
 _STREAMING, _POWER = 4.0, 300.0  # cost of a memory-bound multiply-add, and of a proximal point
 _BALANCE_EVERY = 10
@@ -76,7 +77,7 @@ class Splitting:
         ``exact`` projects exactly; of hard programmes.
         """
         self.programme, self.t, self._nearest = programme, t, nearest
-        self._exact, self._rule = exact, balance
+        self._exact, self._rule, self._misses = exact, balance, 0
         self.W = self.V = weights
         self._ascent = BlockAscent(replace(programme, cap=programme.cap * t), dual * t)
         self._U = self._ascent.W.copy()
@@ -98,7 +99,9 @@ class Splitting:
     def run(self, iterations: int, deadline: float) -> None:
         """That many more iterations, fewer when the clock passes ``deadline``."""
         for _ in range(iterations):
-            self.W = approach(self._ascent, self.V - self._U, exact=self._exact)
+            centre, trying = self.V - self._U, self._misses < _MISSES
+            self.W, found = approach(self._ascent, centre, exact=self._exact and trying)
+            self._misses = 0 if found else self._misses + self._exact
             mixed = _RELAXATION * self.W + (1.0 - _RELAXATION) * self.V
             before, self.V = self.V, self._nearest(mixed + self._U, self.t)
             self._U += mixed - self.V
