@@ -14,7 +14,6 @@ from attsvm.margins import output_margins
 from attsvm.solvers import finish, max_margin
 from attsvm.solvers.farkas import proved
 from attsvm.solvers.programme import equilibrate
-from attsvm.solvers.spectra import gauge
 
 
 def test_proofs_of_all_sizes_and_ranks() -> None:
@@ -92,4 +91,3 @@ def test_multipliers_that_vanish_on_the_way_are_replaced() -> None:
     for name in ("nuc", "spec", "schatten:1.5", "schatten:3"):
         solution = max_margin(prompt([keys], [0]), parse_norm(name))
         assert solution.status in ("optimal", "almost infeasible"), solution.message
-    assert gauge(1.5).multiplier_scale(0.0, 1.0) == 1.0

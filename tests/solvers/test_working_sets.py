@@ -34,7 +34,7 @@ def test_the_solution_of_all_rows(norm) -> None:
 
 
 def test_rows_of_an_ordinary_programme_too() -> None:
-    written = crowded(80, 4, 1)
+    written = crowded(340, 3, 1)
     rows = written.restricted(np.arange(written.m))
     assert type(rows) is Margins
     assert max_margin(rows).solver.startswith("working sets")

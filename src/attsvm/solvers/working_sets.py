@@ -21,13 +21,14 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
-from attsvm.margins import Margins
+from attsvm.margins import Margins, PairMargins
 from attsvm.solvers.certificates import certify_hard, certify_soft
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.solution import MarginSolution
 
 _WRITTEN = 1 << 21  # entries up to which rows are written out and solved together
 _MANY = 4  # rows per unknown from which most rows cannot matter
+_VAST = 50_000  # rows from which the ordinary solvers stall where there are few unknowns
 _ROUNDS = 200
 _ROUGH = 1e-3  # tolerance of the working sets while many rows are still missing
 _FEW = 10  # missing rows from which a working set is solved to the full tolerance
@@ -36,8 +37,12 @@ Inner = Callable[[Margins, float, FloatArray | None, float | None], MarginSoluti
 
 
 def worth(margins: Margins) -> bool:
-    """Whether working sets pay: more rows than can matter, or than should be written out."""
+    """Whether working sets pay: more rows than can matter, or than should be written out. Where all
+    rows are written out already, only far more rows than that.
+    """
     unknowns = margins.shape[0] * margins.shape[1]
+    if not isinstance(margins, PairMargins):
+        return margins.m > max(_VAST, _MANY * unknowns)
     return margins.m > max(2000, _MANY * unknowns) or margins.m * margins.shape[0] > _WRITTEN
 
 
