@@ -103,16 +103,12 @@ def train_classifier(
         key = "" if path is None else _key(model, train, held, plan)
         if path is not None and group.rank == 0:
             path.mkdir(parents=True, exist_ok=True)
+        checkpoint = path and path / "checkpoint"
+        stages = Stages(checkpoint, key) if group.rank == 0 else None  # it claims the folder
         group.wait()
-        run = _Run(
-            model,
-            train,
-            held,
-            plan,
-            group,
-            Stages(path and path / "checkpoint", key),
-            checkpoint_seconds,
-        )
+        stages = Stages(checkpoint, key) if stages is None else stages
+        group.wait()
+        run = _Run(model, train, held, plan, group, stages, checkpoint_seconds)
         kept, _ = run.stages.load("training")
         if kept is not None:
             run.state.load(kept)
