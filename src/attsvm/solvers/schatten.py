@@ -49,6 +49,7 @@ _ITERATIONS = (
     2000,
     6000,
 )  # of alternating directions before each attempt of Newton steps
+_PATIENT = 3  # attempts at a programme that is almost infeasible
 _CHECK_EVERY = 5
 _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
@@ -136,7 +137,9 @@ class _Search:
         if _CURVED < self.norm.p < math.inf:
             W, dual = self._flat(W, dual)
         iterations = 0
-        for attempt, most in enumerate(_ITERATIONS):
+        # Where float64 hardly holds weights that meet the margins, more patience finds no more.
+        last = None if start.status != "almost infeasible" else _PATIENT
+        for attempt, most in enumerate(_ITERATIONS[:last]):
             if not (np.abs(W).max() > 0.0 and dual.any()):
                 W, dual = first
             self._rescale(W)
