@@ -53,6 +53,17 @@ def test_names_lead_to_the_norm_and_back(text: str, norm: Norm, name: str) -> No
     assert parse_norm(name) == norm
 
 
+def test_a_norm_without_a_docstring_is_listed_by_its_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Norm, "known", dict(Norm.known))
+
+    class Plain(Frobenius):
+        name = "plain"
+
+    assert norm_names()["plain"] == "Plain"
+
+
 def test_every_listed_name_parses() -> None:
     for name, line in norm_names().items():
         assert isinstance(parse_norm(name.replace("P", "1.5")), Norm)

@@ -95,7 +95,8 @@ class Norm(ABC):
             if not any(all(_own(cls, name) for name in way) for way in ways):
                 wanted = ", or ".join(" and ".join(way) for way in ways)
                 raise TypeError(f"the norm {cls.__name__} must define {wanted}")
-        name, about = cls.__dict__.get("name"), (cls.__doc__ or "").strip().partition("\n")[0]
+        about = (cls.__doc__ or cls.__name__).strip().partition("\n")[0]
+        name = cls.__dict__.get("name")
         cls.spellings = cls.__dict__.get(
             "spellings", {name: about} if isinstance(name, str) else {}
         )

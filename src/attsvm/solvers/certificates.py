@@ -183,14 +183,20 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     """
     top, pulled = float(margins.rhs @ dual), margins.adjoint(dual)
     size = np.abs(dual)
-    if _EPS * float(np.abs(margins.rhs) @ size) > NO_MATTER * abs(top) or _EPS * float(
-        margins.lengths @ size
-    ) > NO_MATTER * float(np.linalg.norm(pulled)):
+    with np.errstate(over="ignore"):  # multipliers on the way may be of any size
+        length = float(np.linalg.norm(pulled))
+        terms = float(margins.lengths @ size)
+    if (
+        _EPS * float(np.abs(margins.rhs) @ size) > NO_MATTER * abs(top)
+        or _EPS * terms > NO_MATTER * length
+        or not math.isfinite(length)
+    ):
         top = sum(_sharp_dot(margins.rhs, dual))
         pulled = sharp_adjoint(margins, dual)[0]
     if top <= 0.0:
         return 0.0
-    bottom = float(norm.dual_value(pulled))
+    with np.errstate(over="ignore"):
+        bottom = float(norm.dual_value(pulled))
     return top / bottom if bottom > 0.0 else np.inf
 
 
