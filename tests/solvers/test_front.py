@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from instances import sphere, with_rhs
+from judge.kinds import hard
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
@@ -127,3 +128,16 @@ def test_certified_angle_holds_and_is_small_at_the_optimum() -> None:
 def test_residuals_of_the_optimality_conditions() -> None:
     residuals = max_margin(sphere(20, 16, 32, 0)).kkt()
     assert max(residuals) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "norm"),
+    [("feature-scales", 12001815, "spec"), ("soft-hostile", 12004334, "lp:10")],
+)
+def test_methods_that_leave_float64_on_the_way_raise_nothing(
+    kind: str, seed: int, norm: str
+) -> None:
+    """Multipliers of 1e160 on the way: an overflow was a warning, a power of it an exception."""
+    programme = hard(kind, seed)
+    solution = max_margin(programme.margins, norm, slack=programme.slack)
+    assert solution.status in ("optimal", "almost infeasible", "inaccurate")

@@ -157,7 +157,7 @@ def certify_soft(
     :math:`b^\top\lambda-\tfrac12\|A^\top\lambda\|_*^2`.
     """
     values, upper = margins(W), float(norm.value(W))
-    primal = 0.5 * upper**2 + slack * float(np.maximum(margins.rhs - values, 0.0).sum())
+    primal = 0.5 * upper * upper + slack * float(np.maximum(margins.rhs - values, 0.0).sum())
     lengths, limit = margins.lengths, NO_MATTER / _EPS * primal
     size = math.sqrt(float(np.vdot(W, W)))
     if (
@@ -167,13 +167,15 @@ def certify_soft(
     ):
         values, low = sharp_values(margins, W)
         short = (margins.rhs - values) - low
-        primal = 0.5 * upper**2 + slack * math.fsum(np.maximum(short, 0.0).tolist())
+        primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
         top, rest = _sharp_dot(margins.rhs, dual)
         pulled = sharp_adjoint(margins, dual)[0]
     else:
         top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
-    bound = (top - 0.5 * float(norm.dual_value(pulled)) ** 2) + rest
+    size = float(norm.dual_value(pulled))
+    bound = (top - 0.5 * size * size) + rest  # infinite where a power would raise
     gap = max(0.0, primal - bound) / max(primal, _TINY)
+    gap = gap if math.isfinite(gap) else 1.0
     return Certificate(W, dual, values, upper, gap, 0.0, 0.0)
 
 

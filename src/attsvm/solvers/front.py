@@ -210,11 +210,13 @@ def _direct(
                 warm_step=start.step if unchanged else None,
             )
     solve: Solver = importlib.import_module(module_of(type(norm))).solve
-    found = (
-        equalities.solve(near.margins, norm, request, solve)
-        if margins.equality is not None and margins.equalities.any()
-        else solve(near.margins, norm, request)
-    )
+    # A method that loses its way may leave float64; what it finds is certified all the same.
+    with np.errstate(over="ignore"):
+        found = (
+            equalities.solve(near.margins, norm, request, solve)
+            if margins.equality is not None and margins.equalities.any()
+            else solve(near.margins, norm, request)
+        )
     found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)

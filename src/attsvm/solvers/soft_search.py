@@ -105,6 +105,7 @@ class SoftSearch(Search):
 
     def _gap(self, p: Programme, W: FloatArray, dual: FloatArray, norm: Norm) -> float:
         missed = np.maximum(p.b - p.values(W), 0.0)
-        primal = 0.5 * float(norm.value(W)) ** 2 + float(p.cap @ missed)
-        lower = float(p.b @ dual) - 0.5 * float(norm.dual_value(p.adjoint(dual))) ** 2
+        size, pull = float(norm.value(W)), float(norm.dual_value(p.adjoint(dual)))
+        primal = 0.5 * size * size + float(p.cap @ missed)
+        lower = float(p.b @ dual) - 0.5 * pull * pull
         return (primal - lower) / primal if primal > 0.0 else math.inf

@@ -43,7 +43,8 @@ class Square(ABC):
 
     def value(self, W: FloatArray) -> float:
         """See :class:`attsvm.solvers.energies.Energy`."""
-        return 0.5 * float(self.norm.value(W)) ** 2
+        size = float(self.norm.value(W))
+        return 0.5 * size * size  # infinite where a power would raise
 
     def slope(self, W: FloatArray) -> FloatArray:
         """See :class:`attsvm.solvers.energies.Energy`."""
