@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_model_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("a\n", ["--norm", "nonsense"], "nonsense"),
         ("a\n", ["--null", "mean"], "invalid choice"),
         (b"\xff\xfe\x00", [], "is not UTF-8"),
-        (None, [], "cannot be read"),
+        (None, [], "does not exist"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -84,6 +85,17 @@ def test_bad_input_is_one_sentence(
     assert code == 2
     assert message in error
     assert "\n" not in error
+    assert not out.exists()
+
+
+def test_a_pipe_is_refused_and_nothing_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    out = tmp_path / "out"
+    command = ["probe", "demo", "--text", str(tmp_path / "pipe"), "--out", str(out), "--quiet"]
+    assert main(command) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not out.exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from attsvm.errors import InputError
-from attsvm.files import atomic_write
+from attsvm.files import atomic_write, opened
 from attsvm.geometry import parse_norm
 from attsvm.probe.audit import Audit, Null, audit
 from attsvm.probe.capture import Recording, capture
@@ -157,14 +157,12 @@ def _lines(request: Request) -> list[str]:
         if request.model != DEMO:
             raise InputError("give --text FILE, a UTF-8 file with a text per line")
         return []
+    with opened(request.text) as file:
+        raw = file.read()
     try:
-        content = request.text.read_text(encoding="utf-8")
+        content = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{request.text} is not UTF-8 ({error}); convert it first") from None
-    except OSError as error:
-        raise InputError(
-            f"{request.text} cannot be read ({error.strerror or error}); check the path"
-        ) from None
     lines = [line.strip() for line in content.splitlines() if line.strip()][: request.texts]
     if not lines:
         raise InputError(f"{request.text} holds no text; give a text per line")
