@@ -24,12 +24,10 @@ def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     paths = [tmp_path / str(index) for index in range(12)]
     with Workers(exec, 2) as workers:
-        batches = workers.start(
-            [[(TELL.format(str(path)),) for path in part] for part in (paths[:1], paths[1:8])]
-        )
-        assert [len(list(batch)) for batch in batches] == [1, 7]
-        (late,) = workers.start([[(TELL.format(str(path)),) for path in paths[8:]]])
-        assert len(list(late)) == 4
+        for part in (paths[:8], paths[8:]):
+            assert len(list(workers.start([(TELL.format(str(path)),) for path in part]))) == len(
+                part
+            )
     told = [path.read_text().split() for path in paths]
     processes = {process for process, _ in told}
     assert 1 <= len(processes) <= 2
@@ -38,21 +36,18 @@ def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
-def test_an_error_is_raised_to_whoever_asks_for_its_batch(tmp_path):
+def test_an_error_is_raised_to_whoever_asks(tmp_path):
     path = tmp_path / "done"
-    with Workers(exec, 2) as workers:
-        good, bad = workers.start([[(TELL.format(str(path)),)], [("1 / 0",)]])
-        assert list(good) == [None]
-        assert path.exists()
-        with pytest.raises(ZeroDivisionError):
-            list(bad)
+    with Workers(exec, 2) as workers, pytest.raises(ZeroDivisionError):
+        list(workers.start([("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]))
+    assert path.exists()
 
 
 @pytest.mark.parametrize(("jobs", "count"), [(1, 3), (2, 1)])
 def test_a_single_process_is_this_one_and_works_when_asked(jobs, count):
     done: list[int] = []
     with Workers(done.append, jobs) as workers:
-        (batch,) = workers.start([[(index,) for index in range(count)]])
+        batch = workers.start([(index,) for index in range(count)])
         assert done == []
         assert next(batch) is None
         assert done == [0]
@@ -76,8 +71,7 @@ STARTERS = {
     "workers": """
 from attsvm.workers import Workers
 with Workers(sleeper, 2) as workers:
-    for batch in workers.start([[(path, portable) for path in paths]]):
-        list(batch)
+    list(workers.start([(path, portable) for path in paths]))
 """,
     "benchmark": """
 from attsvm.bench.worker import Worker
@@ -132,6 +126,6 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path, starter, portable
 
 def test_a_process_that_was_killed_is_one_sentence():
     with Workers(exec, 2) as workers:
-        (batch,) = workers.start([[("import os; os.kill(os.getpid(), 9)",), ("1",)]])
+        batch = workers.start([("import os; os.kill(os.getpid(), 9)",), ("1",)])
         with pytest.raises(AttsvmError, match="ended before its run did"):
             list(batch)

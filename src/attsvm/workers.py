@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +30,7 @@ _THREADS = (
     "RAYON_NUM_THREADS",
 )
 _PR_SET_PDEATHSIG = 1
+_POLL = 0.2
 
 
 class Workers(Generic[Result]):
@@ -38,15 +40,27 @@ class Workers(Generic[Result]):
     Args:
         function: what is called with each tuple of arguments; picklable, as they and its results
             are.
-        jobs: processes.
+        jobs: processes, or calls at a time of ``executor``; as many as that has slots, or one per
+            core, when left out.
         threads: of every numerical library in each process.
+        executor: calls the function instead of processes of our own: a
+            :class:`concurrent.futures.Executor`, or another object whose ``submit`` returns what
+            has ``done``, ``result`` and ``cancel``, such as ``submitit.AutoExecutor``.
     """
 
-    def __init__(self, function: Callable[..., Result], jobs: int, threads: int = 1) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Result],
+        jobs: int | None = None,
+        threads: int = 1,
+        executor: Any = None,
+    ) -> None:
         self._function = function
         self._jobs = jobs
         self._threads = threads
+        self._executor = executor
         self._pool: ProcessPoolExecutor | None = None
+        self._calls: list[Any] = []
 
     def __enter__(self) -> Workers[Result]:
         return self
@@ -57,51 +71,119 @@ class Workers(Generic[Result]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pool is None:
-            return
-        if error is not None and not isinstance(error, Exception):  # interrupted: nobody waits
-            for process in list(self._pool._processes.values()):
-                process.kill()
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            if error is not None and not isinstance(error, Exception):  # interrupted: nobody waits
+                for process in list(self._pool._processes.values()):
+                    process.kill()
+            self._pool.shutdown(cancel_futures=True)
+        elif self._executor is not None:  # it is the caller's, its calls are ours
+            for call in self._calls:
+                call.cancel()
 
-    def start(self, batches: Sequence[Sequence[Arguments]]) -> list[Iterator[Result]]:
-        """Take on the work of all batches, in order.
+    @property
+    def slots(self) -> int:
+        """How many calls can run at a time, at this moment."""
+        return self._jobs or executor_slots(self._executor) or os.cpu_count() or 1
+
+    @property
+    def keeps_processes(self) -> bool:
+        """Whether a call is cheap, because processes stay; a job of a cluster's queue is not."""
+        return self._executor is None or isinstance(self._executor, Executor)
+
+    @property
+    def limit(self) -> int | None:
+        """Threads to which a call must limit itself: processes of others are as they are."""
+        return None if self._executor is None else self._threads
+
+    def alone(self, calls: int) -> bool:
+        """Whether so many calls are made in this process."""
+        return self._executor is None and self._pool is None and min(self.slots, calls) <= 1
+
+    def submit(self, *arguments: Any) -> Any:
+        """Have the function called; returns what has ``done`` and ``result``."""
+        executor = self._executor or self._pool
+        if executor is None:
+            executor = self._pool = ProcessPoolExecutor(
+                self.slots, multiprocessing.get_context("spawn"), end_with_parent
+            )
+        with threads_of_started(self._threads):
+            call = executor.submit(self._function, *arguments)
+        self._calls = [each for each in self._calls if not each.done()] + [call]
+        return call
+
+    def start(self, batch: Sequence[Arguments]) -> Iterator[Result]:
+        """Take on the work of a batch, in order.
 
         Returns:
-            One iterator per batch. It yields each result as it is there and raises what the
-            function raised. Processes work whether or not anybody looks; without them a piece is
-            done when it is asked for.
+            An iterator that yields each result as it is there and raises what the function raised.
+            Processes work whether or not anybody looks; without them a piece is done when it is
+            asked for.
 
         Raises:
             AttsvmError: by the iterator: a process was killed.
         """
-        if self._pool is None:
-            if min(self._jobs, sum(len(batch) for batch in batches)) <= 1:
-                return [self._alone(batch) for batch in batches]
-            self._pool = ProcessPoolExecutor(
-                self._jobs, multiprocessing.get_context("spawn"), end_with_parent
-            )
-        with threads_of_started(self._threads):
-            return [
-                _finished([self._pool.submit(self._function, *arguments) for arguments in batch])
-                for batch in batches
-            ]
-
-    def _alone(self, batch: Sequence[Arguments]) -> Iterator[Result]:
-        for arguments in batch:
-            yield self._function(*arguments)
+        if self.alone(len(batch)):
+            return (self._function(*arguments) for arguments in batch)
+        return _finished([self.submit(*arguments) for arguments in batch])
 
 
-def _finished(futures: Sequence[Future[Result]]) -> Iterator[Result]:
-    for future in as_completed(futures):
-        try:
-            yield future.result()
-        except BrokenProcessPool:
-            raise AttsvmError(
-                "a process ended before its run did (killed, out of memory, or a script without the"
-                ' line if __name__ == "__main__":); call again with the same folder to go on, or'
-                " with fewer processes"
-            ) from None
+def _finished(calls: Sequence[Any]) -> Iterator[Any]:
+    waiting = list(calls)
+    while waiting:
+        for call in wait_for_any(waiting, None):
+            waiting.remove(call)
+            try:
+                yield call.result()
+            except BrokenProcessPool:
+                raise AttsvmError(PROCESS_ENDED) from None
+
+
+PROCESS_ENDED = (
+    "a process ended before its run did (killed, out of memory, or a script without the line if"
+    ' __name__ == "__main__":); call again with the same folder to go on, or with fewer processes'
+)
+
+
+def wait_for_any(calls: Sequence[Any], seconds: float | None) -> list[Any]:
+    """Those of the calls that are done, as soon as there is one; none after ``seconds``."""
+    if all(isinstance(call, Future) for call in calls):
+        return list(wait(calls, seconds, FIRST_COMPLETED).done)
+    done: list[Any] = []
+    deadline = float("inf") if seconds is None else time.monotonic() + seconds
+    while not (done := [call for call in calls if call.done()]) and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    return done
+
+
+def executor_slots(executor: Any) -> int | None:
+    """How many calls an executor can run at a time, at this moment; None when it does not tell."""
+    client = getattr(executor, "_client", None)  # of Dask, whose workers come and go
+    if client is not None:
+        return max(1, sum(map(int, client.ncores().values())))
+    slots: int | None = getattr(executor, "_max_workers", None)
+    return slots
+
+
+@contextlib.contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """No more than so many threads of BLAS, OpenMP, torch and numba inside; as many as there are
+    with None.
+    """
+    if threads is None:
+        yield
+        return
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from attsvm.parallel import at_most_threads
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, threads))
+    try:
+        with at_most_threads(threads), threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def end_with_parent() -> None:
@@ -127,7 +209,7 @@ def signal_at_end_of_parent() -> None:
 
 
 def _end_after(sentinel: int) -> None:
-    wait([sentinel])
+    multiprocessing.connection.wait([sentinel])
     os._exit(1)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int
+from attsvm.cli.executors import executor
 from attsvm.cli.output import show, show_json, tell
 from attsvm.cli.progress import Progress
 
@@ -72,7 +73,18 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "--jobs", type=positive_int, metavar="J", help="processes (default: one per core)"
+        "--jobs",
+        type=positive_int,
+        metavar="J",
+        help="processes (default: one per core), or calls at a time of the executor",
+    )
+    parser.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help=(
+            "who computes: local:J, dask://HOST:PORT or submitit:PARTITION; the folder must be one"
+            " that all machines see (default: processes of this machine)"
+        ),
     )
     parser.add_argument(
         "--out",
@@ -110,19 +122,21 @@ def run(options: argparse.Namespace) -> int:
     progress = Progress(quiet=options.json)
     missing: list[tuple[str, str]] = []
     try:
-        runs = reproduce(
-            wanted,
-            options.out,
-            quick=options.quick,
-            scale=options.scale,
-            seeds=options.seeds,
-            shift=options.shift_seeds,
-            sizes=options.sizes,
-            jobs=options.jobs,
-            progress=progress,
-            skipped=lambda name, why: missing.append((name, why)),
-            command_line=options.command_line,
-        )
+        with executor(options.executor, options.out) as (found, jobs):
+            runs = reproduce(
+                wanted,
+                options.out,
+                quick=options.quick,
+                scale=options.scale,
+                seeds=options.seeds,
+                shift=options.shift_seeds,
+                sizes=options.sizes,
+                jobs=options.jobs or jobs,
+                executor=found,
+                progress=progress,
+                skipped=lambda name, why: missing.append((name, why)),
+                command_line=options.command_line,
+            )
     finally:
         progress.close()
     for name, why in missing:

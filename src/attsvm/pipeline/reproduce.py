@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -14,9 +14,11 @@ import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm.files import save_arrays
-from attsvm.pipeline.cells import Cells, Computed, Step, tidy, work
+from attsvm.pipeline.cells import Cells, Computed
+from attsvm.pipeline.sweep import Sweep, compute
 from attsvm.report import gallery
 from attsvm.store import RunFolder, read_json, write_json
+from attsvm.store.entries import tidy
 from attsvm.workers import Workers
 from attsvm_papers.kit import PAPERS, Cell, Experiment, experiment
 
@@ -35,6 +37,7 @@ def reproduce(
     shift: int = 0,
     sizes: Sequence[int] | None = None,
     jobs: int | None = None,
+    executor: Any = None,
     progress: Progress | None = None,
     skipped: Skipped | None = None,
     command_line: str | None = None,
@@ -44,7 +47,8 @@ def reproduce(
     Each experiment gets a folder of its name with ``run.json``, ``arrays.safetensors``,
     ``figures/`` and ``report.html``; the page over all of them, also of those from earlier calls,
     is ``index.html``. Finished cells are kept in ``cells/`` and never computed again while the code
-    that decides them stays the same.
+    that decides them stays the same. Several calls on one folder, from one machine or many, share
+    the cells that are missing.
 
     Args:
         identifiers: names such as ``tfsvm-3``, or paths of ``.py`` files, see
@@ -56,7 +60,11 @@ def reproduce(
         seeds: number of trials instead of the experiment's own.
         shift: added to every seed, so that the same claims meet trials that nobody has looked at.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
-        jobs: processes; the number of cores when left out.
+        jobs: processes; the number of cores, or of the executor's slots, when left out.
+        executor: computes the cells instead of processes of this machine: any
+            :class:`concurrent.futures.Executor` (``client.get_executor(pure=False)`` of Dask), or
+            ``submitit.AutoExecutor``. Its workers have attsvm and see ``folder`` under the same
+            path.
         progress: called with the experiment's name, cells done, cells in all.
         skipped: called with the name of an experiment that is left out, and why: it needs data or a
             device that is not here, or has no trials to which ``seeds`` or ``shift`` or networks to
@@ -65,7 +73,7 @@ def reproduce(
 
     Raises:
         InputError: an unknown name, ``seeds`` or ``shift`` for an experiment without trials, a
-            folder that another process writes to.
+            folder that holds something else.
         UnavailableError: data or a device is missing.
     """
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
@@ -85,12 +93,16 @@ def reproduce(
         return []
     files = [f"{each.id}/{name}" for each, _, _ in asked_for for name in _FILES]
     request = {"command": "reproduce"}  # any experiments: they lie side by side
-    with RunFolder(folder, request, files=["index.html", *files], overwrite=None) as run_folder:
-        tidy(folder / "cells")
+    with RunFolder(
+        folder, request, files=["index.html", *files], overwrite=None, shared=True
+    ) as run_folder:
+        cells = folder.resolve() / "cells"
+        for kept in [*cells.iterdir()] if cells.is_dir() else []:
+            tidy(kept)
         runs = []
-        with Workers(work, jobs or os.cpu_count() or 1) as workers:
+        with Workers(compute, jobs, executor=executor) as workers:
             for each, setting, evidence, computed in _computed(
-                asked_for, folder / "cells", workers, progress
+                asked_for, cells, Sweep(workers), progress
             ):
                 run = {
                     "format": FORMAT,
@@ -150,7 +162,7 @@ def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _computed(
     asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
     folder: Path,
-    workers: Workers[None],
+    sweep: Sweep,
     progress: Progress | None,
 ) -> Iterator[tuple[Experiment, Any, Evidence, Computed]]:
     """Each experiment with its parameters, the evidence of its cells and these, in order.
@@ -159,29 +171,29 @@ def _computed(
     experiments before are done.
     """
 
-    def step(name: str) -> Step:
-        return lambda done, total: None if progress is None else progress(name, done, total)
+    def results(name: str, kept: Cells) -> Computed:
+        total = len(kept.paths)
+        missing = [path for _, _, path in kept.missing]
+        for left in itertools.chain([len(missing)], sweep.finish(missing)):
+            if progress is not None:
+                progress(name, total - left, total)
+        return kept.results()
 
-    begun: set[Path] = set()
     known = {
-        each.id: Cells(each, cells, folder, begun)
-        for each, _, cells in asked_for
-        if each.then is None
+        each.id: Cells(each, cells, folder) for each, _, cells in asked_for if each.then is None
     }
-    finished = dict(
-        zip(known, workers.start([stage.missing for stage in known.values()]), strict=True)
-    )
+    sweep.add([task for kept in known.values() for task in kept.missing])
     for each, setting, cells in asked_for:
         if each.then is None:
-            computed = known[each.id].results(finished[each.id], step(each.id))
+            computed = results(each.id, known[each.id])
         else:
             first = Cells(each, cells, folder)
-            (done,) = workers.start([first.missing])
-            computed = first.results(done, step(each.id))
+            sweep.add(first.missing)
+            computed = results(each.id, first)
             if further := list(each.then(setting, each.evidence(cells, computed.arrays))):
                 second = Cells(each, further, folder)
-                (done,) = workers.start([second.missing])
-                computed.add(second.results(done, step(f"{each.id} (2)")))
+                sweep.add(second.missing)
+                computed.add(results(f"{each.id} (2)", second))
                 cells = [*cells, *further]
         yield each, setting, each.evidence(cells, computed.arrays), computed
 

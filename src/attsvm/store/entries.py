@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike
 from attsvm.files import load_arrays, save_arrays
 from attsvm.store.environment import environment, versions
 from attsvm.store.json_files import fingerprint
+from attsvm.store.leases import Watch, leased, take
 from attsvm.store.ledger import remove_partials
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -51,8 +53,20 @@ def is_entry(path: Path) -> bool:
     return _NAME.fullmatch(path.stem) is not None
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete what killed processes had begun to write among the entries of a folder."""
-    if folder.is_dir() and not folder.is_symlink():
-        names = {path.name[1:33] for path in folder.iterdir()}
-        remove_partials(folder, {f"{name}.safetensors" for name in names if _NAME.fullmatch(name)})
+def tidy(folder: Path) -> None:
+    """Remove what killed processes left among the entries of a folder: unfinished writes,
+    checkpoints of finished entries, leases that nobody holds. What another process may be at work
+    on stays.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    watch, leases = Watch(), leased(folder)
+    partial = {folder / f"{path.name[1:33]}.safetensors" for path in folder.glob(".*.partial*")}
+    for path in leases | {path for path in partial if is_entry(path)}:
+        if not watch.held(path) and (lease := take(path)) is not None:
+            with lease:
+                remove_partials(folder, {path.name})
+    for checkpoints in list(folder.iterdir()):
+        finished = checkpoints.with_suffix(".safetensors")
+        if is_entry(checkpoints) and checkpoints.is_dir() and finished.exists():
+            shutil.rmtree(checkpoints, ignore_errors=True)

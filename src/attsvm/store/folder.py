@@ -7,7 +7,10 @@ that one which another run has left behind counts for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import secrets
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +20,15 @@ from filelock import FileLock, Timeout
 
 from attsvm.errors import InputError
 from attsvm.store.json_files import fingerprint, read_json, write_json
+from attsvm.store.leases import Lease, Watch, leased, leased_name, take
 from attsvm.store.ledger import Ledger, is_partial, json_object
 from attsvm.store.stages import remove_stages
 
 FORMAT = "attsvm-run/1"
 
 _LOCK, _REQUEST, _RUN = ".lock", "request.json", "run.json"
+_CLIENT = "client-"
+_TURN = 0.02  # seconds
 
 
 class RunFolder:
@@ -36,11 +42,13 @@ class RunFolder:
         files: names of what will be written there; others are told by :meth:`announce`.
         overwrite: delete the files of another run that is there; None where the user has no such
             choice.
+        shared: other processes, also of other machines, may write to the same run at the same time;
+            what they write under one name is the same.
 
     Raises:
         InputError: on entry, with nothing changed: the path is a file, another process is writing
-            there, or the folder holds a run of another request, something that is not a run, or
-            another's file under a name of ``files``.
+            there and the run is not shared, or the folder holds a run of another request, something
+            that is not a run, or another's file under a name of ``files``.
     """
 
     def __init__(
@@ -50,8 +58,11 @@ class RunFolder:
         *,
         files: Iterable[str] = (),
         overwrite: bool | None = False,
+        shared: bool = False,
     ) -> None:
         self.path = path
+        self._shared = shared
+        self._presence: Lease | None = None
         self.key = fingerprint(request)
         self._files = frozenset(files) | {_RUN}
         self._overwrite = overwrite
@@ -62,7 +73,8 @@ class RunFolder:
         self._examined()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
+            if not self._shared:
+                self._lock.acquire()
         except Timeout:
             raise InputError(
                 f"another attsvm process is writing to {self.path}; wait for it or choose another"
@@ -74,9 +86,10 @@ class RunFolder:
                 " folder"
             ) from None
         try:
-            self._claim(self._examined())  # again: nobody else writes here from now on
+            with self._alone():
+                self._claim(self._examined())  # again: nobody else writes here from now on
         except BaseException:
-            self._lock.release()
+            self._leave()
             raise
         return self
 
@@ -86,7 +99,26 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._presence is not None:
+            self._presence.__exit__(None, None, None)
+        if not self._shared:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While the list of files is changed."""
+        if not self._shared:
+            yield
+            return
+        watch, path = Watch(), self.path / _REQUEST
+        while (lease := take(path)) is None:
+            watch.held(path)
+            time.sleep(_TURN)
+        with lease:
+            yield
 
     def _examined(self) -> Ledger | None:
         """What the folder holds, None when that is nothing; refuses what may not be touched."""
@@ -99,7 +131,9 @@ class RunFolder:
             foreign = sorted(
                 child.name
                 for child in (self.path.iterdir() if self.path.is_dir() else ())
-                if child.name != _LOCK and not is_partial(child.name, [_REQUEST])
+                if child.name != _LOCK
+                and leased_name(child.name) != _REQUEST
+                and not is_partial(child.name, [_REQUEST])
             )
             if foreign:
                 more = "" if len(foreign) < 4 else f" and {len(foreign) - 3} more"
@@ -135,7 +169,21 @@ class RunFolder:
         if self._ledger.clearing:
             remove_stages(self.checkpoint)
             self._ledger = self._ledger.clear()
-        self._ledger.remove_unfinished()
+        if not self._shared or self._first():
+            self._ledger.remove_unfinished()
+
+    def _first(self) -> bool:
+        """Join those who write to a shared run; whether nobody else may be alive."""
+        clients = {path for path in leased(self.path) if path.name.startswith(_CLIENT)}
+        others = any(map(Watch().held, clients))
+        path = self.path / f"{_CLIENT}{secrets.token_hex(4)}"
+        if (lease := take(path)) is not None:
+            self._presence = lease.__enter__()
+        for each in clients if not others else ():
+            if (lease := take(each)) is not None:
+                with lease:
+                    pass
+        return not others
 
     def announce(self, names: Iterable[str]) -> None:
         """Say what will be written, before it is.
@@ -143,7 +191,8 @@ class RunFolder:
         Raises:
             InputError: another's file has one of these names.
         """
-        self._ledger = (_ledger(self.path) or self._ledger).adding(names)
+        with self._alone():
+            self._ledger = (_ledger(self.path) or self._ledger).adding(names)
 
     def remove_others(self, names: Iterable[str]) -> None:
         """Delete the run's files that an earlier call has written and that are not among these."""

@@ -32,6 +32,7 @@ def train_many(
     device: str | torch.device | None = None,
     checkpoint_seconds: float = 300.0,
     workers: int | None = None,
+    executor: Any = None,
 ) -> list[History]:
     """:func:`train_classifier` for every model with its plan, on the same examples, several at a
     time.
@@ -56,6 +57,9 @@ def train_many(
         checkpoint_seconds: as for :func:`train_classifier`.
         workers: processes at a time; by default one per core on a CPU, one on an accelerator. With
             one, nothing is started.
+        executor: trains instead of processes of this machine, see
+            :func:`attsvm.pipeline.reproduce.reproduce`; ``folder`` is then where its workers see
+            it, too.
 
     Raises:
         InputError: other numbers of models and plans, and what :func:`train_classifier` refuses.
@@ -65,14 +69,17 @@ def train_many(
         raise InputError(f"{len(models)} models and {len(plans)} plans; give one plan per model")
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}; give at least 1")
+    if executor is not None and folder is None:
+        raise InputError("an executor needs a folder that its workers see; give folder=")
     place = str(device or next(models[0].parameters()).device)
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     workers = min(len(models), workers or (cores if place.startswith("cpu") else 1))
     options: dict[str, Any] = {"device": place, "checkpoint_seconds": checkpoint_seconds}
-    folders = [None if folder is None else Path(folder) / f"run-{k}" for k in range(len(models))]
-    if workers == 1:
+    folder = None if folder is None else Path(folder).resolve()
+    folders = [None if folder is None else folder / f"run-{k}" for k in range(len(models))]
+    if workers == 1 and executor is None:
         histories = []
         for k, (model, plan) in enumerate(zip(models, plans, strict=True)):
             histories.append(
@@ -81,7 +88,7 @@ def train_many(
             if progress is not None:
                 progress("runs", k + 1, len(models))
         return histories
-    with _exchange(None if folder is None else Path(folder), len(models)) as exchange:
+    with _exchange(folder, len(models)) as exchange:
         torch.save((train, dict(held)), exchange / "examples.pt")
         for k, model in enumerate(models):
             torch.save(model, exchange / f"model-{k}.pt")
@@ -89,16 +96,11 @@ def train_many(
             torch.get_num_threads(), max(1, cores // workers)
         )  # of each: no more than this process may take
         found: dict[int, History] = {}
-        with Workers(_work, workers, threads) as pool:
-            (finished,) = pool.start(
-                [
-                    [
-                        (exchange, k, plan, folders[k], options, threads)
-                        for k, plan in enumerate(plans)
-                    ]
-                ]
-            )
-            for k, history in finished:
+        with Workers(_work, workers, threads, executor) as pool:
+            work = [
+                (exchange, k, plan, folders[k], options, threads) for k, plan in enumerate(plans)
+            ]
+            for k, history in pool.start(work):
                 found[k] = history
                 models[k].load_state_dict(
                     torch.load(exchange / f"trained-{k}.pt", weights_only=True)
