@@ -62,6 +62,7 @@ _HOME = {
     "Trajectory": "dynamics",
     "regularization_path": "dynamics",
     "train": "dynamics",
+    "reproduce": "pipeline.reproduce",
     "AttsvmError": "errors",
     "InputError": "errors",
 }
@@ -120,6 +121,7 @@ __all__ = [
     "regularization_path",
     "relaxed_margins",
     "report",
+    "reproduce",
     "selection",
     "selection_batch",
     "selection_margins",
@@ -196,6 +198,7 @@ if TYPE_CHECKING:
         sequence_margins,
         strong_components,
     )
+    from attsvm.pipeline.reproduce import reproduce
     from attsvm.queries import self_attention, sequence_pairs
     from attsvm.selection import (
         all_support,

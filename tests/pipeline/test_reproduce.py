@@ -16,6 +16,7 @@ from attsvm.pipeline import cells as cells_module
 from attsvm.pipeline import reproduce as module
 from attsvm.pipeline.reproduce import reproduce, summary
 from attsvm.report.style import canvas, render
+from attsvm.store import RunFolder
 from attsvm.store.environment import environment, versions
 from attsvm_papers.kit import Experiment, cut
 
@@ -303,15 +304,13 @@ def test_other_files_are_left_alone(tmp_path):
         reproduce(["mmts-99"], tmp_path, jobs=1)
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path):
-    from filelock import FileLock
-
-    (tmp_path / "out").mkdir()
+def test_a_folder_of_another_run_is_refused_though_calls_share_folders(tmp_path):
     with (
-        FileLock(tmp_path / "out" / ".lock"),
-        pytest.raises(InputError, match="another attsvm process"),
+        RunFolder(tmp_path / "out", {"command": "fit"}),
+        pytest.raises(InputError, match="another"),
     ):
         reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    assert state.calls == []
 
 
 def test_an_experiment_without_seeds_refuses_them():

@@ -29,7 +29,7 @@ Skipped = Callable[[str, str], None]
 
 def reproduce(
     identifiers: Sequence[str],
-    folder: Path,
+    folder: str | Path,
     *,
     quick: bool = False,
     scale: str | None = None,
@@ -76,6 +76,7 @@ def reproduce(
             folder that holds something else.
         UnavailableError: data or a device is missing.
     """
+    folder = Path(folder)
     chosen = [experiment(identifier) for identifier in dict.fromkeys(identifiers)]
     asked = "smoke" if quick else scale
     asked_for = []

@@ -87,12 +87,12 @@ class Sweep:
             for path in self._errors.keys() & set(paths):
                 raise self._errors[path]
             if missing:
-                self._step()
+                self._step(paths)
 
-    def _step(self) -> None:
+    def _step(self, wanted: Collection[Path]) -> None:
         """Let something happen, for half a second at most where others work."""
         if self._workers.alone(len(self._waiting)):
-            tasks = self._next(1)
+            tasks = self._next(1, wanted)
             if tasks:
                 self._take(compute(tasks, 0.0))
             else:
@@ -131,7 +131,7 @@ class Sweep:
         while len(self._calls) < slots and len(self._calls) < len(self._waiting):
             cheap = self._workers.keeps_processes
             count = max(1, min(len(self._waiting) // (4 * slots), _MANY))
-            tasks = self._next(count if cheap else len(self._waiting))
+            tasks = self._next(count if cheap else len(self._waiting), self._waiting)
             if not tasks:
                 return
             if not cheap:  # every call may do all; leases say who does what
@@ -141,20 +141,22 @@ class Sweep:
             call = self._workers.submit(tasks, seconds, self._workers.limit)
             self._calls[call] = tasks if cheap else ()
 
-    def _next(self, count: int) -> list[Task]:
+    def _next(self, count: int, among: Collection[Path]) -> list[Task]:
         """Tasks for another call: not those of a call that is under way, nor of others."""
         given = {task[2] for tasks in self._calls.values() for task in tasks}
         now = time.monotonic()
         chosen: list[Task] = []
-        for path, task in self._waiting.items():
+        for path in among:
             if len(chosen) == count:
                 break
-            if path in given or path in self._errors or now < self._others.get(path, 0.0):
+            if path not in self._waiting or path in given or path in self._errors:
+                continue
+            if now < self._others.get(path, 0.0):
                 continue
             if self._watch.held(path) and not path.exists():
                 self._others[path] = now + _LOOK
                 continue
-            chosen.append(task)
+            chosen.append(self._waiting[path])
         return chosen
 
 

@@ -58,7 +58,7 @@ def train_many(
         workers: processes at a time; by default one per core on a CPU, one on an accelerator. With
             one, nothing is started.
         executor: trains instead of processes of this machine, see
-            :func:`attsvm.pipeline.reproduce.reproduce`; ``folder`` is then where its workers see
+            :func:`attsvm.reproduce`; ``folder`` is then where its workers see
             it, too.
 
     Raises:
