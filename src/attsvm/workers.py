@@ -164,28 +164,6 @@ def executor_slots(executor: Any) -> int | None:
     return slots
 
 
-@contextlib.contextmanager
-def at_most(threads: int | None) -> Iterator[None]:
-    """No more than so many threads of BLAS, OpenMP, torch and numba inside; as many as there are
-    with None.
-    """
-    if threads is None:
-        yield
-        return
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    from attsvm.parallel import at_most_threads
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, threads))
-    try:
-        with at_most_threads(threads), threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def end_with_parent() -> None:
     """To be called first in a process that :mod:`multiprocessing` has started: it ends as soon as
     the process that started it has ended, however that ended, and Ctrl-C is left to that one.

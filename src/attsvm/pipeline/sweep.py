@@ -21,7 +21,7 @@ from attsvm.errors import AttsvmError
 from attsvm.pipeline.cells import work
 from attsvm.store.leases import Watch, take
 from attsvm.store.ledger import remove_partials
-from attsvm.workers import PROCESS_ENDED, Workers, at_most, wait_for_any
+from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
 _CALL = 1.0  # seconds of work in one call, where calls are cheap
 _LOOK = 0.5  # seconds between looks at what others are doing
@@ -174,7 +174,7 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
     """
     done: list[Path] = []
     began = time.monotonic()
-    with _ALONE, at_most(threads):
+    with _ALONE, _at_most(threads):
         for task in tasks:
             try:
                 if _compute(task):
@@ -184,6 +184,28 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
             if time.monotonic() - began > seconds:
                 break
     return Outcome(done)
+
+
+@contextlib.contextmanager
+def _at_most(threads: int | None) -> Iterator[None]:
+    """No more than so many threads of BLAS, OpenMP, torch and numba inside; as many as there are
+    with None.
+    """
+    if threads is None:
+        yield
+        return
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from attsvm.parallel import at_most_threads
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, threads))
+    try:
+        with at_most_threads(threads), threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _compute(task: Task) -> bool:
