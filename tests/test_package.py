@@ -1,6 +1,9 @@
+import ast
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +28,30 @@ def test_star_import_works():
     subprocess.run(
         [sys.executable, "-c", "from attsvm import *; assert max_margin and datasets"], check=True
     )
+
+
+def _raised(path):
+    """The texts of every exception that a file raises, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            for part in ast.walk(node.exc):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+def test_errors_of_python_calls_name_no_option_of_the_command_line():
+    """``--overwrite`` means nothing to who has written ``overwrite=True``; the commands, which say
+    it the other way, are alone in ``cli``.
+    """
+    source = Path(attsvm.__file__).parent
+    option = re.compile(r"(?<![\w-])--[a-z]")
+    told = [
+        f"{path.name}:{line}: {text}"
+        for package in (source, source.parent / "attsvm_papers")
+        for path in sorted(package.rglob("*.py"))
+        if "cli" not in path.relative_to(package).parts
+        for line, text in _raised(path)
+        if option.search(text)
+    ]
+    assert told == []
+    assert any(option.search(text) for _, text in _raised(source / "cli" / "solve.py"))

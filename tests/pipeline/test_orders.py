@@ -119,7 +119,7 @@ def test_files(read: Corpus, tmp_path: Path) -> None:
         == result
     )
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match="is a file; --out needs a folder"):
+    with pytest.raises(InputError, match="is a file, and a run needs a folder"):
         write_orders(result, read.data, tmp_path / "file")
     with pytest.raises(InputError, match="holds files that are not a run of attsvm"):
         write_orders(result, read.data, tmp_path)

@@ -211,10 +211,10 @@ def run_train(options: argparse.Namespace) -> int:
 def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, measure: Any) -> int:
     """Measure inside the run folder, write both files, print one of them."""
     from attsvm.bench import machine, record, tables
-    from attsvm.cli.progress import Progress
+    from attsvm.progress import ProgressBars
     from attsvm.store.code import code_fingerprint
 
-    progress = Progress(quiet=options.quiet)
+    progress = ProgressBars(quiet=options.quiet)
     before = machine.load()
     try:
         with record.recording(

@@ -17,6 +17,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 from attsvm.selection.likelihood import Likelihood, solve_scaled
 
 # largest change of log mu at once: the predicted point then stays where Newton's method needs few
@@ -26,8 +27,8 @@ _ROUNDS = 400
 _CLOSE = 1e-13  # relative distance to the radius
 
 
-@dataclass(frozen=True, eq=False)
-class BallPath:
+@dataclass(frozen=True, eq=False, repr=False)
+class BallPath(Compact):
     r"""Best points of every radius.
 
     Attributes:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, require_data
 from attsvm.dynamics.excess import (
     Chart,
     Excess,
@@ -38,6 +38,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Nuclear, as_norm
 from attsvm.margins import prompt_margins, selection_margins
 from attsvm.models import Logistic, Loss
+from attsvm.printable import Compact
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
 
@@ -63,8 +64,8 @@ class Cone:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class RegularizationPath:
+@dataclass(frozen=True, eq=False, repr=False)
+class RegularizationPath(Compact):
     r"""What :func:`regularization_path` found.
 
     Attributes:
@@ -154,6 +155,7 @@ def regularization_path(
     """
     bound = as_norm(norm)
     sizes = np.asarray(radii, dtype=np.float64)
+    require_data(data)
     if data.batch_shape:
         raise InputError(
             f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)"

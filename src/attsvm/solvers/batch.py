@@ -18,14 +18,15 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins, MarginsBatch
+from attsvm.printable import Compact
 from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True, eq=False)
-class SolutionBatch(Sequence[MarginSolution]):
+@dataclass(frozen=True, eq=False, repr=False)
+class SolutionBatch(Compact, Sequence[MarginSolution]):
     r"""The solutions of ``B`` programmes as arrays; ``batch[k]`` is the k-th with everything a
     :class:`MarginSolution` has.
 

@@ -16,6 +16,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, winners
 from attsvm.dynamics.next_token import gradients, kernels
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
 LOSSES: dict[str, int] = {
@@ -32,8 +33,8 @@ class NoAttentionSignalError(InputError):
     """
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Compact):
     r"""The attention problem of ``runs`` data sets that share K and d: minimise
     :math:`L(W)=\sum_n\pi_n\ell_n(W)` in each.
 
