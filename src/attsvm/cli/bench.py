@@ -140,7 +140,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write bench.md and bench.json there; finished cells are not measured again",
+        help=(
+            "write report.html, bench.md and bench.json there; finished cells are not measured"
+            " again"
+        ),
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="delete the files of another run in DIR"

@@ -18,6 +18,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins, MarginsBatch
+from attsvm.presentation import cell
 from attsvm.printable import Compact
 from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
@@ -63,6 +64,9 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
     def optimal(self) -> BoolArray:
         """``(B,)``: True where the status is ``optimal``."""
         return np.asarray(self.status == "optimal")
+
+    def _repr_html_(self) -> str:
+        return cell(self)
 
     def __len__(self) -> int:
         return len(self.margins)
