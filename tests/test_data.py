@@ -54,6 +54,10 @@ REFUSED = {
         {"tokens": [[[0.0], [-np.inf]]], "labels": [1]},
         r"^tokens of shape \(1, 2, 1\) holds -inf at \[0, 1, 0\]",
     ),
+    "labels-of-three-classes": (
+        {"tokens": np.ones((3, 1, 1)), "labels": [0, 1, 2]},
+        r"^labels holds 3 different values; .* np\.where\(labels == 2, 1, -1\)$",
+    ),
     "labels-shape": (
         {"tokens": np.ones((2, 1, 1)), "labels": [1]},
         r"^labels has shape \(1,\); it must be \(2,\)",

@@ -1,6 +1,11 @@
+import ast
 import importlib
+import importlib.metadata
+import re
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +30,65 @@ def test_star_import_works():
     subprocess.run(
         [sys.executable, "-c", "from attsvm import *; assert max_margin and datasets"], check=True
     )
+
+
+def _raised(path):
+    """The texts of every exception that a file raises, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            for part in ast.walk(node.exc):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+def test_errors_of_python_calls_name_no_option_of_the_command_line():
+    """``--overwrite`` means nothing to who has written ``overwrite=True``; the commands, which say
+    it the other way, are alone in ``cli``.
+    """
+    source = Path(attsvm.__file__).parent
+    option = re.compile(r"(?<![\w-])--[a-z]")
+    told = [
+        f"{path.name}:{line}: {text}"
+        for package in (source, source.parent / "attsvm_papers")
+        for path in sorted(package.rglob("*.py"))
+        if "cli" not in path.relative_to(package).parts
+        for line, text in _raised(path)
+        if option.search(text)
+    ]
+    assert told == []
+    assert any(option.search(text) for _, text in _raised(source / "cli" / "solve.py"))
+
+
+def test_the_wheel_holds_every_file_of_the_sources(tmp_path):
+    """Scripts, styles, templates, the model of the demo and ``py.typed`` are not Python files."""
+    root = Path(__file__).parents[1]
+    source = root / "src"
+    if not source.is_dir():
+        pytest.skip("the sources are not beside the tests")
+    if "site-packages" in attsvm.__file__:
+        held = {str(path) for path in importlib.metadata.files("attsvm")}
+    else:
+        wheel = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
+        (built,) = wheel.WheelBuilder(str(root)).build(
+            directory=str(tmp_path), versions=["standard"]
+        )
+        held = set(zipfile.ZipFile(built).namelist())
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert len(wanted) > 300
+    suffixes = {Path(name).suffix for name in wanted}
+    assert suffixes >= {".js", ".css", ".j2", ".safetensors", ".json"}
+    assert wanted - held == set()
+
+
+def test_the_citation_and_the_changelog_are_of_this_version():
+    root = Path(__file__).parents[1]
+    if not (root / "CITATION.cff").is_file():
+        pytest.skip("CITATION.cff is not beside the tests")
+    citation = (root / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.M)[1] == attsvm.__version__
+    heads = re.findall(r"^## \[(.*?)\]", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert heads[:2] == ["Unreleased", attsvm.__version__]

@@ -1,6 +1,7 @@
 """AttentionSVC: scikit-learn's own checks where they apply, and the theory's promises on bags."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -337,3 +338,61 @@ def test_a_parameter_out_of_range_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=sentence):
         AttentionSVC(**{**FAST, **parameters}).fit(bags, labels)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "sentence"),
+    [
+        (np.arange(12) % 2, np.ones((12, 3, 2)), r"X holds one label .* fit\(bags, labels\)"),
+        ([0, 1] * 6, [[[1.0]], [[1.0], [2.0]]] * 6, r"X holds one label per bag"),
+        (np.ones((12, 3)), np.arange(12) % 2, "X is a table of 12 rows.*StandardScaler"),
+        ("digits.npz", [0, 1], "X is 'digits.npz'; give a list of bags"),
+        (7, [0, 1], "X is 7; give a list of bags"),
+        ({"a": 1}, [0], "X is dict; give a list of bags"),
+        (np.ones((12, 3, 2)), np.arange(12) % 3, r"y holds 3 classes .*OneVsRestClassifier"),
+        (np.ones((12, 3, 2)), np.full(12, np.nan), "y holds NaN"),
+        (np.ones((12, 3, 2)), np.ones((12, 2)), r"y has shape \(12, 2\); it must be \(12,\)"),
+    ],
+)
+def test_what_is_given_the_wrong_way_round_is_one_sentence(X, y, sentence):
+    with pytest.raises(InputError, match=sentence) as refused:
+        AttentionSVC(**FAST).fit(X, y)
+    assert "\n" not in str(refused.value)
+    assert "--" not in str(refused.value)
+
+
+def test_a_scaler_in_front_of_bags_is_refused():
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    pipeline = make_pipeline(StandardScaler(), AttentionSVC(**FAST))
+    with pytest.raises(InputError, match=r"X is a table of 12 rows.*leave them out"):
+        pipeline.fit(np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 2)
+    bags, labels = make_bags(12)
+    with pytest.raises(ValueError, match=r"inhomogeneous|dim 3"):  # numpy's and sklearn's words
+        pipeline.fit(bags, labels)
+
+
+def test_more_classes_by_scikit_learns_own_means():
+    from sklearn.multiclass import OneVsRestClassifier
+
+    bags, labels = make_bags(24)
+    labels = np.where(np.arange(24) % 3 == 0, "owl", labels)
+    model = OneVsRestClassifier(AttentionSVC(joint_steps=3, steps=3)).fit(bags, labels)
+    assert set(model.predict(bags)) <= {"cat", "dog", "owl"}
+
+
+def test_bars_of_progress(capsys, fitted):
+    _, bags, labels = fitted
+    few = {"joint_steps": 5, "steps": 9, "records": 2}
+    model = AttentionSVC(**few, progress=True).fit(bags, labels)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(r"joint: 100%.*5/5", shown.err)
+    assert re.search(r"selection: 100%.*9/9", shown.err)
+    assert "margin: solving" in shown.err
+    quiet = AttentionSVC(**few, progress=False).fit(bags, labels)
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(model.selection_weights_.W, quiet.selection_weights_.W)
+    assert clone(model).progress is True
+    pickle.dumps(model)

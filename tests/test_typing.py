@@ -15,21 +15,65 @@ import attsvm
 CONSUMER = """
 from typing import assert_type
 
-import attsvm
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
+import attsvm
+from attsvm.claims import Claim, Evidence, Verdict, at_most
+from attsvm.dynamics import direction_gap
+from attsvm.geometry import Norm
+from attsvm.sklearn import AttentionSVC
+
+Floats = NDArray[np.float64]
+
+bags = [np.ones((3, 6)), np.zeros((2, 6))]
+own = attsvm.AttentionData.from_bags(bags, [1, -1])
+assert_type(own.tokens, Floats)
+assert_type(own.plot(), Axes)
 data, head = attsvm.datasets.unit_sphere(n=4, T=4, d=6, seed=0)
-margins = attsvm.selection_margins(data, attsvm.optimal_tokens(data, head))
+assert_type(data, attsvm.AttentionData)
+tokens = attsvm.optimal_tokens(data, head)
+margins = attsvm.selection_margins(data, tokens)
+assert_type(margins, attsvm.Margins)
 solution = attsvm.max_margin(margins, attsvm.Lp(1.5))
 assert_type(solution, attsvm.MarginSolution)
-assert_type(solution.norm, float)
+assert_type(attsvm.max_margin(margins, "nuc"), attsvm.MarginSolution)
+assert_type(attsvm.max_margin(margins, norm="nuc", slack=1.0), attsvm.MarginSolution)
+assert_type(attsvm.max_margin(data, tokens, "lp:3"), attsvm.MarginSolution)
+assert_type(attsvm.max_margin(data, [0, 1, 2, 0], norm="spec"), attsvm.MarginSolution)
 assert_type(attsvm.max_margin([margins]), attsvm.SolutionBatch)
+assert_type(attsvm.margin_path(margins, ["fro", "nuc"]), list[attsvm.MarginSolution])
+assert_type(solution.norm, float)
+assert_type(solution.W, Floats)
+assert_type(solution.plot(), Axes)
+solution.save("solution.npz")
+assert_type(attsvm.MarginSolution.load("solution.npz"), attsvm.MarginSolution)
+assert_type(attsvm.parse_norm("rows"), Norm)
 model = attsvm.models.Attention.cross(data, head=head)
-step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
-course = attsvm.train(model, data, step, steps=10)
+step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1, norm="spectral")
+mirror = attsvm.optim.MirrorDescent(model.parameters(), lr=0.1, p=3.0)
+course = attsvm.train(model, data, step, steps=10, progress=True)
 assert_type(course, attsvm.Trajectory)
-course.plot(target=solution)
+assert_type(course.plot(target=solution), Axes)
+assert_type(direction_gap(course.W, solution), Floats)
+path = attsvm.regularization_path(data, head, "fro", [1.0])
+assert_type(path, attsvm.RegularizationPath)
+fitted = AttentionSVC(norm="lp:1.75", progress=True).fit(bags, [0, 1])
+assert_type(fitted, AttentionSVC)
+assert_type(fitted.solution_, attsvm.MarginSolution)
+assert_type(fitted.select(bags), NDArray[np.int64])
+claim = Claim("mine", "a is small", "ours", lambda e: e["a"], at_most(1.0, "a reason"))
+assert_type(claim.check(Evidence({"a": np.zeros(2)})), Verdict)
 attsvm.report.explore(data, tokens=[0, 0, 0, 0]).save("explorer.html")
+try:
+    attsvm.max_margin(data, [9, 9, 9, 9])
+except attsvm.InputError as error:
+    assert_type(error.exit_code, int)
 attsvm.max_margin(3)  # type: ignore[call-overload]
+attsvm.max_margin(data)  # type: ignore[call-overload]
+attsvm.train(model, data, step)  # type: ignore[call-arg]
+AttentionSVC("lp:1.75")  # type: ignore[misc]
 solution.W = None  # type: ignore[misc, assignment]
 """
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from attsvm.errors import InputError
 from attsvm.files import brief, load_arrays, save_arrays
 from attsvm.presentation import plot
+from attsvm.printable import kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +50,11 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
     return array
+
+
+def floats(name: str, value: ArrayLike) -> FloatArray:
+    """:func:`real_array` in float64."""
+    return np.asarray(real_array(name, value), dtype=np.float64)
 
 
 def _index(position: NDArray[Any]) -> str:
@@ -165,6 +171,11 @@ class AttentionData:
         wrong = (labels != 1.0) & (labels != -1.0)
         if wrong.any():
             where = np.argwhere(wrong)[0]
+            if np.isfinite(labels).all() and len(classes := np.unique(labels)) > 2:
+                raise InputError(
+                    f"labels holds {len(classes)} different values; labels must be -1 or +1: choose"
+                    f" a class against the others, np.where(labels == {classes[-1]:g}, 1, -1)"
+                )
             raise InputError(
                 f"labels holds {labels[tuple(where)]:g} at {_index(where)}; labels must be -1 or +1"
                 " (for 0 and 1, pass 2*y-1)"
@@ -201,8 +212,17 @@ class AttentionData:
             InputError: no bags, an empty bag, a bag of another rank or feature count, or what the
                 class itself refuses.
         """
+        if axes(bags) == 0 or isinstance(bags, AttentionData):
+            raise InputError(
+                f"bags is {kind(bags)}; give a list of arrays, each (tokens, features)"
+            )
         if len(bags) == 0:
             raise InputError("bags is empty; give at least one sequence")
+        if axes(bags) == 1 and axes(labels) > 1:
+            raise InputError(
+                "bags holds a number per sequence and labels an array per sequence; give the bags"
+                " first and the labels second"
+            )
         arrays = [real_array(f"bags[{i}]", bag) for i, bag in enumerate(bags)]
         width = arrays[0].shape[-1] if arrays[0].ndim == 2 else 0
         for i, array in enumerate(arrays):
@@ -378,6 +398,26 @@ class AttentionData:
         except InputError as error:
             name, _, rest = str(error).partition(" ")
             raise InputError(f"{path}: {_KEYS.get(name, name)} {rest}") from None
+
+
+def axes(value: Any) -> int:
+    """The axes of an array, or of lists in lists as far as their first entries tell; 0 for what is
+    neither.
+    """
+    if isinstance(found := getattr(value, "ndim", None), int):
+        return found
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return 0
+    return 1 + (axes(value[0]) if len(value) else 0)
+
+
+def require_data(data: Any) -> None:
+    """Refuse what is no :class:`AttentionData` where data are asked for."""
+    if not isinstance(data, AttentionData):
+        raise InputError(
+            f"data is {kind(data)}; give attsvm.AttentionData(tokens, labels) or"
+            " attsvm.AttentionData.from_bags(bags, labels)"
+        )
 
 
 def _may_repeat(tokens: FloatArray, mask: BoolArray) -> BoolArray:

@@ -1,10 +1,13 @@
-"""Text of unknown origin, made safe to look at."""
+"""Text of unknown origin, made safe to look at, and values in a few words."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 # Control characters, line and paragraph separators, characters that turn the direction of what
 # follows, and halves of characters that UTF-8 does not have.
@@ -51,3 +54,39 @@ def _code(character: str) -> str:
 def _sign(character: str) -> str:
     number = ord(character)
     return chr(0x2400 + number) if number < 32 else "\u2421" if number == 127 else "\ufffd"
+
+
+def kind(value: object) -> str:
+    """What a value is, fit for one sentence: a short one itself, others by type and shape."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | float | int):
+        text = repr(value)
+        return text if len(text) <= 40 else f"{text[:40]}..."
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__}{f' of shape {shape}' if isinstance(shape, tuple) else ''}"
+
+
+class Compact:
+    """A dataclass whose ``repr`` has at most 300 characters: arrays and long collections are told
+    by their sizes.
+    """
+
+    def __repr__(self) -> str:
+        own: Any = self
+        shown = [each.name for each in fields(own) if each.repr]
+        parts = ", ".join(f"{name}={_value(getattr(own, name))}" for name in shown)
+        text = f"{type(self).__name__}({parts})"
+        return text if len(text) <= 300 else f"{text[:296]}...)"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 60 else f"{value[:57]!r}..."
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"<{' x '.join(map(str, shape))} {getattr(value, 'dtype', type(value).__name__)}>"
+    size = len(value) if isinstance(value, Collection) else 0
+    if size <= 6 and len(text := repr(value)) <= 60:  # of more, not even the text is made
+        return text
+    return f"<{type(value).__name__}{f' of {size}' if size else ''}>"

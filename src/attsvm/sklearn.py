@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError, Str
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, axes
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP, attend
@@ -40,6 +40,8 @@ from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, run_stage
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
+from attsvm.printable import kind
+from attsvm.progress import reporter
 from attsvm.queries import bag_queries
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
@@ -102,7 +104,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint: folder in which unfinished work is kept, so that the same call goes on after a
             kill and ends with the same bits.
         checkpoint_seconds: time between two writes of unfinished work.
-        progress: called with stage name, steps done, steps in all.
+        progress: True for bars on standard error; or a function that is called with stage name,
+            steps done, steps in all.
 
     Attributes:
         classes_: the two labels, negative first.
@@ -144,7 +147,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both")],
         "checkpoint": [str, os.PathLike, None],
         "checkpoint_seconds": [Interval(Real, 0.0, None, closed="neither")],
-        "progress": [callable, None],
+        "progress": [callable, "boolean", None],
     }
 
     def __init__(
@@ -167,7 +170,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         self.norm = norm
         self.query = query
@@ -255,7 +258,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
-            progress=self.progress,
+            progress=reporter(self.progress),
             observe=observe,
         )
         self._best = int(np.argmin(joint.observed["validation_loss"]))
@@ -274,7 +277,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
-            progress=self.progress,
+            progress=reporter(self.progress),
         )
         return Weights(self.trajectory_.W[-1], soft.head, soft.intercept)
 
@@ -282,8 +285,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         W = self.selection_weights_.W
         self.selected_tokens_: IntArray = attend.selected_tokens(data, W)
         train = data.take(self.train_indices_)
-        if self.progress is not None:
-            self.progress("margin", 0, 1)
+        progress = reporter(self.progress)
+        if progress is not None:
+            progress("margin", 0, 1)
         margins = selection_margins(train, self.selected_tokens_[self.train_indices_])
         solution: MarginSolution = max_margin(
             margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
@@ -292,8 +296,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             solution = max_margin(
                 margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
             )
-        if self.progress is not None:
-            self.progress("margin", 1, 1)
+        if progress is not None:
+            progress("margin", 1, 1)
         self.solution_ = solution
         self.status_, self.margin_ = solution.status, solution.margin
         support = solution.support_tokens()
@@ -368,29 +372,37 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return data, norm, parts
 
     def _labelled(self, X: Bags, y: ArrayLike | None) -> AttentionData:
+        _check_bags(X)
         if y is None:
             if not isinstance(X, AttentionData):
                 raise InputError("y is missing; give one label per bag")
             y = X.labels
+        if axes(X) == 1 and axes(y) > 1:
+            raise InputError("X holds one label per bag and y the bags; call fit(bags, labels)")
         labels = np.asarray(y)
         count = X.n if isinstance(X, AttentionData) else len(X)
         if labels.shape != (count,):
             raise InputError(
                 f"y has shape {labels.shape}; it must be ({count},), one label per bag"
             )
-        kind = type_of_target(labels, input_name="y")
-        if kind not in ("binary", "multiclass"):
-            raise InputError(f"y holds {kind} values; give labels of two classes")
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            raise InputError("y holds NaN, a label that is missing; leave such bags out")
+        found = type_of_target(labels, input_name="y")
+        if found not in ("binary", "multiclass"):
+            raise InputError(f"y holds {found} values; give labels of two classes")
         self.classes_ = np.unique(labels)
         if len(self.classes_) != 2:
-            few = "one class only" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
+            several = len(self.classes_) > 1
+            few = f"{len(self.classes_)} classes" if several else "one class only"
+            more = " (sklearn.multiclass.OneVsRestClassifier fits more)" if several else ""
             raise InputError(
-                f"y holds {few} ({', '.join(map(str, self.classes_[:4]))}); give sequences of"
-                " exactly two classes"
+                f"y holds {few} ({', '.join(map(str, self.classes_[:4]))}); give bags of two"
+                f" classes{more}"
             )
         return self._as_data(X, np.where(labels == self.classes_[1], 1.0, -1.0))
 
     def _unlabelled(self, X: Bags) -> AttentionData:
+        _check_bags(X)
         data = self._as_data(X, np.ones(X.n if isinstance(X, AttentionData) else len(X)))
         if data.d_x != self.n_features_in_:
             raise InputError(
@@ -430,6 +442,25 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _check_bags(X: Any) -> None:
+    """Refuse what holds no bags at all.
+
+    Raises:
+        InputError: neither data nor a collection of bags, or a table with a row per bag.
+    """
+    if not isinstance(X, AttentionData) and axes(X) == 0:
+        raise InputError(
+            f"X is {kind(X)}; give a list of bags, each an array (tokens, features), one array"
+            " (bags, tokens, features), or attsvm.AttentionData"
+        )
+    if axes(X) == 2:
+        raise InputError(
+            f"X is a table of {len(X)} rows, one per bag; a bag is an array (tokens, features)."
+            " Transformers such as StandardScaler take and make tables: leave them out,"
+            " AttentionSVC divides tokens by their size itself"
+        )
 
 
 _NOT_IN_KEY = (

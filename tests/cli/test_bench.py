@@ -109,6 +109,9 @@ def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkey
         }
         assert document["kind"] == kind
         assert (tmp_path / kind / "bench.md").is_file()
+        page = (tmp_path / kind / "report.html").read_text(encoding="utf-8")
+        assert page.count("<table>") == 1
+        assert document["machine"]["cpu"] in page
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,7 @@ def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_
     ]
     assert main([*words, "--json"]) == 2
     told = capsys.readouterr()
-    assert (
-        "tfsvm-1 is left out: tfsvm-1 has no random trials, so --seeds does not apply" in told.err
-    )
+    assert "tfsvm-1 is left out: tfsvm-1 has no random trials, so seeds do not apply" in told.err
     (entry,) = json.loads(told.out)["experiments"]
     assert (entry["id"], entry["scale"]) == ("tfsvm-4", "quick, 2 seeds, seeds 500 later")
 

@@ -240,3 +240,11 @@ def test_a_container_without_home_name_or_writable_sources(words, tmp_path):
     if words[0] == "fit":
         assert (work / "run" / "report.html").is_file()
     assert not list(site.rglob("__pycache__"))
+
+
+def test_a_backend_that_does_not_exist_is_nobodys_trouble(tmp_path):
+    words = ["fit", "digits", "--joint-steps", "3", "--steps", "9", "--records", "2", "--quiet"]
+    done = run([*words, "--out", str(tmp_path / "run")], {"MPLBACKEND": "nonsense"})
+    assert done.returncode in (0, 3), done.stderr
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert list((tmp_path / "run" / "figures").glob("*.png"))

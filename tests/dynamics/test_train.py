@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numba
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import attsvm
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, LogSpaced, Record, Trajectory, plan, train
@@ -432,3 +434,37 @@ def test_records_at_chosen_steps():
     assert AtSteps(()).steps(0).tolist() == [0]
     with pytest.raises(InputError, match="mark at step -1"):
         AtSteps((-1, 2))
+
+
+def test_a_bar_of_progress(capsys) -> None:
+    data, head = unit_sphere(n=4, T=4, d=6, seed=0)
+
+    def run(**options):
+        model = Attention.cross(data, head=head)
+        step = SteepestDescent(model.parameters(), lr=0.1)
+        return train(model, data, step, 40, LogSpaced(3), **options)
+
+    run(progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(r"training: 100%.*40/40", shown.err)
+    assert shown.err.endswith("\n")
+    run(progress=True, stop=lambda record: record.step > 0)
+    assert "training:" in capsys.readouterr().err
+    run(progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_arguments_of_another_kind_are_one_sentence() -> None:
+    data, head = unit_sphere(n=4, T=4, d=6, seed=0)
+    model = Attention.cross(data, head=head)
+    step = SteepestDescent(model.parameters(), lr=0.1)
+    for arguments, words in (
+        ((data, model, step, 3), r"model is AttentionData; .*train\(model, data, optim"),
+        ((model, data.tokens, step, 3), r"data is ndarray of shape \(4, 4, 6\); give"),
+        ((model, data, "spectral", 3), "optimizer is 'spectral'; give one of torch"),
+        ((model, data, attsvm.Spectral(), 3), "optimizer is Spectral; give one of torch"),
+    ):
+        call: Callable[..., object] = train
+        with pytest.raises(InputError, match=words):
+            call(*arguments)

@@ -81,7 +81,7 @@ def test_sizes_do_not_apply_to_experiments_without_networks(tmp_path, capsys) ->
         )
         == 2
     )
-    assert "--sizes does not apply to it" in capsys.readouterr().err
+    assert "sizes do not apply to it" in capsys.readouterr().err
 
 
 def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:

@@ -113,13 +113,20 @@ def test_files(read: Corpus, tmp_path: Path) -> None:
     result = corpus_orders(read, examples=1)
     write_orders(result, read.data, tmp_path / "new" / "folder")
     names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert names == [".lock", "acyclic-1.svg", "cyclic-1.svg", "order.json", "request.json"]
+    assert names == [
+        ".lock",
+        "acyclic-1.svg",
+        "cyclic-1.svg",
+        "order.json",
+        "report.html",
+        "request.json",
+    ]
     assert (
         json.loads((tmp_path / "new" / "folder" / "order.json").read_text(encoding="utf-8"))
         == result
     )
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match="is a file; --out needs a folder"):
+    with pytest.raises(InputError, match="is a file, and a run needs a folder"):
         write_orders(result, read.data, tmp_path / "file")
     with pytest.raises(InputError, match="holds files that are not a run of attsvm"):
         write_orders(result, read.data, tmp_path)

@@ -137,7 +137,7 @@ def test_seeds_are_shifted_wherever_a_cell_names_them():
     ]
     for fixed in (replace(TOY, cells=lambda p: cells[3:]), replace(TOY, then=lambda p, e: [])):
         assert fixed.work(TOY.parameters)
-        with pytest.raises(InputError, match="--shift-seeds does not apply"):
+        with pytest.raises(InputError, match="no seeds that could be shifted"):
             fixed.work(TOY.parameters, 1)
 
 
@@ -319,7 +319,7 @@ def test_an_experiment_without_seeds_refuses_them():
         steps: int = 3
 
     fixed = Experiment("mmts-1", "t", "r", "p", Fixed(), Fixed(), lambda p: [{}], measure, (), draw)
-    with pytest.raises(InputError, match="--seeds does not apply"):
+    with pytest.raises(InputError, match="seeds do not apply"):
         fixed.at(seeds=3)
 
 

@@ -108,7 +108,7 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["probe", str(empty), *common]) == 2
     assert "cannot be loaded" in capsys.readouterr().err
     assert main(["probe", "some-model", "--out", str(tmp_path / "out")]) == 2
-    assert "give --text FILE" in capsys.readouterr().err
+    assert "give text, a UTF-8 file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,9 +14,11 @@ from instances import sphere, with_rhs
 from judge.kinds import hard
 
 from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, selection_margins
+from attsvm.selection import optimal_tokens
 from attsvm.solvers import MarginSolution, choose, margin_path, max_margin
 
 
@@ -141,3 +143,44 @@ def test_methods_that_leave_float64_on_the_way_raise_nothing(
     programme = hard(kind, seed)
     solution = max_margin(programme.margins, norm, slack=programme.slack)
     assert solution.status in ("optimal", "almost infeasible", "inaccurate")
+
+
+def test_data_and_tokens_are_the_programme_of_their_selection() -> None:
+    data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    tokens = optimal_tokens(data, head)
+    for norm in (None, "nuc"):
+        expected = max_margin(selection_margins(data, tokens), norm)
+        for found in (
+            max_margin(data, tokens, norm),
+            max_margin(data, tokens.tolist(), norm=norm),
+            max_margin(margins=data, tokens=tokens, norm=norm),
+        ):
+            np.testing.assert_array_equal(found.W, expected.W)
+            assert found.geometry == expected.geometry
+    both = AttentionData(*(np.stack([a, a]) for a in (data.tokens, data.labels, data.queries)))
+    together = max_margin(both, np.stack([tokens, tokens]))
+    np.testing.assert_allclose(together.W[1], max_margin(data, tokens).W, atol=1e-12)
+
+
+def test_what_is_no_programme_is_refused_in_words() -> None:
+    data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    tokens = optimal_tokens(data, head)
+    margins: Any = selection_margins(data, tokens)
+    solve: Any = max_margin
+    for call, words in (
+        (lambda: solve(data), "data without the tokens .* max_margin\\(data, tokens\\)"),
+        (lambda: solve(data, "nuc"), "data without the tokens"),
+        (lambda: solve(data, head), r"tokens has shape \(10,\); it must be \(6,\)"),
+        (lambda: solve(tokens, data), r"was given ndarray of shape \(6,\); give data and tokens"),
+        (lambda: solve(margins, tokens), r"norm is ndarray of shape \(6,\); give"),
+        (lambda: solve(margins, tokens, "nuc"), "beside margins, which hold their tokens"),
+        (lambda: solve(margins, Frobenius), "norm is the class Frobenius; give"),
+        (lambda: solve([margins, data]), "entry 1 of the list is AttentionData; give margins"),
+        (lambda: solve("tfsvm-1"), "was given 'tfsvm-1'; give data and tokens"),
+        (lambda: solve(margins, tol="tight"), "tol is 'tight'; it must be positive"),
+        (lambda: margin_path(cast(Any, data), "fro"), "was given AttentionData; give margins"),
+        (lambda: selection_margins(margins, tokens), r"data is Margins of shape \(10, 10\); give"),
+    ):
+        with pytest.raises(InputError, match=words) as refused:
+            call()
+        assert "\n" not in str(refused.value)

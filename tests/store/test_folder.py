@@ -47,7 +47,8 @@ def test_another_request_is_refused_with_the_parameter_that_differs(tmp_path):
     with pytest.raises(
         InputError,
         match=(
-            r"holds another run \(lr was 0\.1, now 0\.2\); choose another --out or pass --overwrite"
+            r"holds another run \(lr was 0\.1, now 0\.2\); choose another folder or pass"
+            " overwrite=True"
         ),
     ):
         RunFolder(tmp_path, other).__enter__()
@@ -197,7 +198,7 @@ def test_a_refused_request_changes_nothing(tmp_path):
 
 def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("")
-    with pytest.raises(InputError, match="is a file; --out needs a folder"):
+    with pytest.raises(InputError, match="is a file, and a run needs a folder"):
         RunFolder(tmp_path / "run", REQUEST).__enter__()
     with pytest.raises(InputError, match="cannot be written to"):
         RunFolder(tmp_path / "run" / "inside", REQUEST).__enter__()

@@ -1,4 +1,6 @@
-"""What a benchmark keeps: cells while it runs, ``bench.json`` and ``bench.md`` when it is done."""
+"""What a benchmark keeps: cells while it runs, ``bench.json``, ``bench.md`` and ``report.html`` in
+the end.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,12 @@ from typing import Any
 
 from attsvm.bench.machine import load, machine, now, versions
 from attsvm.files import atomic_write
+from attsvm.report.sections import from_markdown, sections_page
 from attsvm.store import RunFolder, fingerprint, read_json, write_json
 
 FORMAT = "attsvm-bench/1"
+_HEADLINE = "attsvm and its peers on the same instances in the same run, on this machine."
+_FILES = ("bench.md", "report.html", "bench.json")
 
 
 class Cells:
@@ -65,7 +70,7 @@ def recording(
         yield Cells(None)
         return
     request = {"command": f"bench {kind}", **settings, "versions": versions(), "code": code}
-    with RunFolder(out, request, files=["bench.md", "bench.json"], overwrite=overwrite) as run:
+    with RunFolder(out, request, files=_FILES, overwrite=overwrite) as run:
         yield Cells(run)
 
 
@@ -92,7 +97,10 @@ def document(
 
 
 def write(out: Path, content: dict[str, Any], text: str) -> None:
-    """``bench.md`` and ``bench.json``, atomically, the latter last."""
+    """``bench.md``, ``report.html`` and ``bench.json``, atomically, the last one last."""
     with atomic_write(out / "bench.md") as partial:
         partial.write_text(text + "\n", encoding="utf-8")
+    page = sections_page(f"attsvm bench {content['kind']}", _HEADLINE, from_markdown(text))
+    with atomic_write(out / "report.html") as partial:
+        partial.write_bytes(page)
     write_json(out / "bench.json", content)

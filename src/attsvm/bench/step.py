@@ -63,15 +63,14 @@ class Plan:
             raise InputError(f"unknown device {self.device!r}; use cpu or cuda")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InputError(
-                "--device cuda needs a GPU that this PyTorch can use, and there is none; use"
-                " --device cpu"
+                "the device cuda needs a GPU that this PyTorch can use, and there is none; use cpu"
             )
         for name in self.parameters:
             needed, free = 5 * _BYTES * _count(LISTS[name]()), _free_memory(self.device)
             if needed > free:
                 raise InputError(
                     f"the list {name} needs {needed / 2**30:.1f} GiB for one optimiser and"
-                    f" {free / 2**30:.1f} GiB are free; choose a smaller --parameters"
+                    f" {free / 2**30:.1f} GiB are free; choose a smaller list"
                 )
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,13 @@ import attsvm
 from attsvm.cli import bench, fit, listing, order, output, probe, report, reproduce, solve
 from attsvm.errors import AttsvmError, InputError
 from attsvm.printable import name_of
+
+_OPTION = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
+
+
+def _option(found: re.Match[str]) -> str:
+    """A keyword argument of a sentence, as it is written on the command line."""
+    return f"--{found[1].replace('_', '-')}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(words)
         output.finish()
     except AttsvmError as error:
-        output.tell(f"attsvm: {error}")
+        output.tell(f"attsvm: {_OPTION.sub(_option, str(error))}")
         code = error.exit_code
     except (MemoryError, RuntimeError) as error:
         if not _no_memory(error):

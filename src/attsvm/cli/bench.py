@@ -140,7 +140,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write bench.md and bench.json there; finished cells are not measured again",
+        help=(
+            "write report.html, bench.md and bench.json there; finished cells are not measured"
+            " again"
+        ),
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="delete the files of another run in DIR"
@@ -211,10 +214,10 @@ def run_train(options: argparse.Namespace) -> int:
 def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, measure: Any) -> int:
     """Measure inside the run folder, write both files, print one of them."""
     from attsvm.bench import machine, record, tables
-    from attsvm.cli.progress import Progress
+    from attsvm.progress import ProgressBars
     from attsvm.store.code import code_fingerprint
 
-    progress = Progress(quiet=options.quiet)
+    progress = ProgressBars(quiet=options.quiet)
     before = machine.load()
     try:
         with record.recording(

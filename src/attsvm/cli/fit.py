@@ -119,10 +119,10 @@ def _help(text: str, default: object) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
-    from attsvm.cli.progress import Progress
     from attsvm.datasets import load
     from attsvm.geometry import parse_norm
     from attsvm.pipeline.fit import fit_dataset
+    from attsvm.progress import ProgressBars
 
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
     folder: Path = options.out or default_folder(options.data)
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         merge_duplicates=options.merge_duplicates,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
-    progress = Progress(quiet=options.quiet)
+    progress = ProgressBars(quiet=options.quiet)
     try:
         result = fit_dataset(
             dataset,

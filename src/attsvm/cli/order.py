@@ -70,7 +70,10 @@ def add_parser(commands: Any) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write order.json (with a row per query) and a picture of each quoted order there",
+        help=(
+            "write report.html, order.json (with a row per query) and a picture of each quoted"
+            " order there"
+        ),
     )
     add_output(parser)
     parser.set_defaults(run=run)
@@ -91,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     )
     result = {"source": str(options.file), **corpus_orders(read, options.examples)}
     if options.out is not None:
-        write_orders(result, read.data, options.out)
+        write_orders(result, read.data, options.out, options.command_line)
     if options.json:
         show_json(result)
     else:
@@ -138,7 +141,7 @@ def _print(result: dict[str, Any], options: argparse.Namespace) -> None:
         )
         _quote(example, join)
     if options.out is not None:
-        show(f"written: {options.out}")
+        show(f"written: {options.out / 'report.html'}")
 
 
 def _quote(example: dict[str, Any], join: str) -> None:

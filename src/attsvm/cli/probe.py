@@ -76,8 +76,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load, run, audit, write, print."""
-    from attsvm.cli.progress import Progress
     from attsvm.probe.run import Request, probe
+    from attsvm.progress import ProgressBars
 
     request = Request(
         model=options.model,
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.model).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
-    progress = Progress(quiet=options.quiet)
+    progress = ProgressBars(quiet=options.quiet)
     try:
         record = probe(
             request,

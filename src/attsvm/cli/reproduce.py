@@ -9,7 +9,7 @@ from typing import Any
 from attsvm.cli.arguments import add_output, positive_int
 from attsvm.cli.executors import executor
 from attsvm.cli.output import show, show_json, tell
-from attsvm.cli.progress import Progress
+from attsvm.progress import ProgressBars
 
 
 def add_parser(commands: Any) -> None:
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             "nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all"
         )
-    progress = Progress(quiet=options.json)
+    progress = ProgressBars(quiet=options.json)
     missing: list[tuple[str, str]] = []
     try:
         with executor(options.executor, options.out) as (found, jobs):

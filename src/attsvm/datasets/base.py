@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 Kind = Literal["array", "image", "text"]
 View = dict[str, Any]
@@ -45,8 +46,8 @@ class Views(Sequence[View]):
         return map(self._make, range(self._size))
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
+@dataclass(frozen=True, eq=False, repr=False)
+class Encoded(Compact):
     """A data set as vectors.
 
     Attributes:
@@ -61,8 +62,8 @@ class Encoded:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Compact):
     """Labelled sequences that are not yet vectors.
 
     Attributes:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from attsvm.data import IntArray
 from attsvm.errors import InputError
 from attsvm.files import brief, opened
+from attsvm.printable import Compact
 
 VARIABLE = "ATTSVM_DATA"
 _LARGEST = 1 << 30  # bytes of one unpacked file; CIFAR-10 has 180 MB
@@ -41,8 +42,8 @@ PUBLISHED = {
 """SHA-256 of image sets whose content was compared with the published files."""
 
 
-@dataclass(frozen=True, eq=False)
-class ImageSet:
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet(Compact):
     """Images with their classes.
 
     Attributes:

@@ -15,6 +15,7 @@ from attsvm.datasets.hub import hub_file
 from attsvm.datasets.image_sets import VARIABLE
 from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 _FILES = tuple(f"{{}}.jsonl{suffix}" for suffix in (".xz", ".gz", ""))
 _HUB = ("stanfordnlp/imdb", "plain_text/{}-00000-of-00001.parquet")
@@ -29,8 +30,8 @@ PUBLISHED = {
 """SHA-256 of files whose content was compared with the published data set."""
 
 
-@dataclass(frozen=True, eq=False)
-class Reviews:
+@dataclass(frozen=True, eq=False, repr=False)
+class Reviews(Compact):
     """Texts of two classes, cut into training and test part by who published them.
 
     Attributes:

@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 
-@dataclass(frozen=True, eq=False)
-class Toy:
+@dataclass(frozen=True, eq=False, repr=False)
+class Toy(Compact):
     r"""One toy problem.
 
     Attributes:

@@ -16,14 +16,15 @@ from attsvm.data import BoolArray
 from attsvm.datasets.cache import cached_arrays, cached_text, texts_digest
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import atomic_write, brief, opened
+from attsvm.printable import Compact
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Ids = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class TokenIds:
+@dataclass(frozen=True, repr=False)
+class TokenIds(Compact):
     """Padded token ids.
 
     Attributes:

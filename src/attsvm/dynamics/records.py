@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 from attsvm.store import flatten, gather
 
 
@@ -54,8 +55,8 @@ class AtSteps:
         return np.unique(np.concatenate([[0], marks[marks < last], [last]]))
 
 
-@dataclass(frozen=True, eq=False)
-class Record:
+@dataclass(frozen=True, eq=False, repr=False)
+class Record(Compact):
     """One look at all runs, before the step of that number is taken. Shapes as in
     :class:`~attsvm.dynamics.Trajectory`, without ``R``.
     """

@@ -10,11 +10,12 @@ import numpy as np
 
 from attsvm.dynamics.records import Record
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 from attsvm.store import flatten, gather
 
 
-@dataclass(frozen=True, eq=False)
-class TrainState:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainState(Compact):
     """A run in progress, between two steps.
 
     Attributes:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, floats, require_data
 from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
 from attsvm.dynamics.records import AtSteps, LogSpaced, Record
 from attsvm.dynamics.state import TrainState
 from attsvm.dynamics.trajectory import DirectionWithin, Trajectory
 from attsvm.errors import InputError
 from attsvm.models import Attention
+from attsvm.printable import kind
+from attsvm.progress import reporter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -51,7 +53,7 @@ def train(
     resume: TrainState | None = None,
     observe: Observe | None = None,
     stop: Callable[[Record], bool] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     snapshots: bool = True,
 ) -> Trajectory:
     """Train ``model`` on ``data`` for ``steps`` steps of ``optimizer``, all runs together, and
@@ -90,8 +92,8 @@ def train(
             axis as in the trajectory); the numbers it returns are stored in
             ``trajectory.observed``.
         stop: called with every record; training ends when it returns True.
-        progress: called with steps done, ``steps`` and a dict with ``loss`` (mean over runs at the
-            last record) and ``seconds``.
+        progress: True for a bar on standard error; or a function that is called with steps done,
+            ``steps`` and a dict with ``loss`` (mean over runs at the last record) and ``seconds``.
         snapshots: whether ``W`` is kept at every record or only at the last.
 
     Raises:
@@ -99,6 +101,17 @@ def train(
             run, and what
             :func:`~attsvm.dynamics.plan` refuses.
     """
+    if not isinstance(model, Attention):
+        raise InputError(
+            f"model is {kind(model)}; give an attsvm.models.Attention, as in"
+            " train(model, data, optimizer, steps)"
+        )
+    require_data(data)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            f"optimizer is {kind(optimizer)}; give one of torch, such as"
+            " attsvm.optim.SteepestDescent(model.parameters(), lr=0.1, norm='spectral')"
+        )
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
         raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
     if not checkpoint_seconds >= 0:
@@ -130,14 +143,14 @@ def train(
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
         verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
-    clock = _Clock(checkpoint_seconds)
+    clock, told = _Clock(checkpoint_seconds), _told(progress)
     engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
         if step == due[len(records)]:
             records.append(_record(engine, model, step, seconds, observe))
             ended = ends(records[-1]) or len(records) == len(due)
-            if progress is not None and (ended or clock.progress_due()):
-                progress(step, int(steps), _info(records, seconds))
+            if told is not None and (ended or clock.progress_due()):
+                told(step, int(steps), _info(records, seconds))
             continue
         count = min(
             int(due[len(records)]) - step,
@@ -148,8 +161,8 @@ def train(
         spent = time.perf_counter() - started
         step, seconds = step + count, seconds + spent
         clock.adapt(count, spent)
-        if progress is not None and clock.progress_due():
-            progress(step, int(steps), _info(records, seconds))
+        if told is not None and clock.progress_due():
+            told(step, int(steps), _info(records, seconds))
         if checkpoint is not None and clock.checkpoint_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
@@ -160,6 +173,14 @@ def train(
     return Trajectory.from_records(
         records, np.asarray(stopped_at), engine.name, snapshots, trained_head
     )
+
+
+def _told(progress: Progress | bool | None) -> Progress | None:
+    """Who is called on the way."""
+    if not isinstance(progress, bool):
+        return progress
+    bars = reporter(progress)
+    return None if bars is None else lambda step, steps, _: bars("training", step, steps)
 
 
 class _Clock:
@@ -255,7 +276,7 @@ def _step_scales(
                 f"step_scale names {name!r}, which is no parameter of the model; it has"
                 f" {', '.join(names)}"
             )
-        array = np.asarray(value, dtype=np.float64)
+        array = floats(f"step_scale of {name}", value)
         if array.shape not in ((), (runs,)) or not (np.isfinite(array) & (array >= 0)).all():
             raise InputError(
                 f"step_scale of {name} has shape {array.shape}; give ({runs},) finite factors, 0 or"

@@ -60,7 +60,7 @@ def descent_kind(norm: Norm) -> Kind:
         raise InputError(
             f"fit trains for {norm.name} by mirror descent, whose weights are powers"
             f" {1 / (mirror.p - 1):.3g} of its dual; give an exponent between {EXPONENTS[0]:g} and"
-            f" {EXPONENTS[1]:g}, or use attsvm solve --norm for the solution alone"
+            f" {EXPONENTS[1]:g}, or use max_margin, or attsvm solve, for the solution alone"
         )
     return kind
 

@@ -66,5 +66,5 @@ def check_selectable(data: AttentionData) -> None:
         raise InputError(
             f"sequence {i} holds the same token at positions {first} and {t}, and equal tokens tie"
             f" for the maximum whatever the weights ({int(duplicate.any(axis=1).sum())} of {data.n}"
-            " sequences have such ties); mask them, or merge them (--merge-duplicates)"
+            " sequences have such ties); mask them, or merge them with merge_duplicates=True"
         )

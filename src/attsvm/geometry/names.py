@@ -5,6 +5,7 @@ from __future__ import annotations
 from attsvm.errors import InputError
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
+from attsvm.printable import kind
 
 _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 
@@ -54,6 +55,6 @@ def as_norm(norm: Norm | str | None) -> Norm:
         return parse_norm(norm)
     if not isinstance(norm, Norm):
         raise InputError(
-            f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius(), or its name"
+            f"norm is {kind(norm)}; give an attsvm.geometry.Norm such as Frobenius(), or its name"
         )
     return norm

@@ -9,15 +9,16 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, require_data
 from attsvm.errors import InputError
 from attsvm.margins.arrays import check_batch
 from attsvm.margins.checks import integers
 from attsvm.margins.operator import Margins
+from attsvm.printable import Compact
 
 
-@dataclass(frozen=True, eq=False)
-class MarginsBatch(Sequence[Margins]):
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginsBatch(Compact, Sequence[Margins]):
     """``B`` programmes of inequalities with weights of one shape; ``batch[k]`` is the k-th as
     :class:`Margins` that share its memory.
 
@@ -137,6 +138,7 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     Raises:
         InputError: wrong shape, no integers, a position that is out of range or masked.
     """
+    require_data(data)
     selected = integers("tokens", tokens)
     wanted = (*data.batch_shape, data.n)
     if selected.shape != wanted:

@@ -7,12 +7,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, require_data
 from attsvm.errors import InputError
 
 
 def one_instance(data: AttentionData) -> None:
-    """Refuse data with leading axes."""
+    """Refuse data with leading axes, and what is no data."""
+    require_data(data)
     if data.batch_shape:
         raise InputError(
             f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)"

@@ -19,13 +19,14 @@ from attsvm.errors import InputError
 from attsvm.margins.checks import reals
 from attsvm.margins.operator import Margins
 from attsvm.margins.sets import ratio_margins
+from attsvm.printable import Compact
 
 _LARGEST_EXPLICIT = 1 << 22  # entries of the written-out equalities
 _CUTOFF = 1e-12  # singular values below this times the largest are taken as zero
 
 
-@dataclass(frozen=True, eq=False)
-class LeastNorm:
+@dataclass(frozen=True, eq=False, repr=False)
+class LeastNorm(Compact):
     r"""The weights of least Frobenius norm with :math:`\langle A_c, W\rangle=b_c`, with what proves
     it.
 

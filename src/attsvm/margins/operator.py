@@ -22,12 +22,13 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins.arrays import check_arrays
+from attsvm.printable import Compact
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order"]
 
 
-@dataclass(frozen=True, eq=False)
-class Margins:
+@dataclass(frozen=True, eq=False, repr=False)
+class Margins(Compact):
     r"""Linear margins :math:`m_c(W) = \delta_c^\top W z_{i(c)}` with right-hand sides :math:`b_c`.
 
     Constraints are stored sequence by sequence: those of sequence ``i`` are

@@ -22,11 +22,14 @@ from attsvm.datasets.next_token import (
 from attsvm.files import atomic_write
 from attsvm.margins import graph_margins
 from attsvm.report.orders import order_picture
+from attsvm.report.sections import Section, sections_page
+from attsvm.report.style import Picture
 from attsvm.solvers import max_margin
 from attsvm.store import RunFolder
 
 _SHOWN = 12  # names of one example
 _DRAWN = 9  # tokens of one picture
+_LISTED = 50  # queries in the table of the page
 
 
 def corpus_orders(corpus: Corpus, examples: int = 3) -> dict[str, Any]:
@@ -172,33 +175,89 @@ def scores(orders: PartialOrders, query: int) -> FloatArray:
     return found
 
 
-def write_orders(result: dict[str, Any], data: NextTokenData, folder: Path) -> None:
-    """Write ``order.json`` and, for every quoted query, a picture of its longest chain or its cycle
-    with the busiest tokens around.
+def write_orders(
+    result: dict[str, Any], data: NextTokenData, folder: Path, command: str = ""
+) -> None:
+    """Write ``order.json``, for every quoted query a picture of its longest chain or its cycle with
+    the busiest tokens around, and ``report.html`` with all of it.
+
+    Args:
+        result: of :func:`corpus_orders`.
+        data: the corpus's.
+        folder: made when missing.
+        command: what is printed at the end of the page.
 
     Raises:
         InputError: a folder that cannot be made or written to, or that holds other files.
     """
     orders = partial_order(data)
-    names = data.names(np.arange(data.K))
+    names = [_seen(name) for name in data.names(np.arange(data.K))]
     contents = {
         "order.json": (
             json.dumps(result, indent=1, ensure_ascii=False).encode("utf-8", errors="replace")
         )
     }
+    pictures: list[Picture] = []
     for kind in ("acyclic", "cyclic"):
         for k, example in enumerate(result["examples"][kind], start=1):
             arcs = _around(orders.of(example["token"]), example["path"])
             notes = [
                 f"{score:+.2f}".replace("-", "−") for score in scores(orders, example["token"])
             ]
-            picture = order_picture(f"{kind}-{k}", example["query"], arcs, names, notes)
+            picture = order_picture(f"{kind}-{k}", _seen(example["query"]), arcs, names, notes)
             contents[f"{picture.name}.svg"] = picture.svg
+            pictures.append(picture)
+    contents["report.html"] = _page(result, pictures, command)
     with RunFolder(folder, {"command": "order"}, files=contents, overwrite=None) as run:
         run.remove_others(contents)
         for name, content in contents.items():
             with atomic_write(folder / name) as partial:
                 partial.write_bytes(content)
+
+
+def _page(result: dict[str, Any], pictures: list[Picture], command: str) -> bytes:
+    text, sentences, queries = result["text"], result["sentences"], result["queries"]
+    headline = (
+        f"{queries['acyclic']} of {queries['all']} queries imply a partial order of tokens,"
+        f" {queries['cyclic']} contradict themselves, {queries['without_order']} compare no tokens."
+    )
+    read = (
+        f"{text['tokens']} tokens, {text['distinct']} of them distinct, vocabulary"
+        f" {text['vocabulary']}; {sentences['all']} sentences, {sentences['explained']} of them"
+        f" explained. {queries['realizable']} queries are realizable as they stand."
+    )
+    drawn = iter(pictures)
+    parts = [Section("The text", (read,))]
+    for kind, title in (("acyclic", "Partial orders"), ("cyclic", "Contradictions")):
+        for example in result["examples"][kind]:
+            path = example["longest_chain"] if kind == "acyclic" else example["cycle"]
+            path = [_seen(name) for name in (path if kind == "acyclic" else [*path, path[0]])]
+            quoted = tuple(
+                f"{' '.join(map(_seen, each['tokens']))} → {_seen(each['label'])}"
+                for each in example["sentences"]
+            )
+            query = _seen(example["query"])
+            words = (f"Under the query “{query}”: {' > '.join(path)}.", "Sentences that say so:")
+            parts.append(Section(title, words, quoted, pictures=(next(drawn),)))
+            title = ""
+    names = ("query", "sentences", "explained", "arcs", "cyclic_arcs")
+    table = sorted(result["table"], key=lambda row: (-row["explained"], row["token"]))[:_LISTED]
+    parts.append(
+        Section(
+            "Queries",
+            (f"The {len(table)} queries with most explained sentences; order.json has all.",),
+            headers=tuple(name.replace("_", " ") for name in names),
+            rows=tuple(
+                (_seen(row["query"]), *(str(row[name]) for name in names[1:])) for row in table
+            ),
+        )
+    )
+    return sections_page("Orders that a text implies", headline, parts, command)
+
+
+def _seen(name: str) -> str:
+    """A token as a reader sees it: a space has a sign."""
+    return name if name.strip() else "␣"
 
 
 def _around(arcs: IntArray, path: list[int]) -> IntArray:

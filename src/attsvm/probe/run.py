@@ -155,7 +155,7 @@ def _load(name: str) -> tuple[Any, Any]:
 def _lines(request: Request) -> list[str]:
     if request.text is None:
         if request.model != DEMO:
-            raise InputError("give --text FILE, a UTF-8 file with a text per line")
+            raise InputError("give text, a UTF-8 file with a text per line")
         return []
     with opened(request.text) as file:
         raw = file.read()

@@ -1,4 +1,4 @@
-"""Solutions, claims and trajectories as cells of a notebook: a small table that says what was found
+"""Solutions and claims as cells of a notebook: a small table that says what was found
 and how well it is known. Colours are the notebook's own.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Verdict
 from attsvm.report.numbers import count, number, plain
-from attsvm.solvers import MarginSolution
+from attsvm.solvers import MarginSolution, SolutionBatch
 
 _SHOWN = 6
 _WORDS = {"holds": "✓ holds", "fails": "✗ fails", "not applicable": "– not applicable"}
@@ -20,9 +20,11 @@ Rows = list[tuple[str, str]]
 
 
 def cell(of: Any) -> str:
-    """The HTML of a solution, a claim or a verdict."""
+    """The HTML of a solution, of many, of a claim or of a verdict."""
     if isinstance(of, MarginSolution):
         return _table(f"MarginSolution: {of.status}", _solution(of), of.message)
+    if isinstance(of, SolutionBatch):
+        return _table(f"SolutionBatch: {count(len(of))} programmes", _batch(of), "")
     if isinstance(of, Verdict):
         return _table(f"{of.claim.id} {_WORDS[of.verdict]}", _verdict(of), of.claim.statement)
     if isinstance(of, Claim):
@@ -69,6 +71,17 @@ def _solution(of: MarginSolution) -> Rows:
     more = f" and {count(len(tokens) - _SHOWN)} more" if len(tokens) > _SHOWN else ""
     rows.append(("support (sequence, token)", f"{listed}{more}" if listed else "none"))
     rows.append(("solver", f"{of.solver}, {count(of.iterations)} iterations"))
+    return rows
+
+
+def _batch(of: SolutionBatch) -> Rows:
+    found, counts = np.unique(of.status, return_counts=True)
+    rows = [(str(status), count(int(k))) for status, k in zip(found, counts, strict=True)]
+    if of.optimal.any():
+        least, most = (number(end(of.norm[of.optimal]), 6) for end in (np.min, np.max))
+        rows.append(("norm of the weights", f"{least} to {most}"))
+        rows.append(("largest certified gap", number(of.gap[of.optimal].max(), 2)))
+        rows.append(("largest violation", number(of.violation[of.optimal].max(), 2)))
     return rows
 
 

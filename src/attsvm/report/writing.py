@@ -25,7 +25,7 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
             raise
         raise InputError(
             f"the files in {name_of(folder)} are not as attsvm fit writes them"
-            f" ({type(error).__name__}: {brief(str(error))}); fit again with --overwrite"
+            f" ({type(error).__name__}: {brief(str(error))}); fit again with overwrite=True"
         ) from error
     contents = {
         f"figures/{picture.name}{suffix}": data

@@ -21,6 +21,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.margins import equality_basis, graph_margins, strong_components
+from attsvm.printable import Compact
 from attsvm.selection.likelihood import (
     Likelihood,
     attention_likelihood,
@@ -62,8 +63,8 @@ class GraphReport(NamedTuple):
     norm: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class GraphSVM:
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphSVM(Compact):
     r"""Both components that theory predicts for training on one set of sentences.
 
     Attributes:

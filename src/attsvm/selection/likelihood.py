@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.datasets.next_token import NextTokenData, winners
+from attsvm.printable import Compact
 
 _ITERATIONS = 200
 # largest change of a score difference in a step after which the next one would be rounding
@@ -60,8 +61,8 @@ class Minimiser(NamedTuple):
     curvature: Curvature
 
 
-@dataclass(frozen=True, eq=False)
-class Likelihood:
+@dataclass(frozen=True, eq=False, repr=False)
+class Likelihood(Compact):
     r"""The loss as a function of coordinates:
     :math:`f(c)=\sum_n\pi_n\log\big(1+\sum_v e^{b_{nv}-\langle a_{nv},c\rangle}\big)`.
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, real_array
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, real_array, require_data
 from attsvm.errors import InputError
 from attsvm.solvers.solution import MarginSolution
 
@@ -29,6 +29,7 @@ def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
     Raises:
         InputError: a head of another size, or one with values that are not finite.
     """
+    require_data(data)
     v = real_array("head", head).astype(np.float64)
     if v.shape not in ((data.d_x,), (*data.batch_shape, data.d_x)):
         raise InputError(

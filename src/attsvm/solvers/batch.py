@@ -18,14 +18,16 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins, MarginsBatch
+from attsvm.presentation import cell
+from attsvm.printable import Compact
 from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True, eq=False)
-class SolutionBatch(Sequence[MarginSolution]):
+@dataclass(frozen=True, eq=False, repr=False)
+class SolutionBatch(Compact, Sequence[MarginSolution]):
     r"""The solutions of ``B`` programmes as arrays; ``batch[k]`` is the k-th with everything a
     :class:`MarginSolution` has.
 
@@ -62,6 +64,9 @@ class SolutionBatch(Sequence[MarginSolution]):
     def optimal(self) -> BoolArray:
         """``(B,)``: True where the status is ``optimal``."""
         return np.asarray(self.status == "optimal")
+
+    def _repr_html_(self) -> str:
+        return cell(self)
 
     def __len__(self) -> int:
         return len(self.margins)

@@ -6,16 +6,23 @@ import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import FloatArray
+from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, as_norm
-from attsvm.margins import Margins, MarginsBatch, PairMargins
+from attsvm.margins import (
+    Margins,
+    MarginsBatch,
+    PairMargins,
+    selection_batch,
+    selection_margins,
+)
 from attsvm.margins.arrays import check_arrays, check_batch
+from attsvm.printable import kind
 from attsvm.solvers import equalities, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import method_of, module_of
@@ -24,6 +31,21 @@ from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.verification import Verifier, check_verifier, verified
+
+
+@overload
+def max_margin(
+    margins: AttentionData,
+    tokens: ArrayLike,
+    norm: Norm | str | None = ...,
+    *,
+    slack: float | None = ...,
+    tol: float | None = ...,
+    warm_start: MarginSolution | ArrayLike | None = ...,
+    max_seconds: float | None = ...,
+    solver: str | None = ...,
+    verify: Verifier | None = ...,
+) -> MarginSolution: ...
 
 
 @overload
@@ -54,8 +76,9 @@ def max_margin(
 ) -> SolutionBatch: ...
 
 
-def max_margin(
-    margins: Margins | Sequence[Margins],
+def max_margin(  # type: ignore[misc]  # the norm is second beside margins, third beside data
+    margins: AttentionData | Margins | Sequence[Margins],
+    tokens: ArrayLike | Norm | str | None = None,
     norm: Norm | str | None = None,
     *,
     slack: float | None = None,
@@ -74,10 +97,14 @@ def max_margin(
     Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
 
     Args:
-        margins: one programme, or several, as a sequence or a
-            :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
-            each has its own status, ``inaccurate`` where a solution leaves float64. Small
-            hard-margin programmes of the Frobenius norm are solved together, on all cores.
+        margins: data, with the tokens that are selected; or one programme; or several, as a
+            sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
+            back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
+            Data with leading axes are several programmes. Small hard-margin programmes of the
+            Frobenius norm are solved together, on all cores.
+        tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
+            :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
+            follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
         norm: the norm to minimise, or its name (``"lp:1.75"``); the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
@@ -100,20 +127,23 @@ def max_margin(
         ``inaccurate``. No exception is raised for the last three.
 
     Raises:
-        InputError: an unknown norm, a solver that does not take the programme, a penalty,
-            tolerance or time limit that is not positive, a warm start of another size or with
-            invalid values, a negative or non-finite right-hand side, a single programme whose
-            solution leaves float64, equalities where the solver takes none, a second opinion from a
-            solver that is not installed or has no form for the norm.
+        InputError: data without tokens, an unknown norm, a solver that does not take the
+            programme, a penalty, tolerance or time limit that is not positive, a warm start of
+            another size or with invalid values, a negative or non-finite right-hand side, a single
+            programme whose solution leaves float64, equalities where the solver takes none, a
+            second opinion from a solver that is not installed or has no form for the norm.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
         and *Transformers as Support Vector Machines* (both 2023).
     """
-    norm = as_norm(norm)
-    for name, value in (("slack", slack), ("tol", tol), ("max_seconds", max_seconds)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} is {value}; it must be positive and finite")
+    margins, norm = _programmes(margins, tokens, norm)
+    positive: dict[str, Any] = {"slack": slack, "tol": tol, "max_seconds": max_seconds}
+    for name, value in positive.items():
+        if value is None:
+            continue
+        if isinstance(value, str) or not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
     if not isinstance(margins, Margins):
         if isinstance(margins, MarginsBatch):
             check_batch(margins)
@@ -174,6 +204,38 @@ def max_margin(
     else:
         found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
     return found if verify is None else verified(found, verify)
+
+
+def _programmes(
+    margins: Any, tokens: Any, norm: Norm | str | None
+) -> tuple[Margins | Sequence[Margins], Norm]:
+    """What to solve, in which norm."""
+    if isinstance(margins, AttentionData):
+        if tokens is None or isinstance(tokens, str | Norm):
+            raise InputError(
+                "max_margin was given data without the tokens that are selected; call"
+                " max_margin(data, tokens), with tokens such as optimal_tokens(data, head)"
+            )
+        make = selection_batch if margins.batch_shape else selection_margins
+        return make(margins, tokens), as_norm(norm)
+    if tokens is not None and norm is not None:
+        raise InputError(
+            f"tokens is {kind(tokens)} beside margins, which hold their tokens; call"
+            " max_margin(data, tokens, norm) or max_margin(margins, norm)"
+        )
+    programmes = [margins] if isinstance(margins, Margins) else margins
+    if not isinstance(programmes, Sequence) or isinstance(programmes, str):
+        raise InputError(
+            f"max_margin was given {kind(margins)}; give data and tokens, margins such as"
+            " selection_margins(data, tokens), or a list of margins"
+        )
+    for k, each in enumerate(() if isinstance(programmes, MarginsBatch) else programmes):
+        if not isinstance(each, Margins):
+            raise InputError(
+                f"entry {k} of the list is {kind(each)}; give margins, such as"
+                " selection_margins(data, tokens)"
+            )
+    return margins, as_norm(tokens if norm is None else norm)
 
 
 def _direct(

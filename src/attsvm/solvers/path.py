@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins
+from attsvm.printable import kind
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.solution import MarginSolution
 
@@ -46,6 +47,11 @@ def margin_path(
         InputError: sequences of different lengths, or nothing to vary; and what
             :func:`attsvm.solvers.max_margin` raises.
     """
+    if not isinstance(margins, Margins | Sequence):
+        raise InputError(
+            f"margin_path was given {kind(margins)}; give margins, such as"
+            " selection_margins(data, tokens), or a list of them"
+        )
     programmes = None if isinstance(margins, Margins) else list(margins)
     norms = None if isinstance(norm, Norm | str) else [as_norm(each) for each in norm]
     if programmes is None and norms is None:

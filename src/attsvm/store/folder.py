@@ -123,9 +123,9 @@ class RunFolder:
     def _examined(self) -> Ledger | None:
         """What the folder holds, None when that is nothing; refuses what may not be touched."""
         if self.path.is_symlink() and not self.path.exists():
-            raise InputError(f"{self.path} is a link to nowhere; --out needs a folder")
+            raise InputError(f"{self.path} is a link to nowhere, and a run needs a folder")
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; --out needs a folder")
+            raise InputError(f"{self.path} is a file, and a run needs a folder")
         found = _ledger(self.path)
         if found is None:
             foreign = sorted(
@@ -151,8 +151,8 @@ class RunFolder:
             if not self._overwrite:
                 raise InputError(
                     f"{self.path} holds another run"
-                    f" ({_difference(found.request, self._ledger.request)}); choose another --out"
-                    + ("" if self._overwrite is None else " or pass --overwrite")
+                    f" ({_difference(found.request, self._ledger.request)}); choose another folder"
+                    + ("" if self._overwrite is None else " or pass overwrite=True")
                 )
         found.check_free(self._files)
         return found
@@ -256,8 +256,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / _RUN
     if not path.is_file():
         raise InputError(
-            f"{folder} has no run.json, so it is not a finished run; run attsvm fit with --out"
-            f" {folder} first"
+            f"{folder} has no run.json, so it is not a finished run; let attsvm fit finish it first"
         )
     run = read_json(path)
     found = run.get("format") if isinstance(run, dict) else None

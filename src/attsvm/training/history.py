@@ -16,12 +16,13 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import atomic_write
+from attsvm.printable import Compact
 
 CURVES = "history.jsonl"
 
 
-@dataclass(frozen=True, eq=False)
-class History:
+@dataclass(frozen=True, eq=False, repr=False)
+class History(Compact):
     """The learning curves of one run.
 
     Attributes:

@@ -130,12 +130,12 @@ class Experiment:
         chosen = known[self.scale("smoke" if quick else scale)]
         if seeds is not None and not self.random:
             raise InputError(
-                f"{self.id} has no random trials, so --seeds does not apply to it; leave it out"
+                f"{self.id} has no random trials, so seeds do not apply to it; leave them out"
             )
         if sizes is not None and not hasattr(chosen, "sizes"):
             raise InputError(
-                f"{self.id} trains no networks of several sizes, so --sizes does not apply to it;"
-                " leave it out"
+                f"{self.id} trains no networks of several sizes, so sizes do not apply to it;"
+                " leave them out"
             )
         asked = {"seeds": seeds, "sizes": sizes}
         return replace(
@@ -165,10 +165,7 @@ class Experiment:
             return cells
         found: list[Cell] = [_moved(cell, shift) for cell in cells]
         if self.then is not None or found == cells:
-            raise InputError(
-                f"{self.id} has no seeds that could be shifted, so --shift-seeds does not apply to"
-                " it; leave it out"
-            )
+            raise InputError(f"{self.id} has no seeds that could be shifted; leave the shift out")
         return found
 
 

@@ -142,14 +142,14 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
         except UnavailableError as error:
             missing.append(str(error))
     if not here:
-        raise UnavailableError(f"{missing[0]} (or use --scale smoke)")
+        raise UnavailableError(f"{missing[0]} (or choose the scale smoke)")
     if any(study.task.accelerator for study, _ in here):
         import torch
 
         if not torch.cuda.is_available():
             raise UnavailableError(
-                "the published networks need a GPU that torch can use, and there is none; use"
-                " --scale small"
+                "the published networks need a GPU that torch can use, and there is none; choose"
+                " the scale small"
             )
     return here
 

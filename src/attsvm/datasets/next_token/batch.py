@@ -11,10 +11,11 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.orders import winners
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 
-@dataclass(frozen=True, eq=False)
-class NextTokenBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class NextTokenBatch(Compact):
     """R data sets, padded to the largest number of sentences N and of distinct tokens J.
 
     A padded sentence is the single token 0 with label 0 and weight 0, so that its attention is

@@ -17,6 +17,7 @@ from attsvm.datasets.next_token.embeddings import identity
 from attsvm.datasets.readers import BYTE_LIMIT, kind_of, text_lines
 from attsvm.errors import InputError
 from attsvm.files import require_memory
+from attsvm.printable import Compact
 
 Level = Literal["word", "char"]
 Explanation = Literal["copy", "bigram"]
@@ -28,8 +29,8 @@ _BYTES = 4 * 8  # of a token of a sentence, while sentences are laid end to end
 _TOKEN = re.compile(r"<\w+>|\w+(?:['’\-]\w+)*|[^\w\s]")
 
 
-@dataclass(frozen=True, eq=False)
-class Corpus:
+@dataclass(frozen=True, eq=False, repr=False)
+class Corpus(Compact):
     """A text as next-token data.
 
     Attributes:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token.embeddings import identity
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 
 class Distinct(NamedTuple):
@@ -38,8 +39,8 @@ class Occurrences(NamedTuple):
     multiplicity: IntArray
 
 
-@dataclass(frozen=True, eq=False)
-class NextTokenData:
+@dataclass(frozen=True, eq=False, repr=False)
+class NextTokenData(Compact):
     r"""Weighted sentences :math:`X_n=(v_1,\dots,v_L)` with labels :math:`y_n` over a vocabulary of
     K embedded tokens.
 

@@ -15,6 +15,7 @@ from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.orders import arcs, components
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 
 class Role(IntEnum):
@@ -26,8 +27,8 @@ class Role(IntEnum):
     CONFUSED = 3  #: wins and loses
 
 
-@dataclass(frozen=True, eq=False)
-class PartialOrders:
+@dataclass(frozen=True, eq=False, repr=False)
+class PartialOrders(Compact):
     """The orders of all queries of a data set, made by :func:`partial_order`.
 
     The extended order of a query is the transitive closure of its arcs: the smallest partial order

@@ -29,10 +29,11 @@ from attsvm.datasets.next_token.findings import (
 from attsvm.datasets.next_token.orders import winners
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 
 
-@dataclass(frozen=True, eq=False)
-class Realizability:
+@dataclass(frozen=True, eq=False, repr=False)
+class Realizability(Compact):
     r"""What :func:`check_realizable` found.
 
     Attributes:

@@ -16,13 +16,14 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.dynamics.next_token.problem import Problem
 from attsvm.dynamics.trajectory import direction_gap
 from attsvm.geometry import Frobenius
+from attsvm.printable import Compact
 
 if TYPE_CHECKING:
     from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True, eq=False)
-class Course:
+@dataclass(frozen=True, eq=False, repr=False)
+class Course(Compact):
     r"""The recorded course of one matrix. ``R`` records.
 
     Attributes:
@@ -61,7 +62,7 @@ class Course:
         return 1.0 - direction_gap(self.W, target)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttentionCourse(Course):
     """The course of the query-key matrix, with the problem that it was trained on.
 
@@ -114,7 +115,7 @@ class AttentionCourse(Course):
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OutputCourse(Course):
     r"""The course of the output matrix; ``W`` is ``(R, runs, classes, d)``.
 

@@ -1,4 +1,4 @@
-"""Progress bars with an ETA on standard error."""
+"""Progress bars with an ETA on standard error: what ``progress=True`` and the commands show."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 
-class Progress:
+class ProgressBars:
     """One bar per stage, or a line for a stage of a single step; nothing when ``quiet``."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._bar: Any = None
         self._stage = ""
@@ -47,7 +47,10 @@ class Progress:
         if self._bar is None:
             return
         self._bar.n = done
-        self._bar.refresh() if done == total else self._bar.update(0)
+        self._bar.update(0)
+        if done == total:
+            self._bar.refresh()
+            self.close()
 
     def close(self) -> None:
         """End the line of the bar."""
@@ -55,3 +58,12 @@ class Progress:
             with contextlib.suppress(OSError):
                 self._bar.close()
             self._bar = None
+
+
+def reporter(progress: Any) -> Any:
+    """Who is told of progress: bars for True, nobody for False or None, and whoever else was
+    given.
+    """
+    if isinstance(progress, bool):
+        return ProgressBars() if progress else None
+    return progress
