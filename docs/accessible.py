@@ -10,8 +10,9 @@ from typing import Any
 from sphinx.application import Sphinx
 
 REPLACED = (
-    # scrollable-region-focusable: code that is wider than the page scrolls by keys
+    # scrollable-region-focusable: code and tables that are wider than the page scroll by keys
     ('<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">'),
+    ('<div class="table-wrapper ', '<div tabindex="0" class="table-wrapper '),
     # aria-required-attr: a heading has a level
     ('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
     # landmark-unique: two landmarks of one kind have names

@@ -19,6 +19,8 @@ extensions = [
     "explored",
     "accessible",
     "gallery",
+    "laboratory",
+    "entries",
 ]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]

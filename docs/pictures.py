@@ -1,10 +1,5 @@
-"""Sphinx extension: pictures that the library draws while the pages are built, and the list of its
-experiments.
-
-* ``{picture} NAME``: the function of that name in ``theory_pictures`` or ``next_token_pictures``,
-  as a drawing inside the page.
-* ``{experiments}``: every experiment of ``attsvm reproduce`` with its protocol and claims.
-* ``{experiment}`mmts-1` ``: a name, linked to that list when there is such an experiment.
+"""Sphinx extension: ``{picture} NAME`` is the function of that name in ``theory_pictures`` or
+``next_token_pictures``, drawn inside the page while the pages are built.
 """
 
 from __future__ import annotations
@@ -16,12 +11,10 @@ from typing import Any
 import next_token_pictures
 import theory_pictures
 from docutils import nodes
-from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from attsvm.report.style import Picture, inline
-from attsvm_papers.kit import PAPERS, experiment, identifiers
 
 MODULES = (theory_pictures, next_token_pictures)
 DRAWN = {function.__name__: function for module in MODULES for function in module.PICTURES}
@@ -53,44 +46,7 @@ class Drawing(SphinxDirective):
         return [nodes.raw("", figure(DRAWN[name]()), format="html")]
 
 
-class Experiments(Directive):
-    """One section per experiment."""
-
-    def run(self) -> list[nodes.Node]:
-        return [_described(name) for name in identifiers()]
-
-
-def _described(name: str) -> nodes.section:
-    known = experiment(name)
-    section = nodes.section(ids=[f"experiment-{name}"], names=[name])
-    section += nodes.title("", f"{name}: {known.title}")
-    section += nodes.paragraph("", f"{PAPERS[known.paper]}. {known.protocol}")
-    if known.notes:
-        section += nodes.paragraph("", known.notes)
-    section += nodes.literal_block("", f"attsvm reproduce {name}", language="console")
-    claims = nodes.bullet_list()
-    for claim in known.claims:
-        line = nodes.paragraph(
-            "", "", nodes.strong("", claim.id), nodes.Text(f" ({claim.source}): {claim.statement}")
-        )
-        claims += nodes.list_item("", line)
-    section += claims
-    return section
-
-
-def linked(
-    _name: str, rawtext: str, text: str, _line: int, inliner: Any, *_: Any
-) -> tuple[list[nodes.Node], list[nodes.Node]]:
-    """The role ``experiment``."""
-    words = nodes.literal(rawtext, text)
-    if text not in identifiers():
-        return [words], []
-    return [nodes.reference(rawtext, "", words, refuri=f"experiments.html#experiment-{text}")], []
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("picture", Drawing)
-    app.add_directive("experiments", Experiments)
-    app.add_role("experiment", linked)
     app.add_css_file("pictures.css")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -40,23 +40,6 @@ def test_the_page_shows_every_picture_once_and_in_order() -> None:
     ]
 
 
-def test_the_code_runs_and_the_comments_are_true(capsys: pytest.CaptureFixture[str]) -> None:
-    scope: dict[str, object] = {}
-    compared = 0
-    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-        exec(compile(block, "docs/next-token.md", "exec"), scope)
-        for line in block.splitlines():
-            code, _, comment = line.partition("  # ")
-            if comment.startswith("["):
-                assert eval(code, scope) == eval(comment)
-                compared += 1
-    assert compared == 2
-    assert capsys.readouterr().out == "realizable: 2 queries with an order\n"
-    assert scope["trained"].attention.cosine(scope["solution"])[-1, 0] == pytest.approx(
-        0.99997, abs=5e-6
-    )  # type: ignore[attr-defined]
-
-
 def test_unseen_sentences_go_to_the_greatest_word() -> None:
     data, solution, trained = pictures.farm()
     for sentence, winner in zip(pictures.UNSEEN, ("fox", "corn", "fox"), strict=True):

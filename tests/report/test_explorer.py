@@ -105,7 +105,7 @@ def test_presets_differ_and_are_named_once() -> None:
     presets = explorer.presets()
     for name in ("key", "name", "say"):
         assert len({getattr(each, name) for each in presets}) == len(presets)
-    assert {each.experiment for each in presets} >= {f"mmts-{k}" for k in range(1, 6)}
+    assert {each.experiment for each in presets} >= {f"mmts-{k}" for k in range(1, 7)}
 
 
 def in_the_plane(run: dict, arrays: dict, shown: list) -> None:

@@ -4,10 +4,10 @@ library's and the published angles.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,15 @@ from attsvm.datasets import toy
 from attsvm.report.explorer.states import preset, presets
 
 NODE = shutil.which("node")
-MODULE = Path(explorer.__file__).with_name("explorer.js")
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not on this machine")
 
 
 def computed(expression: str, given: Any) -> Any:
     """The value of a JavaScript expression of ``E``, the module, and ``given``, in JSON."""
+    module = "data:text/javascript;base64," + base64.b64encode(explorer.script().encode()).decode()
     programme = (
-        f"import * as E from {json.dumps(MODULE.as_uri())};"
+        f"import * as E from {json.dumps(module)};"
         "let text = ''; for await (const part of process.stdin) text += part;"
         "const given = JSON.parse(text);"
         f"console.log(JSON.stringify({expression}));"

@@ -1,9 +1,11 @@
 """The explorer: tokens in the plane that a reader drags, with the max-margin prompt and the descent
 that turns towards it.
 
-One ES module, ``explorer.js``, and one style sheet stand on every page that shows it: in a report,
-on the front page of the documentation, and in a notebook. They load nothing. The module never
-changes with the data, so a Content-Security-Policy can name it by :func:`script_hash`.
+One ES module and one style sheet stand on every page that shows it: in a report, on the front page
+of the documentation, and in a notebook. They load nothing. The module never changes with the data,
+so a Content-Security-Policy can name it by :func:`script_hash`. Its files are ``margin.js`` (the
+exact solution), ``descent.js`` (training), ``state.js`` (what an address holds), ``shapes.js`` and
+``explorer.js`` (the drawing, and what a reader does with it).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,16 @@ from typing import Any
 from attsvm.report.explorer.states import Own, Preset, presets, state_of
 
 _HERE = Path(__file__).parent
+_FILES = ("margin", "descent", "state", "shapes", "explorer")
 
 
 @cache
 def script() -> str:
-    """The module, as it stands in every page."""
-    return (_HERE / "explorer.js").read_text(encoding="utf-8")
+    """The module, as it stands in every page: its files in one, without the lines that import one
+    from another.
+    """
+    every = "\n".join((_HERE / f"{name}.js").read_text(encoding="utf-8") for name in _FILES)
+    return re.sub(r"^import [^;]*;\n+", "", every, flags=re.MULTILINE)
 
 
 @cache

@@ -15,7 +15,7 @@ from attsvm.errors import InputError
 
 State = dict[str, Any]
 """``{p, mode, start, headStart, sequences: [{tokens, scores, chosen, label, weight}]}``, as the
-head of ``explorer.js`` describes it.
+head of ``margin.js`` describes it.
 """
 
 SENTENCE = (
@@ -68,7 +68,10 @@ class Own:
 
 
 def presets() -> list[Preset]:
-    """The examples, the first one first."""
+    """The examples, the first one first. The toys of *Transformers as Support Vector Machines* are
+    not among them: their sequences have queries of two features each, so their weights are four
+    numbers, and no single prompt shows them.
+    """
     return [
         Preset(
             "three",
@@ -115,6 +118,15 @@ def presets() -> list[Preset]:
             " the best prompt has to beat its rival only just.",
             _toy("joint_nonsupport"),
             "mmts-5",
+        ),
+        Preset(
+            "losses",
+            "Two sequences of unequal worth (E1.6)",
+            "Being right about A is worth ten times as much as about B. The loss soon cares little"
+            " about A, so the path runs beside the green ray, always as far from it. Measured by"
+            " its angle, it still turns towards the ray.",
+            _toy("losses", C=10.0),
+            "mmts-6",
         ),
         Preset(
             "several",
@@ -177,8 +189,8 @@ def _state(
     }
 
 
-def _toy(name: str, start: int = 0) -> State:
-    problem = toy(name)
+def _toy(name: str, start: int = 0, C: float = 1.0) -> State:
+    problem = toy(name, C=C)
     data, scores = problem.data, problem.scores
     chosen = np.ones(data.n, dtype=int) if scores is None else scores.argmax(axis=1)
     return _state(

@@ -1,0 +1,164 @@
+"""Every code block of every page. Python runs, each block in a namespace of its own, as if it were
+pasted alone; a block of text that follows one is what it prints. Commands are parsed, and those of
+the tutorials run, in the folder in which the blocks of their page run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from attsvm.cli import main, parser
+
+ROOT = Path(__file__).parents[2]
+if not (ROOT / "docs").exists():
+    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts),
+]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+
+NOT_RUN = {
+    "docs/training.md": [
+        "# Not run by the tests: it reads IMDb and trains for hours.",
+        "# Not run by the tests: it reads CIFAR-10 and trains for hours.",
+        "# Not run by the tests: it starts two processes.",
+    ],
+}
+"""Blocks that are compiled only: their first line, which the reader sees, says why."""
+
+FOLLOWED = ("docs/start/data.md", "docs/start/claim.md")
+"""Pages whose commands run too."""
+
+WRITTEN = {
+    "docs/start/data.md": "runs/reviews/report.html",
+    "docs/start/claim.md": "runs/reproduce/mmts-2/report.html",
+    "docs/start/report.md": "explorer.html",
+}
+"""What a reader of the page has afterwards."""
+
+
+class Block(NamedTuple):
+    """One fenced block."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.finditer(r"^(`{3,})([^\n`]*)\n(.*?)^\1[ \t]*$", text, flags=re.DOTALL | re.MULTILINE)
+    inside = re.compile(r"\{(?!toctree|eval-rst)[\w-]+\}")
+    every = []
+    for match in found:
+        line = text.count("\n", 0, match.start()) + 1
+        if inside.match(match[2]) and "```" in match[3]:  # a box with blocks inside
+            for part in re.finditer(r"^```(\w+)\n(.*?)^```", match[3], flags=re.DOTALL | re.M):
+                every.append(Block(part[1], part[2], line + match[3].count("\n", 0, part.start())))
+        else:
+            every.append(Block(match[2].strip(), match[3], line))
+    return every
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    """The words of every command; what stands without ``$`` is what commands print."""
+    for line in re.sub(r"\\\n", " ", block).splitlines():
+        if line.startswith("$ "):
+            yield shlex.split(line[2:], comments=True)
+
+
+def known(words: list[str]) -> None:
+    """Whether such a command exists, with these options."""
+    match words:
+        case ["attsvm", *rest]:
+            parser().parse_args(rest)
+        case ["make", target]:
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
+        case [".ci/run"]:
+            assert (ROOT / ".ci" / "run").exists()
+        case ["python", "-c", code]:
+            compile(code, "python -c", "exec")
+        case ["python", file, *rest]:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert [word for word in rest if word.startswith("--") and word not in source] == []
+        case ["pip", "install", *_] | ["torchrun", *_]:
+            pass
+        case _:
+            raise AssertionError(f"{shlex.join(words)} is a command that no test knows")
+
+
+def same(printed: str, shown: str) -> bool:
+    """Equal words; numbers to two parts in a hundred, for another machine rounds otherwise."""
+    number = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+    if re.sub(number, "#", printed).split() != re.sub(number, "#", shown).split():
+        return False
+    pairs = zip(re.findall(number, printed), re.findall(number, shown), strict=True)
+    return all(float(a) == pytest.approx(float(b), rel=0.02) for a, b in pairs)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_blocks_of_a_page(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    left_out, printed = [], ""
+    for language, text, line in blocks(page):
+        place = f"{page}, line {line}"
+        if language == "python":
+            code = compile("\n" * line + text, page, "exec")
+            first = text.partition("\n")[0]
+            if first.startswith("# Not run"):
+                left_out.append(first)
+                continue
+            capsys.readouterr()
+            exec(code, {"__name__": "__main__"})
+            printed = capsys.readouterr().out
+        elif language == "console":
+            for words in commands(text):
+                known(words)
+                if page in FOLLOWED:
+                    assert main(words[1:]) in (0, None), place
+            printed = ""
+        elif language == "text":
+            assert not printed or same(printed, text), f"{place}: it prints\n{printed}"
+            printed = ""
+        else:
+            assert re.fullmatch(r"\{[\w-]+\}.*", language), f"{place}: a block of {language!r}"
+    assert left_out == NOT_RUN.get(page, [])
+    if page in WRITTEN:
+        assert (tmp_path / WRITTEN[page]).exists()
+
+
+def test_every_command_in_a_sentence_exists() -> None:
+    """``attsvm NAME --option`` between backticks, with words in capitals for what is yours."""
+    seen = 0
+    for page in NAMES:
+        text = re.sub(r"^`{3,}.*?^`{3,}", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
+        for words in re.findall(r"(?<!`)`attsvm ([a-z][^`]*)`", text):
+            name, *options = shlex.split(words)
+            kinds = next(a for a in parser()._actions if a.dest == "command").choices
+            assert kinds is not None
+            assert name in kinds, f"{page}: attsvm {words}"
+            chosen = kinds[name]
+            inner = next((a for a in chosen._actions if a.dest == "kind" and a.choices), None)
+            if inner is not None and options:
+                chosen = inner.choices[options[0]]
+            flags = [word for word in options if word.startswith("-")]
+            assert [flag for flag in flags if flag not in chosen._option_string_actions] == []
+            seen += 1
+    assert seen > 20
+
+
+def test_output_that_is_not_printed_is_found() -> None:
+    assert same("gap 1.00e-3 of 5", "gap 1.01e-3 of 5")
+    assert not same("gap 1.00e-3 of 5", "gap 1.00e-3 of 6")
+    assert not same("optimal: 5", "infeasible: 5")

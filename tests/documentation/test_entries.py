@@ -1,0 +1,83 @@
+"""The reference: every public name has one entry, under the name by which it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+if not (DOCS / "conf.py").exists():
+    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+pytest.importorskip("sphinx", reason="sphinx is not installed")
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(DOCS)
+    entries = importlib.import_module("entries")
+    laboratory = importlib.import_module("laboratory")
+
+PACKAGES = (
+    "attsvm",
+    "attsvm.claims",
+    "attsvm.datasets",
+    "attsvm.datasets.next_token",
+    "attsvm.dynamics",
+    "attsvm.dynamics.next_token",
+    "attsvm.errors",
+    "attsvm.geometry",
+    "attsvm.margins",
+    "attsvm.models",
+    "attsvm.optim",
+    "attsvm.optim.callbacks",
+    "attsvm.probe",
+    "attsvm.report",
+    "attsvm.selection",
+    "attsvm.sklearn",
+    "attsvm.solvers",
+    "attsvm.training",
+)
+"""What a user imports from. ``attsvm.store`` is for the house."""
+
+
+def written() -> list[str]:
+    """Every entry of the pages."""
+    found = []
+    for page in (DOCS / "reference").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for package, body in re.findall(r"```\{entries\} (\S+)\n(.*?)```", text, flags=re.DOTALL):
+            without = re.match(r":without: (.*)\n", body)
+            names = [] if without else body.split()
+            left = set(without[1].split()) if without else set()
+            names = names or [name for name in entries.public(package) if name not in left]
+            found += [entries.spelled(package, name) for name in names]
+    return found
+
+
+def test_every_public_name_has_one_entry() -> None:
+    counts = Counter(written())
+    assert [name for name, count in counts.items() if count > 1] == []
+    public = {
+        entries.spelled(package, name) for package in PACKAGES for name in entries.public(package)
+    }
+    assert public - set(counts) == set()
+    assert "attsvm.max_margin" in counts
+
+
+def test_an_identifier_leads_to_its_claim() -> None:
+    every = laboratory.claims()
+    for name, claims in every.items():
+        for identifier in claims:
+            assert laboratory.IDENTIFIER.fullmatch(identifier), identifier
+            assert laboratory.meant(identifier, name) == (name, identifier)
+    assert laboratory.meant("C4.3", "graph-3") == ("graph-3", "C4.3f")  # the first of its parts
+    assert laboratory.meant("K3", "graph-3") is None
+    anchors = [laboratory.anchor(name, each) for name, claims in every.items() for each in claims]
+    assert len(anchors) == len(set(anchors)) > 400
+
+
+def test_links_stand_where_identifiers_stood() -> None:
+    parts = list(laboratory.pieces("see T15, (T15b) and T7: W = T", ["tfsvm-5"], "../"))
+    assert [part.astext() for part in parts] == ["see ", "T15", ", (", "T15b", ") and T7: W = T"]
+    assert parts[1]["refuri"] == "../experiments.html#claim-tfsvm-5-t15"
