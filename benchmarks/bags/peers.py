@@ -10,6 +10,7 @@ MODULES = {
     "machines": "scikit-learn",
     "attention": "torch",
     "sawmil_peers": "sawmil and osqp",
+    "ours": "attsvm",
 }
 
 
