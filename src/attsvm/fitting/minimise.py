@@ -16,7 +16,7 @@ Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
 TOLERANCE = 1e-6
 """Largest relative gap of a convex step that is called ``optimal``."""
-_MEMORY = 20
+_MEMORY = 10
 _ROUNDS = 8
 
 
@@ -28,10 +28,10 @@ class ConvexStep:
         status: ``optimal`` promises a relative duality gap within :data:`TOLERANCE`; ``inaccurate``
             promises nothing beyond the numbers shown.
         objective: loss and penalty.
-        gap: :math:`\|\nabla P\|^2/(2\lambda P)`. For losses of linear scores
-            :math:`\sum_ic_i\ell_i(X_iw)` this is the duality gap of :math:`w` and of the multipliers
-            :math:`\nabla\ell_i` relative to ``objective``, and for any strongly convex one a bound
-            of :math:`P(w)-\min P`.
+        gap: :math:`\|\nabla P\|^2/(2\lambda P)`. For losses of linear scores,
+            :math:`\sum_ic_i\ell_i(X_iw)`, this is the duality gap of :math:`w` and of the
+            multipliers :math:`\nabla\ell_i` relative to ``objective``; for any convex loss it
+            bounds :math:`(P(w)-\min P)/P(w)`.
         violation: :math:`\|\nabla P\|/(\lambda\|w\|)`: how far ``w`` is from the combination of
             constraints that optimality asks for.
         iterations: of the descent.

@@ -67,8 +67,8 @@ class Pooled:
         values = np.zeros((len(lengths), self.columns))
         kept = []
         for w, v in zip(W, V, strict=True):
-            logits = _logits(self.rows, self.queries @ w.T, lengths)
-            p, _ = segments.softmax(logits, self.offsets)
+            moved = np.pad(self.queries @ w.T, ((0, 0), (0, 1)))
+            p, _ = segments.softmax(segments.products(self.rows, moved, self.offsets), self.offsets)
             scores = self.rows @ v
             own = segments.sums(p[:, None] * scores, self.offsets)
             values += own
@@ -80,18 +80,9 @@ class Pooled:
         for h, (p, scores, own) in enumerate(kept):
             at_V[h] = self.rows.T @ (p[:, None] * each)
             pulled = p * np.sum((scores - np.repeat(own, lengths, axis=0)) * each, axis=1)
-            moved = segments.sums(pulled[:, None] * self.rows[:, :-1], self.offsets)
-            at_W[h] = moved.T @ self.queries
+            moved = segments.combinations(pulled, self.rows, self.offsets)
+            at_W[h] = moved[:, :-1].T @ self.queries
         return float(shares @ losses), at_W, at_V
-
-
-def _logits(rows: FloatArray, moved: FloatArray, lengths: IntArray) -> FloatArray:
-    """``(N,)`` attention logits from the moved queries ``(n, d)``."""
-    if (moved == moved[0]).all():  # one query for all bags
-        shared: FloatArray = rows[:, :-1] @ moved[0]
-        return shared
-    logits: FloatArray = np.einsum("nd,nd->n", rows[:, :-1], np.repeat(moved, lengths, axis=0))
-    return logits
 
 
 def mean_head(
