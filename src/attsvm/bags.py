@@ -28,12 +28,15 @@ class Bags:
         labels: ``(n,)`` labels that came with the bags; None when there were none.
         source: ``(N,)``: the row of the caller's table that each row was; counted through the bags
             when there was no table.
+        instance_labels: ``(N,)`` labels of the instances, where somebody knows them; None
+            otherwise. Nothing is fitted to them.
     """
 
     rows: FloatArray
     offsets: IntArray
     labels: NDArray[Any] | None
     source: IntArray
+    instance_labels: NDArray[Any] | None = None
 
     @property
     def n(self) -> int:
@@ -69,7 +72,8 @@ class Bags:
         start = np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         rows = start + np.arange(offsets[-1])
         labels = None if self.labels is None else self.labels[chosen]
-        return Bags(self.rows[rows], offsets, labels, self.source[rows])
+        known = None if self.instance_labels is None else self.instance_labels[rows]
+        return Bags(self.rows[rows], offsets, labels, self.source[rows], known)
 
     def data(self, labels: ArrayLike) -> AttentionData:
         """Padded sequences with ``(n,)`` labels of -1 and +1, each queried by its first
