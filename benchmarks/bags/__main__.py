@@ -45,7 +45,8 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(folds.SEEDS))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing later")
     options = parser.parse_args()
-    found, missing = peers.methods()
+    graded_task = options.what in graded.TASKS
+    found, missing = peers.methods("GRADED" if graded_task else "METHODS")
     for sentence in missing:
         print(sentence, file=sys.stderr)
     chosen = options.methods or list(found)
@@ -64,12 +65,12 @@ def main() -> int:
                         _say,
                         until,
                     )
-    elif options.what in graded.TASKS:
+    elif graded_task:
         fits = {method: found[method] for method in chosen}
         graded.run(options.results, options.data, options.what, fits, _say, until)
     elif options.what == "speed":
         speed.run(options.results, options.data, _say)
-    tables.show_all(options.results, list(found), options.what)
+    tables.show_all(options.results, options.what)
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     return 0
 

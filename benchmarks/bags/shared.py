@@ -76,6 +76,9 @@ class Scaled:
     def instances(self, bags: Bags) -> Array | None:
         return self._model.instances(self._scale(bags))
 
+    def select(self, bags: Bags) -> Array | None:
+        return selected(self._model, self._scale(bags))
+
 
 def one_by_one(make: Callable[..., Any], grid: list[dict[str, Any]]) -> FitFolds:
     """Folds one after the other; hyper-parameters by three inner folds of each training set.

@@ -38,12 +38,14 @@ BARS = {
 }
 
 
-def show_all(folder: Path, methods: list[str], what: str) -> None:
+def show_all(folder: Path, what: str) -> None:
     """The tables of one kind, or of every kind that ``folder`` holds."""
+    methods = sorted({path.name for path in folder.glob("*/*") if path.parent.name in NAMES})
     if what in ("benchmarks", "tables"):
         benchmarks(folder, methods)
     for kind in graded.TASKS:
         if what in (kind, "tables"):
+            methods = sorted({path.stem for path in (folder / kind).glob("*/*.json")})
             grades(folder, kind, methods)
     if what in ("speed", "tables"):
         speed.table(folder, show)
