@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from shared import Array, Scale, Scaled, one_by_one
+from shared import Array, FitFolds, Model, Scale, Scaled, one_by_one
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 
@@ -87,8 +87,8 @@ class Chosen:
     def __init__(self, fitted: dict[str, Scaled], losses: dict[str, float]) -> None:
         self.members = {}
         for kind in MEMBERS:
-            own = {name: loss for name, loss in losses.items() if name.startswith(kind)}
-            self.members[kind] = fitted[min(own, key=own.__getitem__)]
+            if own := {name: loss for name, loss in losses.items() if name.startswith(kind)}:
+                self.members[kind] = fitted[min(own, key=own.__getitem__)]
         best = min(losses, key=losses.__getitem__)
         self._best = fitted[best]
         self.choice = {"model": best} | losses
@@ -105,28 +105,34 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "attsvm context, RBF / 4": {"assumption": "collective", "spread": 0.25, "context": True},
     "attsvm context, RBF": {"assumption": "collective", "spread": 1.0, "context": True},
 }
+STANDARD: dict[str, dict[str, Any]] = {
+    "attsvm standard, linear": {"assumption": "standard"},
+    "attsvm standard, RBF": {"assumption": "standard", "spread": 1.0},
+    "attsvm standard, 8 RBF": {"assumption": "standard", "spread": 8.0},
+    "attsvm standard, 8 RBF, 2 heads": {"assumption": "standard", "spread": 8.0, "heads": 2},
+}
 MEMBERS = ("attsvm standard", "attsvm collective", "attsvm context")
 
 
-def chosen(bags: Bags, y: Array, trains: list[Array], seed: int) -> Iterator[Chosen]:
+def choose(candidates: dict[str, dict[str, Any]]) -> FitFolds:
     """All candidates once on each training set; the left-out loss decides between them."""
-    for train in trains:
-        part, labels = bags.take(train), y[train]
-        scale = Scale.of(part.rows)
-        part, fitted, losses = scale(part), {}, {}
-        for name, settings in CANDIDATES.items():
-            model = Ours(**settings).fit(part, labels)
-            fitted[name] = Scaled(scale, model, settings)
-            losses[name] = left_out_loss(model, labels)
-        yield Chosen(fitted, losses)
+
+    def fit(bags: Bags, y: Array, trains: list[Array], seed: int) -> Iterator[Model]:
+        for train in trains:
+            part, labels = bags.take(train), y[train]
+            scale = Scale.of(part.rows)
+            part, fitted, losses = scale(part), {}, {}
+            for name, settings in candidates.items():
+                model = Ours(**settings).fit(part, labels)
+                fitted[name] = Scaled(scale, model, settings)
+                losses[name] = left_out_loss(model, labels)
+            yield Chosen(fitted, losses)
+
+    return fit
 
 
-HEADS = [
-    {"assumption": "standard", "spread": spread, "heads": heads}
-    for heads, spread in ((1, None), (1, 1.0), (1, 8.0), (2, 8.0))
-]
-METHODS = {"attsvm": chosen}
+METHODS = {"attsvm": choose(CANDIDATES)}
 GRADED = {
-    "attsvm standard": one_by_one(Ours, HEADS),
+    "attsvm standard": choose(STANDARD),
     "attsvm collective": one_by_one(Ours, [{"assumption": "collective"}]),
 }
