@@ -15,7 +15,15 @@ from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
 from attsvm.fitting.minimise import ConvexStep
 from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
 from attsvm.fitting.preparation import root_mean_square
-from attsvm.fitting.witness import CONSTANT, Witnesses, alternate, random_start, witness_path
+from attsvm.fitting.witness import (
+    CONSTANT,
+    FROM,
+    Witnesses,
+    alternate,
+    best_paths,
+    guessed_start,
+    prototypes,
+)
 
 PENALTIES = 10.0 ** np.arange(-1.0, -5.1, -0.5)
 """Penalties that are tried, for instances of root-mean-square norm one and a loss that is a mean
@@ -25,7 +33,8 @@ RATIOS = (1.0, 0.1, 0.01)
 """Penalties on attention weights that are tried, relative to that on the head; attention that does
 not pay is left out.
 """
-RESTARTS = 2
+GUESSES = 3
+"""Guesses of the witnesses that a path starts from, besides small weights."""
 _LARGE = 3_000_000  # numbers in a table from which one part is left out instead of one in turn
 _ITERATIONS, _FEW = 100, 40
 
@@ -114,34 +123,35 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
     rows, unit = table.scaled()
     null = table.classes == 2
     problem = Witnesses(rows, table.offsets, table.labels, heads if null else table.classes, null)
-    penalties, start = table.penalties(asked), problem.start(table.seed)
+    penalties, first = table.penalties(asked), problem.start(table.seed)
 
     def layer(theta: FloatArray) -> WitnessLayer:
         return WitnessLayer(theta[:, :-1] / unit, CONSTANT * theta[:, -1], null, hard)
 
-    def course(shares: FloatArray) -> list[FloatArray]:
+    def paths(shares: FloatArray, tried: FloatArray) -> list[FloatArray]:
         tick()
-        path = witness_path(problem, shares, penalties, start, table.iterations)
+        starts = [first]
+        if problem.columns == 1:
+            starts += [
+                guessed_start(problem, shares, guess, FROM, table.iterations)
+                for guess in prototypes(problem, shares, GUESSES, table.seed)
+            ]
+        return list(best_paths(problem, shares, tried, starts, table.iterations))
+
+    def course(shares: FloatArray) -> list[FloatArray]:
         return [
-            layer(theta).read(table.rows, table.offsets, table.queries).values for theta in path
+            layer(theta).read(table.rows, table.offsets, table.queries).values
+            for theta in paths(shares, penalties)
         ][0 if asked is None else -1 :]
 
     parts = table.parts
     tick = _Ticks(table.progress, len(parts) + 2)
     chosen = choose(course, parts, table.shares, lambda values: _losses(values, table))
     stop = chosen.index if asked is None else len(penalties) - 1
-    penalty, tried = float(penalties[stop]), penalties[: stop + 1]
+    penalty = float(penalties[stop])
+    start = paths(table.shares, penalties[: stop + 1])[-1]
     tick()
-    starts = [*witness_path(problem, table.shares, tried, start, table.iterations)][-1:]
-    for k in range(0 if table.large else RESTARTS):
-        begin = random_start(problem, table.shares, penalty, table.seed + k, table.iterations)
-        starts += witness_path(problem, table.shares, tried[-1:], begin, table.iterations)
-    tick()
-    sizes = [
-        problem.loss(theta, table.shares)[0] + 0.5 * penalty * float(np.sum(theta**2))
-        for theta in starts
-    ]
-    theta, steps = alternate(problem, table.shares, penalty, starts[int(np.argmin(sizes))], hard)
+    theta, steps = alternate(problem, table.shares, penalty, start, hard)
     fitted = layer(theta)
     if hard and null:  # the largest score is less than the sum that the loss knows
         seen = ~np.isnan(chosen.values[:, 0])
@@ -211,9 +221,11 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
 
 def _losses(values: FloatArray, table: Table) -> FloatArray:
     """``(n,)`` losses of values; ``nan`` stays."""
-    columns = values.shape[1]
+    losses, seen = np.full(len(values), np.nan), ~np.isnan(values[:, 0])
     empty: Any = np.empty((0, 0))
-    return Pooled(empty, table.offsets, empty, table.labels, columns).losses(values)[0]
+    some = Pooled(empty, table.offsets, empty, table.labels[seen], values.shape[1])
+    losses[seen] = some.losses(values[seen])[0]
+    return losses
 
 
 class _Ticks:
