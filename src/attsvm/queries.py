@@ -5,31 +5,42 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, real_array
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, real_array
 from attsvm.errors import InputError
 
 _FAR = 500  # binary exponents beyond which squares leave float64
 
 
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
-    """``(n, d_z)`` queries: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``, ``first``
-    the first visible token.
+    """:func:`table_queries` of padded sequences ``(n, T, d)`` with their ``(n, T)`` mask."""
+    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+    return table_queries(tokens[mask], offsets, kind)
+
+
+def table_queries(rows: FloatArray, offsets: IntArray, kind: str) -> FloatArray:
+    """``(n, d_z)`` queries of bags: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``,
+    ``first`` the first instance.
 
     The constant entry of ``mean`` lets ``W`` prefer tokens whatever the bag; the rest lets the
     preference depend on the bag.
 
+    Args:
+        rows: ``(N, d)``, bag after bag.
+        offsets: ``(n + 1,)``: where each bag begins.
+        kind: see above.
+
     Raises:
         InputError: unknown kind.
     """
-    n = len(tokens)
+    n = len(offsets) - 1
     if kind == "constant":
         return np.ones((n, 1))
     if kind == "first":
-        first: FloatArray = tokens[np.arange(n), np.argmax(mask, axis=1)]
+        first: FloatArray = rows[offsets[:-1]]
         return first
     if kind == "mean":
-        visible = _ordinary(np.where(mask[..., None], tokens, 0.0))
-        mean = visible.sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        lengths = np.diff(offsets)[:, None]
+        mean = np.add.reduceat(_ordinary(rows, offsets), offsets[:-1], axis=0) / lengths
         length = np.linalg.norm(mean, axis=1, keepdims=True)
         queries: FloatArray = np.hstack(
             [np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]
@@ -38,15 +49,16 @@ def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
 
 
-def _ordinary(bags: FloatArray) -> FloatArray:
+def _ordinary(rows: FloatArray, offsets: IntArray) -> FloatArray:
     """Bags whose numbers lie near the ends of float64, scaled by a power of two so that sums and
     squares are numbers; all others as they are.
     """
-    _, exponent = np.frexp(np.abs(bags).max(axis=(1, 2)))
+    _, exponent = np.frexp(np.maximum.reduceat(np.abs(rows).max(axis=1), offsets[:-1]))
     far = np.abs(exponent) > _FAR
     if not far.any():
-        return bags
-    scaled: FloatArray = np.ldexp(bags, np.where(far, -exponent, 0)[:, None, None])
+        return rows
+    power = np.repeat(np.where(far, -exponent, 0), np.diff(offsets))
+    scaled: FloatArray = np.ldexp(rows, power[:, None])
     return scaled
 
 

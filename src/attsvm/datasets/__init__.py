@@ -19,18 +19,23 @@ _HOME = {
     "Toy": "toys",
     "WordPiece": "wordpiece",
     "array": "arrays",
+    "assumption_test": "assumption_tests",
     "digits": "images",
     "gauss": "separable",
     "huggingface_text": "huggingface",
+    "image_bags": "image_bags",
     "image_digest": "image_sets",
     "image_set": "image_sets",
     "imdb": "reviews",
     "instance": "catalogue",
     "load": "catalogue",
+    "mixed_reviews": "sentence_bags",
     "mlp_instance": "multi",
     "names": "catalogue",
     "orth": "separable",
     "orthonormal": "multi",
+    "planted_witnesses": "witnesses",
+    "sentences": "sentence_bags",
     "text": "documents",
     "toy": "toys",
     "unit_sphere": "sphere",
@@ -45,19 +50,24 @@ __all__ = [
     "Toy",
     "WordPiece",
     "array",
+    "assumption_test",
     "digits",
     "gauss",
     "huggingface_text",
+    "image_bags",
     "image_digest",
     "image_set",
     "imdb",
     "instance",
     "load",
+    "mixed_reviews",
     "mlp_instance",
     "names",
     "next_token",
     "orth",
     "orthonormal",
+    "planted_witnesses",
+    "sentences",
     "text",
     "toy",
     "unit_sphere",
@@ -66,17 +76,21 @@ __all__ = [
 if TYPE_CHECKING:
     from attsvm.datasets import next_token
     from attsvm.datasets.arrays import array
+    from attsvm.datasets.assumption_tests import assumption_test
     from attsvm.datasets.base import Dataset, Encoded
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text
     from attsvm.datasets.huggingface import huggingface_text
+    from attsvm.datasets.image_bags import image_bags
     from attsvm.datasets.image_sets import ImageSet, image_digest, image_set
     from attsvm.datasets.images import digits
     from attsvm.datasets.multi import mlp_instance, orthonormal
     from attsvm.datasets.reviews import Reviews, imdb
+    from attsvm.datasets.sentence_bags import mixed_reviews, sentences
     from attsvm.datasets.separable import gauss, orth
     from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
+    from attsvm.datasets.witnesses import planted_witnesses
     from attsvm.datasets.wordpiece import TokenIds, WordPiece
 
 

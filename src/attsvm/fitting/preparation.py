@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.data import AttentionData, BoolArray, FloatArray
+from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 
@@ -20,26 +20,19 @@ def selection_steps(data: AttentionData) -> int:
     return int(np.clip(1e11 / (float(data.lengths.sum()) * data.d_x), 2_000, 20_000))
 
 
-def root_mean_square(array: FloatArray, mask: BoolArray | None = None) -> float:
-    """Root of the mean squared norm of the rows, over the visible ones; 1 for rows that are all
-    zero.
-    """
-    rows = array.reshape(1, -1, array.shape[-1]) if mask is None else array[mask][None]
-    return float(Frobenius().value(rows)[0]) / rows.shape[1] ** 0.5 or 1.0
+def root_mean_square(rows: FloatArray) -> float:
+    """Root of the mean squared norm of rows; 1 for rows that are all zero."""
+    return float(Frobenius().value(rows[None])[0]) / len(rows) ** 0.5 or 1.0
 
 
-def check_units(data: AttentionData) -> None:
-    """Refuse tokens and queries whose squares or products are no ordinary numbers.
+def check_units(rows: FloatArray, queries: FloatArray) -> None:
+    """Refuse tokens and queries, a row each, whose squares or products are no ordinary numbers.
 
     Raises:
         InputError: their size, or the product of both, is below 1e-145 or above 1e145.
     """
-    tokens, queries = root_mean_square(data.tokens, data.mask), root_mean_square(data.queries)
-    for what, size in (
-        ("tokens", tokens),
-        ("queries", queries),
-        ("tokens times queries", tokens * queries),
-    ):
+    tokens, z = root_mean_square(rows), root_mean_square(queries)
+    for what, size in (("tokens", tokens), ("queries", z), ("tokens times queries", tokens * z)):
         if not _UNIT[0] <= size <= _UNIT[1]:
             raise InputError(
                 f"{what} have a size of about {size:.1e}, too close to the ends of float64 for"

@@ -80,7 +80,7 @@ def fit_dataset(
     check_selectable(encoded.data)
     shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
     model = AttentionSVC(
-        **shared, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
+        **shared, explain=True, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
     )
     model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
     with RunFolder(folder, request, files=_FILES, overwrite=overwrite) as run_folder:

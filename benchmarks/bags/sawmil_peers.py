@@ -1,0 +1,55 @@
+"""The three classifiers of the package sawmil: NSK, sMIL and sAwMIL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sawmil import NSK, sAwMIL, sMIL
+from sawmil.bag import Bag
+from sawmil.kernels import get_kernel
+from shared import Array, one_by_one
+
+from attsvm.bags import Bags
+
+SOLVER = "osqp"
+
+
+class SolverAware(sAwMIL):  # type: ignore[misc]
+    """sawmil 0.2.1 does not hand the solver on to the first stage, which then asks for Gurobi."""
+
+    def __fit_mil__(self, bags: list[Bag]) -> None:
+        self.smil_ = sMIL(C=self.C, kernel=self.kernel, solver=self.solver).fit(bags)
+
+
+class Sawmil:
+    """One of them, by name; the kernel of instances is linear or RBF of width 1 / d."""
+
+    def __init__(self, name: str, C: float, kernel: str = "rbf") -> None:
+        self.name, self.C, self.kernel = name, C, kernel
+
+    def fit(self, bags: Bags, y: Array) -> Sawmil:
+        kernel: Any = (
+            get_kernel("rbf", gamma=1.0 / bags.d) if self.kernel == "rbf" else get_kernel("linear")
+        )
+        kind = {"NSK": NSK, "sMIL": sMIL, "sAwMIL": SolverAware}[self.name]
+        self.model = kind(C=self.C, kernel=kernel, solver=SOLVER)
+        self.model.fit([Bag(bags[i], float(y[i] > 0)) for i in range(bags.n)])
+        return self
+
+    def values(self, bags: Bags) -> Array:
+        given = [Bag(bags[i], 0.0) for i in range(bags.n)]
+        return np.asarray(self.model.decision_function(given), dtype=float)
+
+    def instances(self, bags: Bags) -> Array:
+        single = [Bag(row[None], 0.0) for row in bags.rows]
+        return np.asarray(self.model.decision_function(single), dtype=float)
+
+
+def _grid(name: str, kernel: str) -> list[dict[str, Any]]:
+    return [{"name": name, "C": C, "kernel": kernel} for C in (10.0, 100.0, 1000.0, 10_000.0)]
+
+
+METHODS = {
+    f"sawmil {name}": one_by_one(Sawmil, _grid(name, "rbf")) for name in ("NSK", "sMIL", "sAwMIL")
+}

@@ -1,0 +1,105 @@
+"""Bags that only a model which keeps the multiple-instance assumption classifies: the three
+algorithmic unit tests of Raff and Holt, *Reproducibility in Multiple Instance Learning: A Case For
+Algorithmic Unit Tests*, NeurIPS 2023.
+
+The standard assumption says that a bag is positive because of an instance that is there, never
+because of one that is missing. Each test plants an easy sign of the *negative* class into the
+training bags and turns it round in the test bags. A model that learned "no such sign, so positive"
+has a test AUC near 0, one that cannot have learned it keeps its training AUC.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from attsvm.bags import Bags
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+
+TESTS = ("single concept", "several concepts", "false frequency")
+_POISON, _NARROW = -10.0, 0.1
+
+
+def assumption_test(
+    name: str, n: int, part: Literal["train", "test"], seed: int, *, d: int = 16
+) -> Bags:
+    r"""``n`` bags of one test, half of them positive, the positive ones first.
+
+    Instances are drawn from :math:`\mathcal N(\mu\mathbf 1, s^2 I)`; the background is
+    :math:`\mu=0, s=1`, the poison :math:`\mu=-10, s=0.1`, one instance in every *negative training*
+    bag and in every *positive test* bag.
+
+    * ``single concept``: a positive bag has 1 to 4 instances of :math:`\mu=0, s=3` or
+      :math:`\mu=1, s=1`; 10 of the background; poison.
+    * ``several concepts``: concepts :math:`\mu=2` and :math:`\mu=3`, :math:`s=0.1`. A positive bag
+      has 1 to 4 of both, a negative one a single instance of either; 1 to 10 of the background;
+      poison. No single instance decides: the test belongs to the *threshold* assumption, and a
+      model needs one witness of each concept.
+    * ``false frequency``: the same concepts and no poison. A positive bag has 1 or 2 of both, a
+      negative one 1 or 2 of either in training and 35 to 45 in the test.
+
+    Ranges include both ends. The version of torchmil 1.0.2 (``SCStandardMILDataset``,
+    ``MCStandardMILDataset``, ``FalseFrequencyMILDataset``) leaves the upper end out, so that the
+    negative bags of its false frequency always hold the concept :math:`\mu=2` and the other one
+    decides alone.
+
+    Args:
+        name: one of the three.
+        n: bags, at least two.
+        part: the training or the test part; they are drawn independently.
+        seed: equal seeds give equal bits.
+        d: features; 16 in the paper as torchmil reads it.
+
+    Returns:
+        bags with labels -1 and +1 and instance labels: 1 for a concept, 0 for the background, -1
+        for poison.
+
+    Raises:
+        InputError: an unknown name or part, or sizes too small.
+    """
+    if name not in TESTS or part not in ("train", "test"):
+        raise InputError(
+            f"there is no test {name!r} with a part {part!r}; the tests are {', '.join(TESTS)}, the"
+            " parts train and test"
+        )
+    if n < 2 or d < 1:
+        raise InputError(f"{n} bags of {d} features are too few; give at least 2 and 1")
+    rng = np.random.default_rng([seed, TESTS.index(name), part == "test"])
+    labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)
+    drawn = [_bag(rng, name, part == "test", label > 0) for label in labels]
+    lengths = np.array([len(kinds) for _, _, kinds in drawn])
+    mean, deviation, kinds = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    rows = mean[:, None] + deviation[:, None] * rng.standard_normal((len(mean), d))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Bags(rows, offsets, labels, np.arange(len(rows)), kinds)
+
+
+def _bag(
+    rng: np.random.Generator, name: str, test: bool, positive: bool
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Mean, deviation and kind of each instance of one bag."""
+    if name == "single concept":
+        wide = rng.integers(2, size=rng.integers(1, 5) if positive else 0) == 0
+        concept = np.where(wide, 0.0, 1.0)
+        spread = np.where(wide, 3.0, 1.0)
+        background = 10
+    else:
+        if name == "several concepts":
+            count = (
+                rng.integers(1, 5, size=2) if positive else np.eye(2, dtype=int)[rng.integers(2)]
+            )
+        else:
+            low, high = (35, 46) if test and not positive else (1, 3)
+            count = rng.integers(low, high, size=2)
+            if not positive:
+                count[rng.integers(2)] = 0
+        concept = np.repeat([2.0, 3.0], count)
+        spread = np.full(len(concept), _NARROW)
+        background = int(rng.integers(1, 11))
+    poison = int(name != "false frequency" and positive == test)
+    sizes = [len(concept), background, poison]
+    mean = np.concatenate([concept, np.zeros(background), np.full(poison, _POISON)])
+    deviation = np.concatenate([spread, np.ones(background), np.full(poison, _NARROW)])
+    return mean, deviation, np.repeat([1, 0, -1], sizes)

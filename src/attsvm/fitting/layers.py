@@ -1,0 +1,162 @@
+"""What a fitted model does with bags: values, attention, contributions and the value of an instance
+alone, in the units of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.fitting import segments
+
+
+class Layer(Protocol):
+    """A model of bags: ``rows`` ``(N, d)``, ``offsets`` ``(n + 1,)``, ``queries`` ``(n, d_z)``.
+
+    ``C`` is one for two classes (positive values mean the second), else the number of classes.
+    """
+
+    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
+        """Everything about these bags."""
+
+    def alone(self, rows: FloatArray) -> FloatArray:
+        """``(N, C)``: the value of a bag that holds this instance only."""
+
+    def size(self) -> FloatArray:
+        """``(C,)``: the Euclidean norm of what multiplies an instance that is alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a model sees in bags.
+
+    Attributes:
+        values: ``(n, C)``.
+        attention: ``(N, heads)``: sums to one in each bag.
+        contributions: ``(N, C)``: sum to ``values`` in each bag.
+        selected: ``(n, C)``: the instance that speaks most for each class (of two classes: for the
+            one predicted).
+    """
+
+    values: FloatArray
+    attention: FloatArray
+    contributions: FloatArray
+    selected: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class PooledLayer:
+    r"""Attention pooling: :math:`f=\sum_hV_h^\top X^\top\mathrm{softmax}(XW_hz)+b`.
+
+    Attributes:
+        W: ``(heads, d, d_z)``.
+        V: ``(heads, d, C)``.
+        intercept: ``(C,)``.
+        hard: whether each head looks at the instance with the largest logit alone.
+    """
+
+    W: FloatArray
+    V: FloatArray
+    intercept: FloatArray
+    hard: bool = False
+
+    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
+        """See :class:`Layer`."""
+        logits = np.column_stack([segments.products(rows, queries @ W.T, offsets) for W in self.W])
+        attention = _attention(logits, offsets, self.hard)
+        scores = np.stack([rows @ V for V in self.V], axis=1)
+        contributions = np.einsum("nh,nhc->nc", attention, scores)
+        contributions += attention.mean(axis=1, keepdims=True) * self.intercept
+        values = segments.sums(contributions, offsets)
+        toward = contributions
+        if values.shape[1] == 1:
+            toward = contributions * np.repeat(np.where(values > 0, 1.0, -1.0), np.diff(offsets), 0)
+        if self.hard:  # of one head: the selected instance, whatever its value
+            toward = np.where(attention.max(axis=1, keepdims=True) > 0, toward, -np.inf)
+        return Reading(values, attention, contributions, _largest(toward, offsets))
+
+    def alone(self, rows: FloatArray) -> FloatArray:
+        """See :class:`Layer`."""
+        alone: FloatArray = rows @ self.V.sum(axis=0) + self.intercept
+        return alone
+
+    def size(self) -> FloatArray:
+        """See :class:`Layer`."""
+        return np.asarray(np.linalg.norm(self.V.sum(axis=0), axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class WitnessLayer:
+    """The standard assumption; see :mod:`attsvm.fitting.witness`.
+
+    Attributes:
+        w: ``(columns, d)``: of the heads of two classes, or of the classes.
+        intercept: ``(columns,)``.
+        null: whether there are two classes.
+        hard: whether the value of a bag is that of its best instance alone.
+        threshold: what the values of two classes are counted from.
+    """
+
+    w: FloatArray
+    intercept: FloatArray
+    null: bool
+    hard: bool
+    threshold: float = 0.0
+
+    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
+        """See :class:`Layer`."""
+        scores = rows @ self.w.T + self.intercept
+        attention = _attention(scores, offsets, self.hard)
+        _, sums = segments.softmax(scores, offsets)
+        columns = segments.largest(scores, offsets) if self.hard else sums
+        values = self._joined(columns)
+        lengths = np.diff(offsets)
+        if not self.null:
+            contributions = attention * np.repeat(values, lengths, axis=0)
+            return Reading(values, attention, contributions, _largest(attention, offsets))
+        shares = attention.mean(axis=1, keepdims=True)
+        contributions = shares * np.repeat(values, lengths, axis=0)
+        return Reading(values, attention, contributions, _largest(shares, offsets))
+
+    def _joined(self, columns: FloatArray) -> FloatArray:
+        """The value of a bag from those of its heads: the logarithm of the odds that all are found;
+        the least of them when hard.
+        """
+        if not self.null:
+            return columns
+        if columns.shape[1] == 1:
+            return columns - self.threshold
+        if self.hard:
+            return columns.min(axis=1, keepdims=True) - self.threshold
+        found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
+        missed = np.log(-np.expm1(np.minimum(found, -1e-300)))
+        return np.asarray(found - missed - self.threshold)
+
+    def alone(self, rows: FloatArray) -> FloatArray:
+        """See :class:`Layer`."""
+        return self._joined(rows @ self.w.T + self.intercept)
+
+    def size(self) -> FloatArray:
+        """See :class:`Layer`."""
+        sizes = np.linalg.norm(self.w, axis=1)
+        return np.asarray(sizes if not self.null else sizes.max(keepdims=True))
+
+
+def _attention(logits: FloatArray, offsets: IntArray, hard: bool) -> FloatArray:
+    if not hard:
+        return segments.softmax(logits, offsets)[0]
+    attention = np.zeros_like(logits)
+    chosen = _largest(logits, offsets)
+    for head in range(logits.shape[1]):
+        attention[offsets[:-1] + chosen[:, head], head] = 1.0
+    return attention
+
+
+def _largest(values: FloatArray, offsets: IntArray) -> IntArray:
+    """``(n, columns)``: where in its bag the largest value of each column is."""
+    return np.column_stack(
+        [segments.first_largest(np.ascontiguousarray(column), offsets) for column in values.T]
+    )

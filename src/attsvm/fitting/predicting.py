@@ -1,0 +1,249 @@
+"""The predictors of bags: penalty chosen on bags left out, then one fit to all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.fitting.calibration import calibration
+from attsvm.fitting.choosing import FOLDS, choose, left_out
+from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
+from attsvm.fitting.minimise import ConvexStep
+from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
+from attsvm.fitting.preparation import root_mean_square
+from attsvm.fitting.witness import (
+    CONSTANT,
+    FROM,
+    Witnesses,
+    alternate,
+    best_paths,
+    guessed_start,
+    prototypes,
+)
+
+PENALTIES = 10.0 ** np.arange(-1.0, -5.1, -0.5)
+"""Penalties that are tried, for instances of root-mean-square norm one and a loss that is a mean
+over bags.
+"""
+RATIOS = (1.0, 0.1, 0.01)
+"""Penalties on attention weights that are tried, relative to that on the head; attention that does
+not pay is left out.
+"""
+GUESSES = 3
+"""Guesses of the witnesses that a path starts from, besides small weights."""
+_LARGE = 3_000_000  # numbers in a table from which one part is left out instead of one in turn
+_ITERATIONS, _FEW = 100, 40
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A fitted model of bags.
+
+    Attributes:
+        layer: the model, in the units of the data.
+        penalty: the penalty that was used, relative to the mean loss of a bag.
+        ratio: the penalty on attention weights relative to it; ``inf`` where attention is uniform,
+            None where it follows the scores.
+        losses: ``(candidates,)`` mean losses on bags left out.
+        left_out: ``(n, C)`` values of bags by models that did not see them; ``nan`` for bags that
+            were not left out.
+        steps: the convex programmes that were solved for the final weights, in this order.
+        convex: whether the whole problem is convex, so that the last certificate is for all of it.
+    """
+
+    layer: Layer
+    penalty: float
+    ratio: float | None
+    losses: FloatArray
+    left_out: FloatArray
+    steps: list[ConvexStep]
+    convex: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What predictors are fitted to.
+
+    Attributes:
+        rows: ``(N, d)`` instances, in the units of the data.
+        offsets: ``(n + 1,)``.
+        queries: ``(n, d_z)``.
+        labels: ``(n,)``: 0 to K - 1.
+        classes: K.
+        shares: ``(n,)``: share of each bag in the loss; they sum to one.
+        seed: of folds and starts.
+        progress: called with steps done and steps in all.
+    """
+
+    rows: FloatArray
+    offsets: IntArray
+    queries: FloatArray
+    labels: IntArray
+    classes: int
+    shares: FloatArray
+    seed: int
+    progress: Callable[[int, int], None]
+
+    @property
+    def large(self) -> bool:
+        """Whether a fit takes so long that candidates are compared on one part alone."""
+        return self.rows.size > _LARGE
+
+    @property
+    def parts(self) -> list[IntArray]:
+        """Bags to leave out together."""
+        return left_out(self.labels, FOLDS, self.seed, self.large)
+
+    @property
+    def iterations(self) -> int:
+        """Steps of one descent."""
+        return _FEW if self.large else _ITERATIONS
+
+    def scaled(self) -> tuple[FloatArray, float]:
+        """Instances of root-mean-square norm one with the constant feature, and their unit."""
+        unit = root_mean_square(self.rows)
+        rows = np.empty((len(self.rows), self.rows.shape[1] + 1))
+        np.divide(self.rows, unit, out=rows[:, :-1])
+        rows[:, -1] = CONSTANT
+        return rows, unit
+
+    def penalties(self, asked: float | None) -> FloatArray:
+        """What is tried, falling; only the last is a candidate when one was asked for."""
+        if asked is None:
+            return PENALTIES[1:8:2] if self.large else PENALTIES
+        return np.append(PENALTIES[asked < PENALTIES], asked)
+
+
+def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> Predictor:
+    """The standard assumption; see :mod:`attsvm.fitting.witness`."""
+    rows, unit = table.scaled()
+    null = table.classes == 2
+    problem = Witnesses(rows, table.offsets, table.labels, heads if null else table.classes, null)
+    penalties, first = table.penalties(asked), problem.start(table.seed)
+
+    def layer(theta: FloatArray) -> WitnessLayer:
+        return WitnessLayer(theta[:, :-1] / unit, CONSTANT * theta[:, -1], null, hard)
+
+    def paths(shares: FloatArray, tried: FloatArray) -> list[FloatArray]:
+        tick()
+        starts = [first]
+        if problem.columns == 1:
+            starts += [
+                guessed_start(problem, shares, guess, FROM, table.iterations)
+                for guess in prototypes(problem, shares, GUESSES, table.seed)
+            ]
+        return list(best_paths(problem, shares, tried, starts, table.iterations))
+
+    def course(shares: FloatArray) -> list[FloatArray]:
+        return [
+            layer(theta).read(table.rows, table.offsets, table.queries).values
+            for theta in paths(shares, penalties)
+        ][0 if asked is None else -1 :]
+
+    parts = table.parts
+    tick = _Ticks(table.progress, len(parts) + 2)
+    chosen = choose(course, parts, table.shares, lambda values: _losses(values, table))
+    stop = chosen.index if asked is None else len(penalties) - 1
+    penalty = float(penalties[stop])
+    start = paths(table.shares, penalties[: stop + 1])[-1]
+    tick()
+    theta, steps = alternate(problem, table.shares, penalty, start, hard)
+    fitted = layer(theta)
+    if hard and null:  # the largest score is less than the sum that the loss knows
+        seen = ~np.isnan(chosen.values[:, 0])
+        slope, shift = calibration(chosen.values[seen], table.labels[seen], shift=True)
+        fitted = replace(fitted, threshold=-shift / slope)
+    return Predictor(
+        fitted, penalty, None, chosen.losses, chosen.values - fitted.threshold, steps, False
+    )
+
+
+def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Predictor:
+    """Attention pooling with penalties; see :mod:`attsvm.fitting.penalised`."""
+    rows, unit = table.scaled()
+    z = root_mean_square(table.queries)
+    columns = 1 if table.classes == 2 else table.classes
+    problem = Pooled(rows, table.offsets, table.queries / z, table.labels, columns)
+    U, S, back = np.linalg.svd(problem.means(), full_matrices=False)
+    kept = 1e-12 * S[0] < S
+    means, back = U[:, kept] * S[kept], back[kept].T
+    penalties = table.penalties(asked)
+
+    def uniform(shares: FloatArray) -> list[FloatArray]:
+        tick()
+        head, values = None, []
+        for penalty in penalties:
+            head, _ = mean_head(problem, means, shares, float(penalty), head)
+            values.append(means @ head)
+        return values[0 if asked is None else -1 :]
+
+    def attending(shares: FloatArray) -> list[FloatArray]:
+        tick()
+        head, _ = mean_head(problem, means, shares, penalty, None)
+        return [
+            layer(*attend(shares, back @ head, ratio))
+            .read(table.rows, table.offsets, table.queries)
+            .values
+            for ratio in RATIOS
+        ]
+
+    def attend(shares: FloatArray, head: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
+        return attention_heads(
+            problem, shares, penalty, ratio, head, heads, table.seed, table.iterations
+        )
+
+    def layer(W: FloatArray, V: FloatArray) -> PooledLayer:
+        return PooledLayer(W / (unit * z), V[:, :-1] / unit, CONSTANT * V[:, -1].sum(axis=0), hard)
+
+    parts = table.parts
+    tick = _Ticks(table.progress, 2 * len(parts) + 1)
+    chosen = choose(uniform, parts, table.shares, lambda values: _losses(values, table))
+    penalty = float(penalties[chosen.index if asked is None else -1])
+    head, step = mean_head(problem, means, table.shares, penalty, None)
+    with_attention = choose(attending, parts, table.shares, lambda values: _losses(values, table))
+    losses = np.concatenate([chosen.losses, with_attention.losses])
+    tick()
+    if with_attention.losses.min() < chosen.losses[chosen.index]:
+        ratio = RATIOS[with_attention.index]
+        weights = attend(table.shares, back @ head, ratio)
+        return Predictor(
+            layer(*weights), penalty, ratio, losses, with_attention.values, [step], False
+        )
+    nothing = np.zeros((1, rows.shape[1] - 1, table.queries.shape[1]))
+    # Uniform attention is the mean whatever `hard` says: there is no largest logit.
+    fitted = replace(layer(nothing, (back @ head)[None]), hard=False)
+    return Predictor(fitted, penalty, np.inf, losses, chosen.values, [step], True)
+
+
+def _losses(values: FloatArray, table: Table) -> FloatArray:
+    """``(n,)`` losses of values; ``nan`` stays."""
+    losses, seen = np.full(len(values), np.nan), ~np.isnan(values[:, 0])
+    empty: Any = np.empty((0, 0))
+    some = Pooled(empty, table.offsets, empty, table.labels[seen], values.shape[1])
+    losses[seen] = some.losses(values[seen])[0]
+    return losses
+
+
+class _Ticks:
+    """Counts the steps of a predictor."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self) -> None:
+        self.progress(self.done, self.total)
+        self.done += 1
+
+
+def margin_values(values: FloatArray, labels: IntArray) -> FloatArray:
+    """``(n,)``: the value of each bag's own class above that of the others."""
+    if values.shape[1] == 1:
+        return np.where(labels > 0, values[:, 0], -values[:, 0])
+    rows = np.arange(len(values))
+    others = values.copy()
+    others[rows, labels] = -np.inf
+    return np.asarray(values[rows, labels] - others.max(axis=1))

@@ -1,0 +1,67 @@
+"""Softmax and sums over bags that lie one after the other in a table: no padding, no loop over
+bags.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+
+
+def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, ...)``: the sum of the rows of each bag; ``values`` is ``(N, ...)``."""
+    total: FloatArray = np.add.reduceat(values, offsets[:-1], axis=0)
+    return total
+
+
+def largest(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, ...)``: the largest row of each bag, column by column."""
+    top: FloatArray = np.maximum.reduceat(values, offsets[:-1], axis=0)
+    return top
+
+
+def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
+    r"""Probabilities ``(N, ...)`` that sum to one in each bag, and ``(n, ...)`` the logarithm of
+    what they were divided by, :math:`\log\sum_te^{a_t}`.
+    """
+    lengths = np.diff(offsets)
+    top = largest(logits, offsets)
+    powers = np.exp(logits - np.repeat(top, lengths, axis=0))
+    total = sums(powers, offsets)
+    powers /= np.repeat(total, lengths, axis=0)
+    return powers, top + np.log(total)
+
+
+def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
+    """``(n,)``: where in its bag the largest of ``(N,)`` values is, the first one on ties."""
+    lengths = np.diff(offsets)
+    at = np.flatnonzero(values == np.repeat(largest(values, offsets), lengths))
+    found: IntArray = at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
+    return found
+
+
+def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
+    size = _common(offsets)
+    if size:
+        blocks = rows.reshape(-1, size, rows.shape[1])
+        return np.asarray(np.matmul(blocks, moved[:, :, None]).ravel())
+    if len(moved) == 1 or (moved[1:] == moved[0]).all():  # one query for all bags
+        return np.asarray(rows @ moved[0])
+    return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
+
+
+def combinations(shares: FloatArray, rows: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, d)``: the sum of the rows of each bag, each times its entry of ``(N,)`` shares."""
+    size = _common(offsets)
+    if size:
+        blocks = rows.reshape(-1, size, rows.shape[1])
+        return np.asarray(np.matmul(shares.reshape(-1, 1, size), blocks)[:, 0])
+    return sums(shares[:, None] * rows, offsets)
+
+
+def _common(offsets: IntArray) -> int:
+    """The number of instances in every bag, 0 where they differ."""
+    lengths = np.diff(offsets)
+    return int(lengths[0]) if (lengths == lengths[0]).all() else 0

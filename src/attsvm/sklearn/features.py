@@ -1,0 +1,115 @@
+"""Features of instances for bags: an ordinary transformer of rows, applied to bags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from attsvm.bags import Bags, as_bags
+from attsvm.data import FloatArray
+from attsvm.errors import InputError
+
+
+class BagFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Instances of bags through transformers of rows: scaling, Nystroem or random features, PCA.
+
+    ``make_pipeline(BagFeatures(StandardScaler()), BagFeatures(Nystroem(gamma=0.1)),
+    AttentionSVC())`` is a kernel method on bags.
+
+    Args:
+        instances: a transformer of tables, fitted to the instances of all bags; None leaves them as
+            they are, ``"drop"`` leaves them out.
+        context: a transformer of tables, fitted to one row per bag: the mean, the smallest and the
+            largest value of each feature, ``(n, 3 d)``. What it makes of a bag is appended to each
+            of its instances. None for no context. With it an instance is no longer judged by
+            itself, so it does not go with ``assumption="standard"``.
+
+    Attributes:
+        instances_, context_: the fitted transformers, None where there is none.
+        n_features_in_: features of an instance.
+    """
+
+    def __init__(self, instances: Any = None, context: Any = None) -> None:
+        self.instances = instances
+        self.context = context
+
+    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Any:
+        """Fit the transformers to bags; ``y`` has no part in it.
+
+        Raises:
+            InputError: unusable bags, or nothing left of an instance.
+        """
+        bags = as_bags(X, groups)
+        if isinstance(self.instances, str) and self.instances != "drop":
+            raise InputError(f"instances is {self.instances!r}; give a transformer, None or 'drop'")
+        if isinstance(self.instances, str) and self.context is None:
+            raise InputError("instances are dropped and there is no context, so nothing is left")
+        self.n_features_in_ = bags.d
+        self.instances_ = (
+            None
+            if self.instances is None or isinstance(self.instances, str)
+            else clone(self.instances).fit(bags.rows)
+        )
+        self.context_ = None if self.context is None else clone(self.context).fit(_statistics(bags))
+        return self
+
+    def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
+        """Bags of the new features, as :class:`~attsvm.bags.Bags`, which every estimator of
+        attsvm takes.
+
+        Raises:
+            InputError: unusable bags, or another number of features than in :meth:`fit`.
+        """
+        check_is_fitted(self)
+        bags = as_bags(X, groups)
+        if bags.d != self.n_features_in_:
+            raise InputError(
+                f"X has {bags.d} features per instance; this BagFeatures was fitted with"
+                f" {self.n_features_in_}"
+            )
+        parts = []
+        if not isinstance(self.instances, str):
+            parts.append(bags.rows if self.instances_ is None else _rows(self.instances_, bags))
+        if self.context_ is not None:
+            context = _dense(self.context_.transform(_statistics(bags)))
+            parts.append(np.repeat(context, bags.lengths, axis=0))
+        rows = parts[0] if len(parts) == 1 else np.hstack(parts)
+        return Bags(rows, bags.offsets, bags.labels, bags.source)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _statistics(bags: Bags) -> FloatArray:
+    """``(n, 3 d)``: mean, smallest and largest value of each feature."""
+    starts = bags.offsets[:-1]
+    return np.hstack(
+        [
+            np.add.reduceat(bags.rows, starts, axis=0) / bags.lengths[:, None],
+            np.minimum.reduceat(bags.rows, starts, axis=0),
+            np.maximum.reduceat(bags.rows, starts, axis=0),
+        ]
+    )
+
+
+def _rows(transformer: Any, bags: Bags) -> FloatArray:
+    rows = _dense(transformer.transform(bags.rows))
+    if rows.ndim != 2 or len(rows) != len(bags.rows):
+        raise InputError(
+            f"the transformer made {rows.shape} of {bags.rows.shape}; it must keep the instances"
+        )
+    return rows
+
+
+def _dense(array: Any) -> FloatArray:
+    dense: FloatArray = np.ascontiguousarray(
+        array.toarray() if hasattr(array, "toarray") else np.asarray(array), dtype=np.float64
+    )
+    return dense
