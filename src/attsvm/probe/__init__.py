@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from attsvm.probe.audit import Audit, Comparison, Head, Support, audit
 from attsvm.probe.capture import Recording, capture
-from attsvm.probe.guard import HeadMetrics, LogitGuard, LogitWarning
+from attsvm.probe.growth import HeadMetrics
+from attsvm.probe.guard import LogitGuard, LogitWarning
+from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 
 __all__ = [
     "Audit",
@@ -17,4 +19,6 @@ __all__ = [
     "Support",
     "audit",
     "capture",
+    "guard_lightning",
+    "guard_trainer",
 ]

@@ -153,7 +153,7 @@ def capture(
     """
     recorder = _Recorder(model, None if layers is None else set(layers), most_queries, projections)
     with ExitStack() as stack:
-        stack.enter_context(_fused(model))
+        stack.enter_context(fused(model))
         stack.enter_context(recorder)
         yield recorder.recording
     recorder.finish()
@@ -378,7 +378,7 @@ def _rows(inputs: Tensor, b: int, rows: Tensor) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _fused(model: nn.Module) -> Iterator[None]:
+def fused(model: nn.Module) -> Iterator[None]:
     """Every attention as one fused call: no encoder fast path, ``sdpa`` for Hugging Face models."""
     fast = torch.backends.mha.get_fastpath_enabled()
     before = getattr(getattr(model, "config", None), "_attn_implementation", None)
