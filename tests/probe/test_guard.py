@@ -283,7 +283,7 @@ def grow(kind: str, tau: float) -> LogitGuard:
     """Weights scaled up step by step, or replaced at random by ever larger ones."""
     net = Net()
     optimizer = sgd(net)
-    guard = LogitGuard(net, tau=tau, every=1, optimizer=optimizer)
+    guard = LogitGuard(net, tau=tau, every=1, optimizer=optimizer, horizon=200)
     generator = torch.Generator().manual_seed(0)
     maps = [net.attention.q_proj.weight, net.attention.k_proj.weight]
     for t in range(1, 10):

@@ -30,9 +30,6 @@ from attsvm.probe.head_weights import Clip, HeadWeights, find, products
 from attsvm.probe.logits import blocks, firmness
 from attsvm.probe.watching import Call, Watch
 
-NEAR = 4.0
-"""A head is announced from this fraction of tau on: two doublings are left to extrapolate."""
-
 _NORMALISED = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
 
 Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
@@ -40,6 +37,14 @@ Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
 class LogitWarning(UserWarning):
     """Attention logits of a head have reached tau, or are about to while its direction moves."""
+
+
+def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
+    """Whether a head is warned of: its largest logit is beyond tau, or it is unstable, has passed a
+    quarter of tau (two doublings are left to extrapolate), and reaches tau within the horizon.
+    """
+    soon = head.steps_to_tau <= horizon and head.largest >= 0.25 * tau
+    return (soon and head.state == "unstable") or not head.largest <= tau
 
 
 class LogitGuard:
@@ -62,8 +67,8 @@ class LogitGuard:
         every: steps between two measurements; 1 with ``"clip"`` holds every step at tau.
         optimizer: what moves the weights. It says when a step ends, and weights are clipped after
             it; without one every pass in training mode counts as a step.
-        horizon: steps ahead for which an unstable head is announced, once its largest logit is a
-            quarter of tau.
+        horizon: steps ahead for which an unstable head is announced, see :func:`in_trouble`; four
+            measurements when left out.
         by_hand: measure between :meth:`start` and :meth:`stop` alone, for loops that never call
             ``model`` itself; needs ``optimizer``.
 
@@ -81,13 +86,14 @@ class LogitGuard:
         action: Action = "warn",
         every: int = 50,
         optimizer: Optimizer | None = None,
-        horizon: int = 200,
+        horizon: int | None = None,
         by_hand: bool = False,
     ) -> None:
         _check(model, tau, action, every, horizon, optimizer)
         if by_hand and optimizer is None:
             raise InputError("by_hand=True has no passes to count steps by; pass optimizer=")
-        self.tau, self.action, self.every, self.horizon = tau, action, every, horizon
+        self.tau, self.action, self.every = tau, action, every
+        self.horizon = 4 * every if horizon is None else horizon
         self.steps = 0
         self._model = model
         self._seen: dict[int, _Seen] = {}
@@ -259,9 +265,7 @@ class LogitGuard:
         trouble = []
         for each in self.metrics():
             key = (each.layer, each.head)
-            soon = each.steps_to_tau <= self.horizon and each.largest >= self.tau / NEAR
-            near = soon and each.state == "unstable"
-            if near or not each.largest <= self.tau:
+            if in_trouble(each, self.tau, self.horizon):
                 if key not in self._warned:
                     trouble.append(each)
                     self._warned.add(key)
@@ -295,7 +299,7 @@ def _check(
     tau: float,
     action: Action,
     every: int,
-    horizon: int,
+    horizon: int | None,
     optimizer: Optimizer | None,
 ) -> None:
     if not isinstance(model, nn.Module):
@@ -303,6 +307,8 @@ def _check(
     if not (isinstance(tau, (int, float)) and tau > 0 and math.isfinite(tau)):
         raise InputError(f"tau is {tau}; it must be a positive, finite number")
     for name, count in (("every", every), ("horizon", horizon)):
+        if name == "horizon" and count is None:
+            continue
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"{name} is {count!r}; give a number of steps, at least 1")
     if action not in ("warn", "clip") and not callable(action):
