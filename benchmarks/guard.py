@@ -137,17 +137,15 @@ def sweep() -> list[Cell]:
 
 
 def verdict(rounds: int) -> list[Cell]:
-    """Every beginning of the list is balanced over data and optimisers."""
+    """Every beginning of the list is balanced over data and optimisers; arms after each round."""
     cells = []
     for seed in range(10_000, 10_000 + rounds):
-        for data in DATA:
-            for kind in PEAKS:
-                cells += [
-                    Cell(data, kind, peak[kind], "nothing", seed) for peak in (BROKEN, HEALTHY)
-                ]
-                if seed == 10_000:
-                    cells.append(Cell(data, kind, BROKEN[kind], "qknorm", seed))
-                    cells.append(Cell(data, kind, BROKEN[kind], "clip", seed, CLIP_TAU))
+        both = [(data, kind) for data in DATA for kind in PEAKS]
+        for peaks in (BROKEN, HEALTHY):
+            cells += [Cell(data, kind, peaks[kind], "nothing", seed) for data, kind in both]
+        for data, kind in both:
+            cells.append(Cell(data, kind, BROKEN[kind], "qknorm", seed))
+            cells.append(Cell(data, kind, BROKEN[kind], "clip", seed, CLIP_TAU))
     return cells
 
 
@@ -286,6 +284,16 @@ def beyond(found: dict[str, Any], level: float) -> int | None:
     return next((step for step, peak in peaks if not peak <= level), None)
 
 
+def blind(found: dict[str, Any]) -> int | None:
+    """The guard's rule without the direction: every growing head counts as unstable."""
+    for heads in found["records"]:
+        for each in heads:
+            head = HeadMetrics(**each | {"state": "unstable"})
+            if in_trouble(head, TAU, HORIZON):
+                return head.step
+    return None
+
+
 def steep(found: dict[str, Any], factor: float) -> int | None:
     """The first step from 30 on whose gradient is this many times the median of the 30 before."""
     sizes = found["gradients"]
@@ -314,6 +322,7 @@ def permuted(found: dict[str, Any], seed: int) -> int | None:
 
 ALARMS: dict[str, Callable[[dict[str, Any]], int | None]] = {
     "guard": warned,
+    "guard without the direction": blind,
     "largest logit beyond 100": lambda found: beyond(found, 100.0),
     "gradient norm 3 times its median": lambda found: steep(found, 3.0),
     "loss .07 above its lowest": lambda found: rises(found, 0.07),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -425,6 +426,27 @@ def test_a_checkpoint_goes_on() -> None:
             other.steps_to_tau,
             other.turned,
         )
+
+
+def test_mixed_precision_is_measured_in_float32() -> None:
+    net = Net()
+    guard = LogitGuard(net, every=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        net(X)
+    assert net.attention.q.dtype == torch.bfloat16
+    exact = 0.5 * (net.attention.q.double() @ net.attention.k.double().mT).amax(dim=(0, 2, 3))
+    found = torch.tensor([each.largest for each in guard.metrics()], dtype=torch.float64)
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=0)
+
+
+def test_a_copy_of_the_model_trains_without_the_guard_of_the_first() -> None:
+    net = Net()
+    guard = LogitGuard(net, every=1)
+    other = copy.deepcopy(net)
+    other(X)
+    assert guard.metrics() == []
+    net(X)
+    assert len(guard.metrics()) == 4
 
 
 def test_a_pass_that_fails_leaves_the_guard_as_it_was() -> None:

@@ -200,7 +200,8 @@ class LogitGuard:
 
     def _see(self, call: Call) -> None:
         seen = self._seen.setdefault(call.number, _Seen(call.name, call.q.shape[3], []))
-        seen.passes.append(_measured(call, self.tau))
+        with torch.autocast(call.q.device.type, enabled=False):
+            seen.passes.append(_measured(call, self.tau))
 
     def _end_step(self) -> None:
         started, self._started = self._started, False
@@ -210,7 +211,9 @@ class LogitGuard:
                 " model whose attention is torch's scaled_dot_product_attention"
             )
         if self._seen:
-            self._record()
+            kinds = {each.passes[0][0].device.type for each in self._seen.values()}
+            with torch.no_grad(), torch.autocast(kinds.pop(), enabled=False):
+                self._record()
         self.steps += 1
 
     def _record(self) -> None:
@@ -361,7 +364,7 @@ def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
     :math:`g\le\\tau/(s/(1-b/\\tau))`.
     """
     B, H, Tq, _ = call.q.shape
-    q, k = call.q.float(), call.k.float()
+    q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
     k = k.repeat_interleave(H // k.shape[1], dim=1)
     adds = call.mask is not None and call.mask.dtype != torch.bool
     largest = torch.full((2, H), -torch.inf, device=q.device)
@@ -397,6 +400,7 @@ def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
     others = {1: "", 2: ", and 1 other head"}.get(
         len(trouble), f", and {len(trouble) - 1} other heads"
     )
+    where = f" ({worst.name})" if worst.name else ""
     lower = "lower the rate of query and key weights, or use action='clip'"
     turns = f"its direction turns by {worst.turning:.2g} radians while logits grow e-fold"
     if worst.state == "saturating":
@@ -411,6 +415,6 @@ def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
     else:
         kind = f"too few records to tell saturation from instability, or no growth; {lower}"
     return (
-        f"attention logits grow: head {worst.head} of layer {worst.layer} ({worst.name}) has a"
+        f"attention logits grow: head {worst.head} of layer {worst.layer}{where} has a"
         f" largest logit of {worst.largest:.3g}, which {when}{others}; {kind}"
     )
