@@ -398,6 +398,7 @@ def test_compiled_models() -> None:
     guard = LogitGuard(net, every=1)
     with pytest.raises(InputError, match="runs inside torch"):
         torch.compile(net, backend="aot_eager")(X)
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_a_checkpoint_goes_on() -> None:

@@ -173,6 +173,7 @@ class LogitGuard:
             try:
                 self._open.enter_context(torch.compiler.set_stance("force_eager"))
             except RuntimeError as error:
+                self._open.close()
                 raise InputError(
                     f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
                     " measured; guard the compiled model, LogitGuard(torch.compile(model))"
@@ -342,11 +343,11 @@ def _several_processes() -> bool:
 
 def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> tuple[list[list[float]], ...]:
     """Maxima and means over the passes of the step and over processes, ``(2, all heads)`` each."""
-    largest = torch.cat(
-        [torch.stack([peak for peak, _ in passes]).amax(dim=0) for passes in layers], dim=1
-    )
-    means = torch.cat(
-        [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers], dim=1
+    device = layers[0][0][0].device  # layers of one model may lie on several
+    peaks = [torch.stack([peak for peak, _ in passes]).amax(dim=0) for passes in layers]
+    averages = [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers]
+    largest, means = (
+        torch.cat([each.to(device) for each in both], dim=1) for both in (peaks, averages)
     )
     if _several_processes():
         torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
