@@ -22,11 +22,13 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "model",
+        "models",
         metavar="MODEL",
+        nargs="+",
         help=(
-            "a folder or hub name of a Hugging Face model; 'demo' for a small language model that"
-            " comes with attsvm and a story of its own"
+            "a folder or hub name of a Hugging Face model; several, or a folder of checkpoint-N"
+            " folders, for curves over a training; 'demo' for a small language model that comes"
+            " with attsvm and a story of its own"
         ),
     )
     parser.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 file, a text per line")
@@ -36,7 +38,10 @@ def add_parser(commands: Any) -> None:
         "--norm",
         action="append",
         metavar="NORM",
-        help="compare in this norm; may be repeated (default fro and nuc)",
+        help=(
+            "compare in this norm; may be repeated (default fro and nuc; fro for models with rotary"
+            " positions)"
+        ),
     )
     parser.add_argument(
         "--null",
@@ -80,9 +85,9 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.progress import ProgressBars
 
     request = Request(
-        model=options.model,
+        models=tuple(options.models),
         text=options.text,
-        norms=() if options.statistics else tuple(options.norm or ("fro", "nuc")),
+        norms=() if options.statistics else tuple(options.norm) if options.norm else None,
         nulls=tuple(options.null or ("heads", "permuted")),
         texts=options.texts,
         tokens=options.tokens,
@@ -90,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         queries=options.queries,
         seed=options.seed,
     )
-    name = "".join(c if c.isalnum() else "-" for c in Path(options.model).name) or "model"
+    name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
     progress = ProgressBars(quiet=options.quiet)
     try:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from attsvm.probe.audit import Audit, Comparison, Head, Support, audit
+from attsvm.probe.audit import Audit, audit
+from attsvm.probe.caches import from_cache
 from attsvm.probe.capture import Recording, capture
-from attsvm.probe.guard import HeadMetrics, LogitGuard, LogitWarning
+from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.growth import HeadMetrics
+from attsvm.probe.guard import LogitGuard, LogitWarning
+from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
+from attsvm.probe.heads import Comparison, Head, Support
 
 __all__ = [
     "Audit",
+    "Checkpoints",
     "Comparison",
     "Head",
     "HeadMetrics",
@@ -17,4 +23,7 @@ __all__ = [
     "Support",
     "audit",
     "capture",
+    "from_cache",
+    "guard_lightning",
+    "guard_trainer",
 ]

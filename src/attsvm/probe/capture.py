@@ -10,7 +10,7 @@ in the model's precision; statistics are computed from them later, see :mod:`att
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +87,7 @@ class Layer:
         number: its place in the forward pass; a module that runs several times (ALBERT) is as many
             layers.
         name: the module that called attention.
-        heads: number of query heads.
+        numbers: of the query heads that were kept, in the model's counting.
         cross: True where keys come from another text than queries.
         causal: True where no query sees a later key.
         texts: what was kept of each text.
@@ -97,11 +97,16 @@ class Layer:
 
     number: int
     name: str
-    heads: int
+    numbers: list[int]
     cross: bool
     causal: bool
     texts: list[Attended] = field(default_factory=list)
     projection: Projection | None = None
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads that were kept."""
+        return len(self.numbers)
 
 
 @dataclass(eq=False)
@@ -132,9 +137,10 @@ class Recording:
 
 @contextmanager
 def capture(
-    model: nn.Module,
-    *,
+    model: nn.Module | Callable[..., Any],
     layers: Collection[int] | None = None,
+    heads: Collection[int] | None = None,
+    *,
     most_queries: int | None = MOST_QUERIES,
     projections: bool = True,
 ) -> Iterator[Recording]:
@@ -142,18 +148,29 @@ def capture(
 
     Args:
         model: any module whose attention is torch's fused one; a Hugging Face model with another
-            implementation runs with ``sdpa`` inside the block.
+            implementation runs with ``sdpa`` inside the block. Or a function that calls torch's
+            attention: of the block, every call of attention is then a layer of its own.
         layers: numbers of the layers to keep; all when left out.
+        heads: numbers of the heads to keep in each layer; all when left out.
         most_queries: queries kept per text and layer, spread evenly over it; ``None`` for all.
         projections: keep the inputs of keys and queries as well where they are linear maps of
             them, so that weights can be compared with max-margin solutions.
 
     Raises:
-        InputError: layers that the model does not have, a model whose attention was never seen.
+        InputError: layers or heads that the model does not have, a model whose attention was never
+            seen, keys or queries that are not finite.
     """
-    recorder = _Recorder(model, None if layers is None else set(layers), most_queries, projections)
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    recorder = _Recorder(
+        module,
+        getattr(model, "__name__", type(model).__name__),
+        None if layers is None else set(layers),
+        None if heads is None else sorted(set(heads)),
+        most_queries,
+        projections,
+    )
     with ExitStack() as stack:
-        stack.enter_context(_fused(model))
+        stack.enter_context(fused(module))
         stack.enter_context(recorder)
         yield recorder.recording
     recorder.finish()
@@ -161,12 +178,19 @@ def capture(
 
 class _Recorder:
     def __init__(
-        self, model: nn.Module, layers: set[int] | None, most: int | None, projections: bool
+        self,
+        model: nn.Module,
+        named: str,
+        layers: set[int] | None,
+        heads: list[int] | None,
+        most: int | None,
+        projections: bool,
     ) -> None:
         if most is not None and most < 1:
             raise InputError(f"most_queries is {most}; keep at least one query")
         self.recording = Recording()
-        self._model, self._layers, self._most, self._projections = model, layers, most, projections
+        self._model, self._named, self._layers, self._heads = model, named, layers, heads
+        self._most, self._projections = most, projections
         self._watch = Watch(model, self._see)
         self._linear: list[tuple[nn.Module, Tensor, Tensor]] = []
         self._hooks: list[Any] = []
@@ -194,7 +218,7 @@ class _Recorder:
         """Refuse an empty recording in a sentence that says why it is empty."""
         if not self._seen:
             raise InputError(
-                f"no attention of {type(self._model).__name__} was seen; call the model inside the"
+                f"no attention of {self._named} was seen; call the model inside the"
                 " block, and use a model whose attention is torch's scaled_dot_product_attention"
             )
         missing = sorted((self._layers or set()) - self._seen)
@@ -247,32 +271,39 @@ class _Recorder:
                 and keys_of is not None
                 and queries_of[2].data_ptr() != keys_of[2].data_ptr()
             )
-            layer = Layer(number, name, H, other, True)
+            layer = Layer(number, name, self._wanted(H), other, True)
             self.recording.layers.append(layer)
+            if queries_of is not None and keys_of is not None:
+                groups = k.shape[1]
+                layer.projection = _projection(queries_of, keys_of, layer.numbers, H, groups, d)
         self._batch = max(self._batch, B)
         own, sees = self._present(Tq, name), self._present(T, "")
-        linear = (
-            None
-            if queries_of is None or keys_of is None
-            else _projection(queries_of, keys_of, H, k.shape[1], d)
-        )
-        if linear is not None and layer.projection is None and not layer.texts:
-            layer.projection = linear
-        if linear is None:
+        if queries_of is None or keys_of is None:
             layer.projection = None
+        if layer.heads < H:
+            k = k[:, [h * k.shape[1] // H for h in layer.numbers]]
+            q = q[:, layer.numbers]
         for b in range(B):
             places = np.flatnonzero(own[b % len(own)].numpy()) if own is not None else np.arange(Tq)
             keep = np.flatnonzero(sees[b % len(sees)].numpy()) if sees is not None else np.arange(T)
             order = {int(t): i for i, t in enumerate(keep)}
             stands = np.array([order.get(int(t), int(t)) for t in places], dtype=np.int64)
-            some = _spread(len(places), self._most)
+            some = spread(len(places), self._most)
             rows = torch.from_numpy(places[some])
             columns = torch.from_numpy(keep)
             seen, shift = _visibility(call, b, H, rows, columns)
+            if shift is not None:
+                shift = shift[layer.numbers]
+            queries, keys = q[b][:, rows].cpu(), k[b][:, columns].cpu()
+            if not (queries.isfinite().all() and keys.isfinite().all()):
+                raise InputError(
+                    f"queries or keys of layer {number} ({name or self._named}) hold NaN or"
+                    " infinity; look for it in the weights and inputs of the model"
+                )
             layer.texts.append(
                 Attended(
-                    q[b][:, rows].cpu().clone(),
-                    k[b][:, columns].cpu().clone(),
+                    queries,
+                    keys,
                     stands[some],
                     seen,
                     shift,
@@ -282,11 +313,18 @@ class _Recorder:
             )
             later = np.arange(len(keep)) > stands[some][:, None]
             layer.causal = layer.causal and not layer.cross and not (seen & later).any()
-            if layer.projection is not None and linear is not None:
-                assert queries_of is not None
-                assert keys_of is not None
+            if layer.projection is not None and queries_of is not None and keys_of is not None:
                 layer.projection.key_inputs.append(_rows(keys_of[2], b, columns))
                 layer.projection.query_inputs.append(_rows(queries_of[2], b, rows))
+
+    def _wanted(self, H: int) -> list[int]:
+        """The heads to keep of a layer with ``H`` of them."""
+        wanted = list(range(H)) if self._heads is None else self._heads
+        if not wanted or wanted[0] < 0 or wanted[-1] >= H:
+            raise InputError(
+                f"heads {wanted} do not exist; the layers of {self._named} have heads 0 to {H - 1}"
+            )
+        return wanted
 
     def _present(self, length: int, name: str) -> Tensor | None:
         """Which places of a text of this length are no padding."""
@@ -339,7 +377,7 @@ def _visibility(
     return seen.numpy(), shift.expand(H, -1, -1).clone() if bool(shift.any()) else None
 
 
-def _spread(n: int, most: int | None) -> IntArray:
+def spread(n: int, most: int | None) -> IntArray:
     """At most ``most`` of ``n`` places, evenly, the last one always."""
     if most is None or n <= most:
         return np.arange(n)
@@ -359,17 +397,16 @@ def _weight(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _projection(
-    queries: Map,
-    keys: Map,
-    H: int,
-    Hk: int,
-    d: int,
+    queries: Map, keys: Map, numbers: list[int], H: int, groups: int, d: int
 ) -> Projection:
-    W_Q = queries[0].double().cpu().numpy()
-    b_Q = np.zeros(len(W_Q)) if queries[1] is None else queries[1].double().cpu().numpy()
-    shared = keys[0].double().cpu().numpy().reshape(Hk, d, -1)
-    W_K = np.repeat(shared, H // Hk, axis=0).reshape(H * d, -1)
-    return Projection(W_K, W_Q, b_Q, [], [])
+    """The maps of these heads, of ``H`` that share keys in groups."""
+    W_Q = queries[0].double().cpu().numpy().reshape(H, d, -1)[numbers]
+    b_Q = np.zeros((H, d)) if queries[1] is None else queries[1].double().cpu().numpy()
+    W_K = keys[0].double().cpu().numpy().reshape(groups, d, -1)
+    W_K = W_K[[h * groups // H for h in numbers]]
+    flat = len(numbers) * d
+    shift = b_Q.reshape(H, d)[numbers].ravel()
+    return Projection(W_K.reshape(flat, -1), W_Q.reshape(flat, -1), shift, [], [])
 
 
 def _rows(inputs: Tensor, b: int, rows: Tensor) -> NDArray[np.float64]:
@@ -378,7 +415,7 @@ def _rows(inputs: Tensor, b: int, rows: Tensor) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _fused(model: nn.Module) -> Iterator[None]:
+def fused(model: nn.Module) -> Iterator[None]:
     """Every attention as one fused call: no encoder fast path, ``sdpa`` for Hugging Face models."""
     fast = torch.backends.mha.get_fastpath_enabled()
     before = getattr(getattr(model, "config", None), "_attn_implementation", None)

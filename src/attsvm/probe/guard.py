@@ -4,138 +4,119 @@ The theory separates two growths of attention logits. In the first the direction
 :math:`W=W_K^\top W_Q` has settled and its norm grows: attention saturates on the tokens that it
 selects, and nothing is wrong. In the second the direction still moves while logits grow: the
 softmax turns into an ever harder maximum of something that has not been learned, and the loss is
-about to jump. :class:`LogitGuard` measures both on a pass now and then. With ``action="clip"`` it
-rescales the query and key weights of a head whose largest logit is :math:`S>\tau` by
-:math:`\sqrt{\tau/S}` after the optimiser's step (QK-clip, Kimi Team, *Kimi K2: Open Agentic
-Intelligence*, 2025).
+about to rise. :class:`LogitGuard` measures both now and then (:mod:`attsvm.probe.growth` says how).
+With ``action="clip"`` it rescales the query and key weights of a head whose largest logit is
+:math:`S>\tau` so that its logits shrink by :math:`\tau/S`, after the optimiser's step (QK-clip,
+Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025; :mod:`attsvm.probe.head_weights` says for
+which heads how).
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from contextlib import ExitStack
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attsvm.errors import InputError
+from attsvm.probe.capture import fused
+from attsvm.probe.growth import Growth, HeadMetrics, Record
+from attsvm.probe.head_weights import Clip, HeadWeights, find, products
+from attsvm.probe.logits import blocks, firmness
 from attsvm.probe.watching import Call, Watch
 
-_KEPT = 8  # records that the exponent of growth is fitted to
-_BLOCK = 1 << 22  # logits computed at a time
-
-_QUERIES = ("q_proj", "query", "q_lin", "wq", "W_Q", "q")
-_KEYS = ("k_proj", "key", "k_lin", "wk", "W_K", "k")
-_FUSED = ("c_attn", "query_key_value", "qkv_proj", "qkv", "Wqkv", "in_proj")
 _NORMALISED = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
 
-
-@dataclass(frozen=True)
-class HeadMetrics:
-    """What is known of one head at the latest record.
-
-    Attributes:
-        layer, head: numbers.
-        name: the module.
-        largest: the largest logit of the pass.
-        margin: mean distance between the largest and the second logit of a query.
-        entropy: mean entropy of attention in nats.
-        exponent: of growth, the slope of ``log largest`` against ``log step`` over the latest
-            records; NaN before there are three.
-        turned: how far the direction of the weights moved since the last record, one minus the
-            cosine; NaN where query and key weights were not found.
-        steps_to_tau: steps until ``largest`` reaches tau if it goes on like this; 0 beyond it,
-            ``inf`` where it does not grow.
-        state: ``quiet``, ``saturating`` (grows, direction settled) or ``unstable`` (grows, and the
-            direction moves).
-    """
-
-    layer: int
-    head: int
-    name: str
-    largest: float
-    margin: float
-    entropy: float
-    exponent: float
-    turned: float
-    steps_to_tau: float
-    state: Literal["quiet", "saturating", "unstable"]
+Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
 
 class LogitWarning(UserWarning):
     """Attention logits of a head have reached tau, or are about to while its direction moves."""
 
 
+def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
+    """Whether a head is warned of: its largest logit is beyond tau, or it is unstable, has passed a
+    quarter of tau (two doublings are left to extrapolate), and reaches tau within the horizon.
+    """
+    soon = head.steps_to_tau <= horizon and head.largest >= 0.25 * tau
+    return (soon and head.state == "unstable") or not head.largest <= tau
+
+
 class LogitGuard:
     """Watch the attention logits of a model in training; warn, or clip.
 
-    Every ``every``-th forward pass in training mode is measured: one product of keys and queries
-    more for that pass, and nothing on the others. The guard is a hook of the model and of the
-    optimiser, so it works in any loop, under Trainer, Lightning and data-parallel wrappers (with
-    :mod:`torch.distributed` the largest logit is that of all processes).
+    Of every ``every``-th optimiser step all passes in training mode with gradients are measured:
+    one product of keys and queries more, and nothing on other steps. Passes for evaluation never
+    count. The guard is a hook of the model and of the optimiser, so it works in any loop, with
+    gradient accumulation, several passes per step, ``torch.compile`` (measured passes run without
+    it), ``DistributedDataParallel`` and ``fully_shard``. With :mod:`torch.distributed` the largest
+    logit is that of all processes, which must take the same steps and hold the same heads.
+
+    It keeps one copy of the query and key weights, to see their direction move.
 
     Args:
-        model: any module whose attention is torch's fused one.
+        model: any module whose attention is torch's fused one; a Hugging Face model with another
+            implementation runs measured passes with ``sdpa``.
         tau: the logit that no head should reach.
         action: ``"warn"``, ``"clip"`` or a function of the metrics of the heads in trouble.
-        every: passes between two measurements; every pass with ``action="clip"`` costs more and
-            clips sooner.
-        optimizer: after whose step weights are clipped; needed for ``"clip"``.
-        horizon: steps ahead for which an unstable head is announced.
+        every: steps between two measurements; 1 with ``"clip"`` holds every step at tau.
+        optimizer: what moves the weights. It says when a step ends, and weights are clipped after
+            it; without one every pass in training mode counts as a step.
+        horizon: steps ahead for which an unstable head is announced, see :func:`in_trouble`; four
+            measurements when left out.
+        by_hand: measure between :meth:`start` and :meth:`stop` alone, for loops that never call
+            ``model`` itself; needs ``optimizer``.
 
     Raises:
-        InputError: a tau or a count that is not positive, ``"clip"`` without an optimiser, or for a
-            model that normalises queries and keys (its logits do not follow their weights).
+        InputError: a tau or a count that is not positive, an unknown action, ``"clip"`` without an
+            optimiser or for a model that normalises queries and keys (its logits do not follow
+            their weights), an optimiser that holds no parameter of the model; at the first
+            measurement, a model without attention; at a clip, weights that were not found.
     """
 
     def __init__(
         self,
         model: nn.Module,
         tau: float = 100.0,
-        action: Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None] = "warn",
+        action: Action = "warn",
         every: int = 50,
         optimizer: Optimizer | None = None,
-        horizon: int = 200,
+        horizon: int | None = None,
+        by_hand: bool = False,
     ) -> None:
-        if not (tau > 0 and math.isfinite(tau)):
-            raise InputError(f"tau is {tau}; it must be positive and finite")
-        if every < 1 or horizon < 1:
-            raise InputError(f"every is {every} and horizon {horizon}; both must be at least 1")
-        if action == "clip" and optimizer is None:
-            raise InputError("action='clip' rescales weights after a step; pass optimizer=")
-        if action not in ("warn", "clip") and not callable(action):
-            raise InputError(f"action is {action!r}; use 'warn', 'clip' or a function")
-        self.tau, self.action, self.every, self.horizon = tau, action, every, horizon
+        _check(model, tau, action, every, horizon, optimizer)
+        if by_hand and optimizer is None:
+            raise InputError("by_hand=True has no passes to count steps by; pass optimizer=")
+        self.tau, self.action, self.every = tau, action, every
+        self.horizon = 4 * every if horizon is None else horizon
         self.steps = 0
         self._model = model
-        self._passes = 0
-        self._measured = False
-        self._heads: dict[tuple[int, int], _Track] = {}
+        self._seen: dict[int, _Seen] = {}
+        self._heads: dict[tuple[int, int], Growth] = {}
         self._warned: set[tuple[int, int]] = set()
-        self._parts: dict[str, _Weights | None] = {}
+        self._found: dict[str, HeadWeights | None] = {}
+        self._last: dict[str, tuple[Tensor, Tensor | None]] = {}
         self._watch = Watch(model, self._see)
-        self._hooks = [
-            model.register_forward_pre_hook(self._before, prepend=True),
-            model.register_forward_hook(self._after, always_call=True),
-        ]
+        self._open = ExitStack()
+        self._started = False
+        self._ends_with_pass = optimizer is None
+        self._hooks: list[Any] = []
+        if not by_hand:
+            self._hooks = [
+                model.register_forward_pre_hook(self._before, prepend=True),
+                model.register_forward_hook(self._after, always_call=True),
+            ]
         if optimizer is not None:
             self._hooks.append(optimizer.register_step_post_hook(self._stepped))
-        if action == "clip":
-            for name, module in model.named_modules():
-                if name.rpartition(".")[2] in _NORMALISED and not isinstance(module, nn.Identity):
-                    self.remove()
-                    raise InputError(
-                        f"{name} normalises queries or keys, so rescaling their weights does not"
-                        " change the logits; use action='warn'"
-                    )
 
     def remove(self) -> None:
         """Take all hooks off the model and the optimiser."""
+        self.stop()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -147,66 +128,148 @@ class LogitGuard:
             for (layer, head), track in sorted(self._heads.items())
         ]
 
-    def state_dict(self) -> dict[str, Any]:
-        """Counters and records, for a checkpoint."""
-        tracks = {
-            f"{layer}.{head}": (track.name, list(track.records))
-            for (layer, head), track in self._heads.items()
+    def summary(self) -> dict[str, float]:
+        """Four numbers for a training log; empty before the first record."""
+        heads = self.metrics()
+        if not heads:
+            return {}
+        return {
+            "guard/largest_logit": max(each.largest for each in heads),
+            "guard/steps_to_tau": min(each.steps_to_tau for each in heads),
+            "guard/saturating": float(sum(each.state == "saturating" for each in heads)),
+            "guard/unstable": float(sum(each.state == "unstable" for each in heads)),
         }
-        return {"steps": self.steps, "passes": self._passes, "heads": tracks}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, records and given warnings in plain numbers and lists, for a checkpoint."""
+        return {
+            "steps": self.steps,
+            "warned": sorted(list(key) for key in self._warned),
+            "heads": [
+                [*key, track.name, [list(record) for record in track.records]]
+                for key, track in self._heads.items()
+            ],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
-        self.steps, self._passes = int(state["steps"]), int(state["passes"])
-        self._heads = {}
-        for key, (name, records) in state["heads"].items():
-            layer, head = (int(part) for part in key.split("."))
-            track = _Track(name)
-            track.records.extend(tuple(record) for record in records)
-            self._heads[layer, head] = track
+        self.steps = int(state["steps"])
+        self._warned = {(layer, head) for layer, head in state["warned"]}
+        self._heads = {
+            (layer, head): Growth(name, [Record(*record) for record in records])
+            for layer, head, name, records in state["heads"]
+        }
+        self._last = {}
 
-    def _before(self, module: nn.Module, args: Any) -> None:
-        if not module.training or not torch.is_grad_enabled():
+    def start(self) -> None:
+        """Measure until :meth:`stop` if this step is one that is measured; the hook of the model
+        calls both around every pass in training.
+        """
+        if self._watch.running or self.steps % self.every:
             return
-        self._measured = self._passes % self.every == 0
-        self._passes += 1
-        if self._measured:
-            self._watch.start()
+        self._started = True
+        self._open.enter_context(fused(self._model))
+        if hasattr(torch.compiler, "set_stance"):  # torch 2.6
+            try:
+                self._open.enter_context(torch.compiler.set_stance("force_eager"))
+            except RuntimeError as error:
+                self._open.close()
+                raise InputError(
+                    f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
+                    " measured; guard the compiled model, LogitGuard(torch.compile(model))"
+                ) from error
+        self._watch.start()
 
-    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+    def stop(self) -> None:
+        """End what :meth:`start` began."""
         if self._watch.running:
             self._watch.stop()
-            self._judge()
+            self._open.close()
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            self.start()
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+        counted = module.training and torch.is_grad_enabled()
+        self.stop()
+        if counted and output is not None and self._ends_with_pass:  # None: the pass failed
+            self._end_step()
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self.steps += 1
-        if self.action == "clip" and self._measured:
-            for (layer, head), track in self._heads.items():
-                largest = track.records[-1][1] if track.records else 0.0
-                if largest > self.tau:
-                    self._clip(layer, head, track, math.sqrt(self.tau / largest))
-        self._measured = False
+        self._end_step()
 
     def _see(self, call: Call) -> None:
-        with torch.no_grad():
-            largest, margin, entropy = _measured(call)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
-        weights = self._weights(call.name, call.q.shape[1], call.k.shape[1], call.q.shape[3])
-        step = self.steps if self.steps else self._passes - 1
-        for head in range(call.q.shape[1]):
-            track = self._heads.setdefault((call.number, head), _Track(call.name))
-            direction = None if weights is None else weights.of(head)
-            track.record(
-                step, float(largest[head]), float(margin[head]), float(entropy[head]), direction
+        seen = self._seen.setdefault(call.number, _Seen(call.name, call.q.shape[3], []))
+        with torch.autocast(call.q.device.type, enabled=False):
+            seen.passes.append(_measured(call, self.tau))
+
+    def _end_step(self) -> None:
+        started, self._started = self._started, False
+        if started and not self._seen:
+            raise InputError(
+                f"no attention of {type(self._model).__name__} was seen in a training pass; guard a"
+                " model whose attention is torch's scaled_dot_product_attention"
             )
+        if self._seen:
+            kinds = {each.passes[0][0].device.type for each in self._seen.values()}
+            with torch.no_grad(), torch.autocast(kinds.pop(), enabled=False):
+                self._record()
+        self.steps += 1
+
+    def _record(self) -> None:
+        """Join the passes of this step and of all processes, judge the heads, and act."""
+        seen, self._seen = dict(sorted(self._seen.items())), {}
+        largest, means = _joined([each.passes for each in seen.values()])
+        lies = {each.name: self._lie(each, len(each.passes[0][0][0])) for each in seen.values()}
+        norms = {name: self._moved(name, weights) for name, weights in lies.items()}
+        clip, place = Clip(self._model), 0
+        for layer, each in seen.items():
+            for head in range(each.passes[0][0].shape[1]):
+                peak, pressure = (float(rows[place]) for rows in largest)
+                margin, entropy = (float(rows[place]) for rows in means)
+                norm, turned = (float(rows[head]) for rows in norms[each.name])
+                record = Record(self.steps, peak, margin, entropy, norm, turned)
+                track = self._heads.setdefault((layer, head), Growth(each.name))
+                track.records.append(record)
+                if self.action == "clip" and self.tau < pressure < math.inf:
+                    clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
+                place += 1
+        clip.apply()
+        self._judge()
+
+    def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:
+        if seen.name not in self._found:
+            self._found[seen.name] = find(self._model, seen.name, heads, seen.d)
+        return self._found[seen.name]
+
+    def _moved(self, name: str, weights: HeadWeights | None) -> tuple[Any, Any]:
+        """Per head the norm of the weights, and one minus the cosine to the last record's."""
+        if weights is None:
+            return _Unknown(), _Unknown()
+        now = weights.of(self._model)
+        before = self._last.get(name)
+        self._last[name] = now
+        square = products(*now, *now)
+        if before is None:
+            return square.sqrt().tolist(), _Unknown()
+        sizes = (square * products(*before, *before)).sqrt()
+        return square.sqrt().tolist(), (1.0 - products(*now, *before) / sizes).tolist()
+
+    def _clipped(self, name: str, lies: dict[str, HeadWeights | None]) -> HeadWeights:
+        weights = lies[name]
+        if weights is None:
+            raise InputError(
+                f"the query and key weights of {name} were not found among the trained matrices of"
+                " the model, so its logits cannot be clipped; use action='warn'"
+            )
+        return weights
 
     def _judge(self) -> None:
         trouble = []
         for each in self.metrics():
             key = (each.layer, each.head)
-            near = each.state == "unstable" and each.steps_to_tau <= self.horizon
-            if each.largest > self.tau or near:
+            if in_trouble(each, self.tau, self.horizon):
                 if key not in self._warned:
                     trouble.append(each)
                     self._warned.add(key)
@@ -216,192 +279,143 @@ class LogitGuard:
             return
         if callable(self.action):
             self.action(trouble)
-            return
-        worst = max(trouble, key=lambda each: each.largest)
-        when = (
-            f"is beyond tau = {self.tau:g}"
-            if worst.largest > self.tau
-            else f"reaches tau = {self.tau:g} in about {worst.steps_to_tau:.0f} steps"
-        )
-        others = f", and {len(trouble) - 1} other heads" if len(trouble) > 1 else ""
-        warnings.warn(
-            f"attention logits grow: head {worst.head} of layer {worst.layer} ({worst.name}) has a"
-            f" largest logit of {worst.largest:.3g}, which {when}{others}; lower the learning rate"
-            " or use action='clip'",
-            LogitWarning,
-            stacklevel=2,
-        )
+        elif not _several_processes() or torch.distributed.get_rank() == 0:
+            warnings.warn(_sentence(trouble, self.tau), LogitWarning, stacklevel=2)
 
-    def _weights(self, name: str, heads: int, groups: int, d: int) -> _Weights | None:
-        if name not in self._parts:
-            module = self._model.get_submodule(name)
-            self._parts[name] = _find(module, heads, groups, d)
-        return self._parts[name]
 
-    def _clip(self, layer: int, head: int, track: _Track, factor: float) -> None:
-        weights = self._parts.get(track.name)
-        if weights is None:
+class _Seen(NamedTuple):
+    """What one layer did in this step: per pass ``(2, heads)`` maxima and ``(2, heads)`` means."""
+
+    name: str
+    d: int
+    passes: list[tuple[Tensor, Tensor]]
+
+
+class _Unknown:
+    """A number that is not known, for any head."""
+
+    def __getitem__(self, head: int) -> float:
+        return math.nan
+
+
+def _check(
+    model: nn.Module,
+    tau: float,
+    action: Action,
+    every: int,
+    horizon: int | None,
+    optimizer: Optimizer | None,
+) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if not (isinstance(tau, (int, float)) and tau > 0 and math.isfinite(tau)):
+        raise InputError(f"tau is {tau}; it must be a positive, finite number")
+    for name, count in (("every", every), ("horizon", horizon)):
+        if name == "horizon" and count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InputError(f"{name} is {count!r}; give a number of steps, at least 1")
+    if action not in ("warn", "clip") and not callable(action):
+        raise InputError(f"action is {action!r}; use 'warn', 'clip' or a function")
+    if optimizer is not None:
+        own = set(model.parameters())
+        if not any(p in own for group in optimizer.param_groups for p in group["params"]):
             raise InputError(
-                f"the query and key weights of {track.name} were not found, so its logits cannot be"
-                " clipped; use action='warn'"
+                "the optimiser holds no parameter of the model; pass the one that trains it, and"
+                " guard the model after it has been sharded or moved"
             )
-        weights.scale(head, factor)
+    if action != "clip":
+        return
+    if optimizer is None:
+        raise InputError("action='clip' rescales weights after a step; pass optimizer=")
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in _NORMALISED and not isinstance(module, nn.Identity):
+            raise InputError(
+                f"{name} normalises queries or keys, so rescaling their weights does not change"
+                " the logits; use action='warn'"
+            )
 
 
-class _Track:
-    """The records of one head: step, largest logit, margin, entropy; and how far it turned."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.records: deque[tuple[float, ...]] = deque(maxlen=_KEPT)
-        self.turned = float("nan")
-        self._last: tuple[Tensor, Tensor] | None = None
-
-    def record(
-        self,
-        step: int,
-        largest: float,
-        margin: float,
-        entropy: float,
-        direction: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        self.records.append((float(step), largest, margin, entropy))
-        if direction is not None:
-            q, k = direction
-            if self._last is not None:
-                both = _product(q, k, *self._last)
-                sizes = _product(q, k, q, k) * _product(*self._last, *self._last)
-                self.turned = float(1.0 - both / sizes.sqrt()) if sizes > 0 else float("nan")
-            self._last = (q.clone(), k.clone())
-
-    def metrics(self, layer: int, head: int, tau: float) -> HeadMetrics:
-        step, largest, margin, entropy = self.records[-1]
-        exponent = self._exponent()
-        remaining = float("inf")
-        if largest >= tau:
-            remaining = 0.0
-        elif exponent > 0 and largest > 0 and step > 0:
-            factor = (tau / largest) ** min(1.0 / exponent, 1e3) if exponent > 1e-3 else math.inf
-            remaining = step * (factor - 1.0)
-        state: Literal["quiet", "saturating", "unstable"] = "quiet"
-        if exponent > 0.1:
-            state = "unstable" if not self.turned <= _SETTLED else "saturating"
-        return HeadMetrics(
-            layer,
-            head,
-            self.name,
-            largest,
-            margin,
-            entropy,
-            exponent,
-            self.turned,
-            remaining,
-            state,
-        )
-
-    def _exponent(self) -> float:
-        points = [(math.log(r[0]), math.log(r[1])) for r in self.records if r[0] > 0 and r[1] > 0]
-        if len(points) < 3:
-            return float("nan")
-        x = torch.tensor([p[0] for p in points], dtype=torch.float64)
-        y = torch.tensor([p[1] for p in points], dtype=torch.float64)
-        x, y = x - x.mean(), y - y.mean()
-        return float((x * y).sum() / (x * x).sum()) if float((x * x).sum()) > 0 else float("nan")
+def _several_processes() -> bool:
+    there = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return there and torch.distributed.get_world_size() > 1
 
 
-_SETTLED = 0.01
-"""One minus the cosine between two records below which a direction has settled (8 degrees)."""
+def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> tuple[list[list[float]], ...]:
+    """Maxima and means over the passes of the step and over processes, ``(2, all heads)`` each."""
+    device = layers[0][0][0].device  # layers of one model may lie on several
+    peaks = [torch.stack([peak for peak, _ in passes]).amax(dim=0) for passes in layers]
+    averages = [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers]
+    largest, means = (
+        torch.cat([each.to(device) for each in both], dim=1) for both in (peaks, averages)
+    )
+    if _several_processes():
+        torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+        torch.distributed.all_reduce(means)
+        means /= torch.distributed.get_world_size()
+    return largest.tolist(), means.tolist()
 
 
-def _product(q: Tensor, k: Tensor, other_q: Tensor, other_k: Tensor) -> Tensor:
-    r""":math:`\\langle W_K^\\top W_Q,V_K^\\top V_Q\\rangle` from products of the head's size."""
-    return ((k @ other_k.mT) * (q @ other_q.mT)).sum()
+def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
+    r"""Per head of one call, ``(2, heads)``: the largest logit and the largest that a factor on
+    keys and queries has to bring to tau; and the means of margin and entropy over queries.
 
-
-def _measured(call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Per head: the largest logit, the mean margin, the mean entropy."""
+    The two largest differ where the model adds a bias :math:`b` to products :math:`s`: a factor
+    :math:`g` acts on the products alone, and :math:`g s+b\le\\tau` asks for
+    :math:`g\le\\tau/(s/(1-b/\\tau))`.
+    """
     B, H, Tq, _ = call.q.shape
-    T = call.k.shape[2]
-    k = call.k.repeat_interleave(H // call.k.shape[1], dim=1)
-    step = max(1, _BLOCK // max(B * H * T, 1))
-    largest = torch.full((H,), -torch.inf, device=call.q.device)
-    margin = torch.zeros(H, device=call.q.device)
-    entropy = torch.zeros_like(margin)
-    for start in range(0, Tq, step):
-        rows = torch.arange(start, min(start + step, Tq), device=call.q.device)
-        logits = (call.scale * (call.q[:, :, rows] @ k.mT)).float()
-        logits = call.masked(logits, rows)
-        two = logits.topk(min(2, T), dim=-1).values
-        largest = torch.maximum(largest, two[..., 0].amax(dim=(0, 2)))
-        gap = (two[..., 0] - two[..., -1]).nan_to_num(0.0, posinf=0.0)
-        margin += gap.mean(dim=0).sum(dim=-1)
-        share = torch.softmax(logits, dim=-1)
-        entropy += torch.special.entr(share).sum(dim=-1).mean(dim=0).sum(dim=-1)
-    return largest, margin / Tq, entropy / Tq
+    q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
+    k = k.repeat_interleave(H // k.shape[1], dim=1)
+    adds = call.mask is not None and call.mask.dtype != torch.bool
+    largest = torch.full((2, H), -torch.inf, device=q.device)
+    sums = torch.zeros((4, H), device=q.device)
+    for some in blocks(Tq, B * H * k.shape[2]):
+        rows = torch.arange(some.start, some.stop, device=q.device)
+        scaled = call.scale * (q[:, :, some] @ k.mT)
+        logits = call.masked(scaled, rows)
+        hidden = logits <= 0.5 * torch.finfo(torch.float32).min
+        logits = logits.masked_fill(hidden, -torch.inf)
+        pressing = logits
+        if adds:
+            room = 1.0 - (logits - scaled) / tau
+            pressing = torch.where(room > 0, scaled / room, scaled).masked_fill(hidden, -torch.inf)
+        top = torch.stack([each.amax(dim=(0, 2, 3)) for each in (logits, pressing)])
+        largest = torch.maximum(largest, top)
+        firm = firmness(logits.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0))
+        counts = ~hidden.all(dim=-1)
+        rivals = counts & firm.margin.isfinite()
+        for place, (values, kept) in enumerate(((firm.margin, rivals), (firm.entropy, counts))):
+            sums[place] += torch.where(kept, values, 0.0).sum(dim=(0, 2))
+            sums[2 + place] += kept.sum(dim=(0, 2))
+    return largest, sums[:2] / sums[2:].clamp(min=1.0)
 
 
-class _Weights:
-    """The rows of query and key weights (and biases) that belong to each head."""
-
-    def __init__(
-        self,
-        queries: list[tuple[Tensor, int, int]],
-        keys: list[tuple[Tensor, int, int]],
-        heads: int,
-        groups: int,
-        d: int,
-    ) -> None:
-        self.queries, self.keys, self.heads, self.groups, self.d = queries, keys, heads, groups, d
-
-    def of(self, head: int) -> tuple[Tensor, Tensor]:
-        """Query and key weights of a head, ``(d, width)`` each."""
-        group = head * self.groups // self.heads
-        return self._rows(self.queries, head)[0], self._rows(self.keys, group)[0]
-
-    def scale(self, head: int, factor: float) -> None:
-        """Multiply the logits of a head by ``factor`` squared: half in its queries, half in its
-        keys; all of it in the queries where several heads share the keys.
-        """
-        shared = self.groups < self.heads
-        with torch.no_grad():
-            for rows in self._rows(self.queries, head):
-                rows.mul_(factor**2 if shared else factor)
-            if not shared:
-                for rows in self._rows(self.keys, head):
-                    rows.mul_(factor)
-
-    def _rows(self, parts: list[tuple[Tensor, int, int]], head: int) -> list[Tensor]:
-        found = []
-        for tensor, axis, start in parts:
-            found.append(tensor.detach().narrow(axis, start + head * self.d, self.d))
-        return [
-            each.mT if axis == 1 else each for each, (_, axis, _) in zip(found, parts, strict=True)
-        ]
-
-
-def _find(module: nn.Module, heads: int, groups: int, d: int) -> _Weights | None:
-    """Query and key weights of an attention module, by the names in use."""
-    own = dict(module.named_parameters())
-
-    def parts(prefix: str, start: int) -> list[tuple[Tensor, int, int]]:
-        weight, shift = own[f"{prefix}.weight"], own.get(f"{prefix}.bias")
-        owner = module.get_submodule(prefix)
-        axis = 0 if isinstance(owner, nn.Linear) else 1
-        found = [(weight.data, axis, start)]
-        return found if shift is None else [*found, (shift.data, 0, start)]
-
-    for q in _QUERIES:
-        for k in _KEYS:
-            if f"{q}.weight" in own and f"{k}.weight" in own:
-                return _Weights(parts(q, 0), parts(k, 0), heads, groups, d)
-    for fused in _FUSED:
-        if f"{fused}.weight" in own:
-            return _Weights(parts(fused, 0), parts(fused, heads * d), heads, groups, d)
-    if "in_proj_weight" in own:
-        weight, shift = own["in_proj_weight"], own.get("in_proj_bias")
-        both = [
-            [(weight.data, 0, start)] + ([] if shift is None else [(shift.data, 0, start)])
-            for start in (0, heads * d)
-        ]
-        return _Weights(both[0], both[1], heads, groups, d)
-    return None
+def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
+    worst = max(trouble, key=lambda each: -each.steps_to_tau)
+    when = (
+        f"is beyond tau = {tau:g}"
+        if worst.steps_to_tau == 0
+        else f"reaches tau = {tau:g} in about {worst.steps_to_tau:.0f} steps"
+    )
+    others = {1: "", 2: ", and 1 other head"}.get(
+        len(trouble), f", and {len(trouble) - 1} other heads"
+    )
+    where = f" ({worst.name})" if worst.name else ""
+    lower = "lower the rate of query and key weights, or use action='clip'"
+    turns = f"its direction turns by {worst.turning:.2g} radians while logits grow e-fold"
+    if worst.state == "saturating":
+        kind = (
+            f"saturation: {turns}, which is settled, and its norm grows; harmless in itself, so"
+            " raise tau, or decay the weights if they must stay bounded"
+        )
+    elif worst.state == "unstable" and math.isnan(worst.turning):
+        kind = f"its query and key weights were not found, so its direction is not known; {lower}"
+    elif worst.state == "unstable":
+        kind = f"instability: {turns}, so it has not settled; {lower}"
+    else:
+        kind = f"too few records to tell saturation from instability, or no growth; {lower}"
+    return (
+        f"attention logits grow: head {worst.head} of layer {worst.layer}{where} has a"
+        f" largest logit of {worst.largest:.3g}, which {when}{others}; {kind}"
+    )

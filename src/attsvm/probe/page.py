@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.probe.audit import Audit, Comparison, Head
+from attsvm.probe.audit import Audit
+from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.heads import Comparison, Head, Support
 from attsvm.report.page import POLICY, document
 
 _SUPPORTS = 12  # rows shown per head
 _TEXT = 300  # tokens shown per head
+_WIDTH, _HEIGHT = 160, 48  # of a curve over steps
 
 MEANINGS = {
     "top": (
@@ -33,14 +36,15 @@ MEANINGS = {
 }
 
 
-def page(audit: Audit, title: str, command: str = "") -> str:
+def page(found: Audit | Checkpoints, title: str, command: str = "") -> str:
     """One self-contained HTML page, without scripts.
 
     Args:
-        audit: what to show.
+        found: what to show; of checkpoints the last one, and curves over steps.
         title: of the page; the model's name.
         command: what made it, printed at its end.
     """
+    audit = found.last if isinstance(found, Checkpoints) else found
     values = {key: [_measure(head, key) for head in audit.heads] for key in MEANINGS}
     kept = [key for key in MEANINGS if any(math.isfinite(v) for v in values[key])]
     tops = {key: max((v for v in values[key] if math.isfinite(v)), default=1.0) for key in kept}
@@ -58,44 +62,60 @@ def page(audit: Audit, title: str, command: str = "") -> str:
         "probe.html.j2",
         policy=POLICY,
         title=title,
-        headline=headline(audit),
-        detail=detail(audit),
+        headline=headline(found),
+        detail=detail(found),
         measures=[(key, MEANINGS[key][0]) for key in kept],
         meanings=[(key, *MEANINGS[key]) for key in kept],
         columns=range(max(len(row) for row in cells.values())),
         grid=list(cells.items()),
         heads=[_head(audit, head) for head in audit.heads],
+        curves=_curves(found, kept) if isinstance(found, Checkpoints) else None,
         command=command,
     )
 
 
-def headline(audit: Audit) -> str:
+def headline(found: Audit | Checkpoints) -> str:
     """What a person learns first."""
-    heads = audit.heads
-    sure = sum(head.sure[0] > 0.5 for head in heads)
-    sinks = sum(head.selects["first"] > 0.5 for head in heads)
-    counted = [f"{number}" if number else "none" for number in (sure, sinks)]
+    if isinstance(found, Checkpoints):
+        first, *_, last = found.audits
+        before, after = (_counts(found.audits[step]) for step in (first, last))
+        return (
+            f"From step {first} to step {last}, the heads that attend mostly to one token at more"
+            f" than half of their queries go from {before[0]} to {after[0]} of"
+            f" {len(found.last.heads)}, and those that select the first token of the text most of"
+            f" the time from {before[1]} to {after[1]}."
+        )
+    counted = [f"{number}" if number else "none" for number in _counts(found)]
     return (
-        f"Of {len(heads)} heads, {counted[0]} attend mostly to one token at more than half of their"
-        f" queries, and {counted[1]} select the first token of the text most of the time."
+        f"Of {len(found.heads)} heads, {counted[0]} attend mostly to one token at more than half of"
+        f" their queries, and {counted[1]} select the first token of the text most of the time."
     )
 
 
-def detail(audit: Audit) -> str:
+def _counts(audit: Audit) -> tuple[int, int]:
+    """Heads that are sure at most queries, and heads whose selections are a sink."""
+    sure = sum(head.sure[0] > 0.5 for head in audit.heads)
+    return sure, sum(head.selects["first"] > 0.5 for head in audit.heads)
+
+
+def detail(found: Audit | Checkpoints) -> str:
     """What the comparison with the max-margin solutions came to, in a sentence."""
+    if isinstance(found, Checkpoints):
+        return f"{len(found.audits)} checkpoints. At the last one: {detail(found.last)}"
+    audit = found
     fits = [head.fits[0] for head in audit.heads if head.fits]
     if not fits:
         return (
             f"No head was compared with a max-margin solution: that takes queries with top mass"
             f" above {audit.threshold:g}, or norms to compare in."
         )
-    above = sum(fit.excess > 0 for fit in fits)
+    clear = sum(fit.interval()[0] > 0 for fit in fits)
     ratio = [fit.cosine / fit.null() for fit in fits if fit.null() > 0]
-    typical = f", {np.median(ratio):.1f} times it in the median" if ratio else ""
+    typical = f", and {np.median(ratio):.1f} times it in the median" if ratio else ""
     return (
         f"{len(fits)} heads have enough sure queries to be compared with the max-margin solution of"
-        f" their own selections ({fits[0].norm} norm); the cosine is above its strictest null in"
-        f" {above} of them{typical}."
+        f" their own selections ({fits[0].norm} norm); the cosine is above its strictest null by"
+        f" more than the 95 % interval in {clear} of them{typical}."
     )
 
 
@@ -157,12 +177,25 @@ _KIND = {
 
 
 def _fit(fit: Comparison) -> list[str]:
-    programme = f"{fit.status}, {fit.constraints} rows"
-    numbers = (fit.cosine, fit.null(), fit.excess, fit.share, fit.agreement, fit.baseline)
-    return [fit.norm, programme, *("–" if math.isnan(v) else f"{v:.3f}" for v in numbers)]
+    low, high = fit.interval()
+    excess = _digits(fit.excess)
+    if math.isfinite(low):
+        excess += f" ({_digits(low)} to {_digits(high)})"
+    return [
+        fit.norm,
+        f"{fit.status}, {fit.constraints} rows",
+        _digits(fit.cosine),
+        _digits(fit.null()),
+        excess,
+        *map(_digits, (fit.share, fit.agreement, fit.baseline)),
+    ]
 
 
-def _row(support: Any) -> list[str]:
+def _digits(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _row(support: Support) -> list[str]:
     words = support.words or (None, None, None)
     places = (support.query, support.selected, support.rival)
     named = [
@@ -172,7 +205,7 @@ def _row(support: Any) -> list[str]:
     return [*named, f"{support.multiplier:.3g}"]
 
 
-def _text(audit: Audit, supports: list[Any]) -> list[tuple[str, str]]:
+def _text(audit: Audit, supports: list[Support]) -> list[tuple[str, str]]:
     """Tokens of the text with most multipliers, with the share that selects each."""
     named = [each for each in supports if each.words is not None]
     if not named:
@@ -188,6 +221,38 @@ def _text(audit: Audit, supports: list[Any]) -> list[tuple[str, str]]:
             weights[each.selected] += each.multiplier
     weights /= max(float(weights.max()), 1e-300)
     return [(_spaced(word), f"{w:.2f}") for word, w in zip(words, weights, strict=True)]
+
+
+def _curves(found: Checkpoints, keys: list[str]) -> list[list[dict[str, str]]]:
+    """Per head a small curve of every measure over steps, heights alike for all heads."""
+    steps = np.array(list(found.audits), dtype=np.float64)
+    x = _WIDTH * (steps - steps[0]) / (steps[-1] - steps[0])
+    values = {
+        key: np.array(
+            [[_measure(head, key) for head in each.heads] for each in found.audits.values()]
+        )
+        for key in keys
+    }
+    curves = []
+    for h in range(len(found.last.heads)):
+        own = []
+        for key in keys:
+            finite = values[key][np.isfinite(values[key])]
+            low, high = min(0.0, float(finite.min())), float(finite.max())
+            y = _HEIGHT * (high - values[key][:, h]) / max(high - low, 1e-300)
+            points = [f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if math.isfinite(b)]
+            own.append(
+                {
+                    "label": MEANINGS[key][0],
+                    "points": " ".join(points),
+                    "first": _short(float(values[key][0, h])),
+                    "last": _short(float(values[key][-1, h])),
+                    "low": _short(low),
+                    "high": _short(high),
+                }
+            )
+        curves.append(own)
+    return curves
 
 
 def _spaced(word: str) -> str:

@@ -1,10 +1,13 @@
-"""A probe from a model and a file of texts to a run folder."""
+"""A probe from models and a file of texts to a run folder."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,16 @@ import torch
 from attsvm.errors import InputError
 from attsvm.files import atomic_write, opened
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import Audit, Null, audit
+from attsvm.probe.audit import Audit, audit
 from attsvm.probe.capture import Recording, capture
+from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.nulls import Null
 from attsvm.probe.page import detail, headline, page
 from attsvm.store import RunFolder, environment, finished_run
 from attsvm.store.folder import FORMAT
 
 DEMO = "demo"
+_PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -27,15 +33,15 @@ class Request:
     """What to probe.
 
     Attributes:
-        model: a folder, a hub name, or ``demo``.
+        models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
         text: a file with a text per line; ``None`` for the demo's own story.
         norms, nulls, threshold, queries, seed: see :func:`~attsvm.probe.audit`.
         texts, tokens: the most of each that are read.
     """
 
-    model: str
+    models: tuple[str, ...]
     text: Path | None = None
-    norms: tuple[str, ...] = ("fro", "nuc")
+    norms: tuple[str, ...] | None = None
     nulls: tuple[Null, ...] = ("heads", "permuted")
     texts: int = 16
     tokens: int = 256
@@ -52,9 +58,9 @@ def probe(
     command: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the model, audit its heads, write ``run.json`` and ``report.html``.
+    """Run the models, audit their heads, write ``run.json`` and ``report.html``.
 
-    Nothing of the model is written but statistics and names, nothing of the texts but the tokens
+    Nothing of a model is written but statistics and names, nothing of the texts but the tokens
     that the page shows.
 
     Returns:
@@ -64,7 +70,7 @@ def probe(
         InputError: a model that cannot be loaded or seen into, a text that is empty, a folder that
             holds something else.
     """
-    for each in request.norms:
+    for each in request.norms or ():
         parse_norm(each)
     lines = _lines(request)
     told = {
@@ -75,21 +81,46 @@ def probe(
     }
     if finished := finished_run(folder, told):
         return finished
-    recording = record(request, lines)  # whatever is refused is refused before a folder is made
-    with RunFolder(folder, told, files=["report.html"], overwrite=overwrite) as run:
-        found = audit(
-            recording,
-            request.norms,
-            request.nulls,
-            threshold=request.threshold,
-            most=request.queries,
-            seed=request.seed,
-            progress=progress,
-        )
-        content = page(found, request.model, command)
-        with atomic_write(folder / "report.html") as partial:
-            partial.write_text(content, encoding="utf-8")
-        result = {
+    models = _steps(request.models)
+    # whatever is refused is refused before a folder is made
+    recordings = {step: record(request, name, lines) for step, name in list(models.items())[:1]}
+    with RunFolder(folder, told, files=[_PAGE], overwrite=overwrite) as run:
+        audits = {}
+        for done, (step, name) in enumerate(models.items()):
+            found = audit(
+                recordings.pop(step) if step in recordings else record(request, name, lines),
+                request.norms,
+                request.nulls,
+                threshold=request.threshold,
+                most=request.queries,
+                seed=request.seed,
+                progress=_part(progress, done, len(models)),
+            )
+            found.recording = replace(found.recording, layers=[])  # of many models, little is kept
+            audits[step] = found
+        whole = Checkpoints(audits) if len(audits) > 1 else found
+        return _written(run, whole, told, ", ".join(request.models), command)
+
+
+def save(found: Audit | Checkpoints, folder: Path, title: str, overwrite: bool) -> Path:
+    """Write an audit into a folder of its own; the page."""
+    table = json.dumps(_finite(found), sort_keys=True)
+    digest = hashlib.sha256(table.encode()).hexdigest()
+    told = {"command": "probe", "title": title, "sha256": digest}
+    if not finished_run(folder, told):
+        with RunFolder(folder, told, files=[_PAGE], overwrite=overwrite) as run:
+            _written(run, found, told, title or folder.name, "")
+    return folder / _PAGE
+
+
+def _written(
+    run: RunFolder, found: Audit | Checkpoints, told: dict[str, Any], title: str, command: str
+) -> dict[str, Any]:
+    content = page(found, title, command)
+    with atomic_write(run.path / _PAGE) as partial:
+        partial.write_text(content, encoding="utf-8")
+    return run.finish(
+        {
             "format": FORMAT,
             "request": told,
             "environment": environment(),
@@ -97,12 +128,50 @@ def probe(
             "detail": detail(found),
             "heads": _finite(found),
         }
-        return run.finish(result)
+    )
 
 
-def record(request: Request, lines: Sequence[str]) -> Recording:
-    """The attention of the model on these texts."""
-    if request.model == DEMO:
+def _part(
+    progress: Callable[[int, int], None] | None, done: int, models: int
+) -> Callable[[int, int], None] | None:
+    """Progress of one of several models."""
+    if progress is None:
+        return None
+    return lambda heads, total: progress(done * total + heads, models * total)
+
+
+def _steps(models: Sequence[str]) -> dict[int, str]:
+    """Models by the step that their folders are named after, else by their order.
+
+    A folder that is no model itself but holds ``checkpoint-N`` folders stands for these.
+    """
+    names: list[str] = []
+    for model in models:
+        inside = [] if (Path(model) / "config.json").is_file() else _checkpoints(Path(model))
+        names += map(str, inside) if inside else [model]
+    steps = [_step(Path(name)) for name in names]
+    if len(names) > 1 and DEMO in names:
+        raise InputError("'demo' is one model; give it alone, or give checkpoints in folders")
+    if None in steps or len(set(steps)) < len(steps):
+        return dict(enumerate(names, start=1))
+    return dict(
+        sorted((step, name) for step, name in zip(steps, names, strict=True) if step is not None)
+    )
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """The folders in it that are named as Trainer names checkpoints."""
+    return [each for each in folder.glob("checkpoint-*") if _step(each) is not None]
+
+
+def _step(folder: Path) -> int | None:
+    found = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+    return int(found[1]) if found else None
+
+
+def record(request: Request, name: str, lines: Sequence[str]) -> Recording:
+    """The attention of one of the models on these texts."""
+    if name == DEMO:
         from attsvm.probe.demo import Pieces, Stories
 
         stories, pieces = Stories().eval(), Pieces()
@@ -113,7 +182,7 @@ def record(request: Request, lines: Sequence[str]) -> Recording:
             for ids in batches:
                 stories(ids)
         return recording.name_tokens(pieces)
-    model, tokenizer = _load(request.model)
+    model, tokenizer = _load(name)
     with torch.no_grad(), capture(model) as recording:
         for i, line in enumerate(lines):
             batch = tokenizer(line, return_tensors="pt", truncation=True, max_length=request.tokens)
@@ -138,7 +207,7 @@ def _load(name: str) -> tuple[Any, Any]:
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        tokenizer = _tokenizer(transformers.AutoTokenizer, name)
         model = transformers.AutoModel.from_pretrained(name).eval()
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -152,9 +221,20 @@ def _load(name: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def _tokenizer(auto: Any, name: str) -> Any:
+    """That of the folder, or of the folder around a checkpoint, which often comes without."""
+    around = Path(name).parent
+    try:
+        return auto.from_pretrained(name)
+    except (OSError, ValueError):
+        if _step(Path(name)) is None or not (around / "tokenizer_config.json").is_file():
+            raise
+        return auto.from_pretrained(str(around))
+
+
 def _lines(request: Request) -> list[str]:
     if request.text is None:
-        if request.model != DEMO:
+        if request.models != (DEMO,):
             raise InputError("give text, a UTF-8 file with a text per line")
         return []
     with opened(request.text) as file:
@@ -169,11 +249,11 @@ def _lines(request: Request) -> list[str]:
     return lines
 
 
-def _finite(found: Audit) -> list[dict[str, Any]]:
+def _finite(found: Audit | Checkpoints) -> list[dict[str, Any]]:
     """The table, ``None`` for what is not a number."""
     return [
         {
-            key: None if isinstance(value, float) and value != value else value
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in row.items()
         }
         for row in found.table()

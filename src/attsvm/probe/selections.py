@@ -1,29 +1,23 @@
 r"""What every head of a recording selects, and how firmly.
 
-With logits :math:`a_t` of one query, its *selected* token is the largest, its *margin* the distance
-to the best rival, :math:`a_{(1)}-a_{(2)}` in nats, and its *top mass* the softmax weight of the
-selected token. A margin grows with the length of keys and queries, so margins of different heads
-compare only *scale-free*: divided by :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size
-of a logit of that head. Tokens of one class count as one: their weights add, and they are no
-rivals of each other.
+What is read of a single query stands in :mod:`attsvm.probe.logits`. A margin grows with the length
+of keys and queries, so margins of different heads compare only *scale-free*: divided by
+:math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size of a logit of that head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.probe.capture import Attended, Layer, Recording
-
-_BLOCK = 1 << 22  # logits computed at a time, 16 megabytes in float32
+from attsvm.probe.logits import Firmness, blocks, firmness
 
 KINDS = ("itself", "previous", "first", "same token", "special", "other")
 """What a selected token can be, in the order in which it is asked; ``special`` is a separator."""
@@ -64,17 +58,6 @@ class Selections:
         return self.margin / self.size[:, None]
 
 
-class Row(NamedTuple):
-    """Statistics of a block of queries, ``(heads, b)`` each."""
-
-    selected: Tensor
-    runner: Tensor
-    margin: Tensor
-    top: Tensor
-    entropy: Tensor
-    peak: Tensor
-
-
 def selections(
     recording: Recording,
     layer: Layer,
@@ -95,7 +78,7 @@ def selections(
         _text_rows(text, _classes(classes, text.text, text.keys.shape[1])) for text in layer.texts
     ]
     parts = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
-    found = Row(*parts)
+    found = Firmness(*parts)
     where = np.concatenate([each.positions for each in layer.texts])
     text = np.concatenate([np.full(len(each.positions), each.text) for each in layer.texts])
     selected = found.selected.numpy()
@@ -113,32 +96,14 @@ def selections(
     )
 
 
-def _text_rows(text: Attended, classes: IntArray | None) -> Row:
-    heads, q, T = len(text.queries), len(text.positions), text.keys.shape[1]
-    step = max(1, _BLOCK // max(heads * T, 1))
-    blocks = [_rows(text.logits(start, start + step), classes) for start in range(0, q, step)]
-    return Row(*(torch.cat(column, dim=1) for column in zip(*blocks, strict=True)))
-
-
-def _rows(logits: Tensor, classes: IntArray | None) -> Row:
-    peak, selected = logits.max(dim=-1)
-    # relative to the peak, so that nothing cancels in saturated heads
-    below = logits - peak[..., None]
-    normal = torch.logsumexp(below, dim=-1)
-    weights = (below - normal[..., None]).exp()
-    entropy = normal - (weights * below.masked_fill(below == -torch.inf, 0.0)).sum(dim=-1)
-    if classes is None:
-        top = (-normal).exp()
-        rivals = logits.scatter(-1, selected[..., None], -torch.inf)
-    else:
-        group = torch.from_numpy(classes)
-        own = group[selected][..., None] == group
-        top = (weights * own).sum(dim=-1)
-        rivals = logits.masked_fill(own, -torch.inf)
-    second, runner = rivals.max(dim=-1)
-    alone = second == -torch.inf
-    runner = runner.masked_fill(alone, -1)
-    return Row(selected, runner, peak - second, top, entropy, peak)
+def _text_rows(text: Attended, classes: IntArray | None) -> Firmness:
+    heads, T = len(text.queries), text.keys.shape[1]
+    group = None if classes is None else torch.from_numpy(classes)
+    rows = [
+        firmness(text.logits(some.start, some.stop), group)
+        for some in blocks(len(text.positions), heads * T)
+    ]
+    return Firmness(*(torch.cat(column, dim=1) for column in zip(*rows, strict=True)))
 
 
 def _classes(

@@ -1,0 +1,515 @@
+"""Does the guard warn before training breaks, and does clipping hold it? The table and the figure
+of docs/guard.md.
+
+    python benchmarks/guard.py sweep   --shakespeare input.txt --wikitext valid.txt.xz
+    python benchmarks/guard.py verdict --shakespeare input.txt --wikitext valid.txt.xz
+    python benchmarks/guard.py table
+    python benchmarks/guard.py figure --out guard.png
+    python benchmarks/guard.py overhead --shakespeare input.txt
+
+A decoder of 4 blocks of width 128 with 4 heads and no normalised queries and keys, context 32,
+batches of 4 texts of characters, 300 steps. All but W_Q and W_K is trained by AdamW at 3e-3. The
+rate of W_Q and W_K rises with the square of the step to a *peak* at step 200, so that a run meets
+the rate at which it breaks if that is below the peak: by AdamW (betas .9 and .95, no weight decay)
+or by spectral steps (momentum .95, Newton-Schulz). In the last 100 steps all rates fall to zero.
+Runs are kept in --runs, a JSON each, and not made again; about 7 CPU seconds each.
+
+Fixed before any run of the verdict was made:
+
+* The *course* of a run is the mean of its last 25 training losses. A run *breaks* at the first step
+  at which the course is .15 nats above its lowest earlier value, or not finite. A run that never
+  breaks is *healthy*.
+* The sweep (seed 0) chose the peaks of the verdict: the lowest at which training broke, and, for
+  healthy runs, the one with the best held-out loss. It chose tau, the horizon and the levels of the
+  other alarms, too; the verdict is made on seeds from 10,000 on.
+* The guard measures every 10 steps, warns at tau = 100, and clips, measuring every step, at
+  tau = 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attsvm.geometry import Spectral
+from attsvm.optim import CombinedOptimizer, SteepestDescent
+from attsvm.probe import LogitGuard
+from attsvm.probe.growth import Growth, HeadMetrics, Record
+from attsvm.probe.guard import in_trouble
+from attsvm.report.style import canvas, logarithmic
+
+WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
+FALL = 100  # steps at the end in which rates fall to zero
+RATE = 3e-3
+EVERY = 10
+WINDOW, RISE = 25, 0.15
+TAU, CLIP_TAU, HORIZON = 100.0, 10.0, 4 * EVERY
+DATA = ("shakespeare", "wikitext")
+PEAKS = {"adamw": (0.003, 0.03, 0.1), "spectral": (0.03, 0.3, 1.0)}
+HEALTHY = {"adamw": 0.003, "spectral": 0.03}
+BROKEN = {"adamw": 0.1, "spectral": 1.0}
+LEAD = 50  # steps before the break that count as in time
+
+
+class Attention(nn.Module):
+    def __init__(self, normalised: bool) -> None:
+        super().__init__()
+        self.num_heads, self.hidden_size = HEADS, WIDTH
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
+        )
+        self.q_norm, self.k_norm = (
+            nn.LayerNorm(WIDTH // HEADS) if normalised else nn.Identity() for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (m(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for m in maps)
+        found = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v, is_causal=True)
+        return self.out_proj(found.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, normalised: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = Attention(normalised)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.first(x))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Decoder(nn.Module):
+    def __init__(self, characters: int, normalised: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, WIDTH)
+        self.position = nn.Parameter(0.02 * torch.randn(CONTEXT, WIDTH))
+        self.blocks = nn.ModuleList(Block(normalised) for _ in range(BLOCKS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, characters, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=WIDTH**-0.5)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids) + self.position
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run; ``arm`` is nothing, clip or qknorm."""
+
+    data: str
+    optimizer: str
+    peak: float
+    arm: str
+    seed: int
+    tau: float = TAU
+
+    @property
+    def name(self) -> str:
+        tau = f"-tau{self.tau:g}" if self.arm == "clip" else ""
+        return f"{self.data}-{self.optimizer}-{self.peak:g}-{self.arm}{tau}-{self.seed}"
+
+
+def sweep() -> list[Cell]:
+    cells = [Cell(d, o, p, "nothing", 0) for d in DATA for o in PEAKS for p in PEAKS[o]]
+    clips = [Cell(DATA[0], "adamw", BROKEN["adamw"], "clip", 0, tau) for tau in (5, 10, 30)]
+    return [*clips, *cells, Cell(DATA[0], "adamw", BROKEN["adamw"], "qknorm", 0)]
+
+
+def verdict(rounds: int) -> list[Cell]:
+    """Every beginning of the list is balanced over data and optimisers; arms after each round."""
+    cells = []
+    for seed in range(10_000, 10_000 + rounds):
+        both = [(data, kind) for data in DATA for kind in PEAKS]
+        for peaks in (BROKEN, HEALTHY):
+            cells += [Cell(data, kind, peaks[kind], "nothing", seed) for data, kind in both]
+        for data, kind in both:
+            cells.append(Cell(data, kind, BROKEN[kind], "qknorm", seed))
+            cells.append(Cell(data, kind, BROKEN[kind], "clip", seed, CLIP_TAU))
+    return cells
+
+
+def characters(path: Path) -> tuple[Tensor, int]:
+    """The text as numbers of its bytes in order of their value, and how many differ."""
+    raw = path.read_bytes()
+    raw = lzma.decompress(raw) if path.suffix == ".xz" else raw
+    values, ids = torch.unique(
+        torch.frombuffer(bytearray(raw), dtype=torch.uint8), return_inverse=True
+    )
+    return ids, len(values)
+
+
+def optimizer_of(net: Decoder, kind: str, peak: float) -> torch.optim.Optimizer:
+    both: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in net.named_parameters():
+        both[name.endswith(("q_proj.weight", "k_proj.weight"))].append(parameter)
+    settings: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.0, "fused": True}
+    if kind == "adamw":
+        groups = [{"params": both[False], "lr": RATE}, {"params": both[True], "lr": peak}]
+        return torch.optim.AdamW(groups, **settings)
+    spectral = SteepestDescent(
+        both[True], lr=peak, norm=Spectral(), momentum=0.95, nesterov=True, polar="newton-schulz"
+    )
+    return CombinedOptimizer([torch.optim.AdamW(both[False], lr=RATE, **settings), spectral])
+
+
+def batches(ids: Tensor, seed: int) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        starts = torch.randint(len(ids) - CONTEXT - 1, (BATCH,), generator=generator)
+        yield ids[starts[:, None] + torch.arange(CONTEXT + 1)]
+
+
+def loss_of(net: nn.Module, batch: Tensor) -> Tensor:
+    return F.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+
+@torch.no_grad()
+def held_out(net: Decoder, ids: Tensor) -> float:
+    net.eval()
+    starts = torch.linspace(0, len(ids) - CONTEXT - 2, 512).long()
+    rows = ids[starts[:, None] + torch.arange(CONTEXT + 1)]
+    return statistics.fmean(float(loss_of(net, some)) for some in rows.split(64))
+
+
+def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
+    torch.manual_seed(cell.seed)
+    net = Decoder(kinds, cell.arm == "qknorm")
+    optimizer = optimizer_of(net, cell.optimizer, cell.peak)
+    alarms: list[dict[str, Any]] = []
+    clips = cell.arm == "clip"
+    guard = LogitGuard(
+        net,
+        tau=cell.tau,
+        action="clip" if clips else lambda heads: alarms.extend(asdict(each) for each in heads),
+        every=1 if clips else EVERY,
+        optimizer=optimizer,
+        horizon=HORIZON,
+    )
+    train = ids[: int(0.9 * len(ids))]
+    losses, sizes, records = [], [], []
+    start = time.process_time()
+    for step, batch in zip(range(STEPS), batches(train, cell.seed), strict=False):
+        rest, ours = optimizer.param_groups
+        ends = min(1.0, (STEPS - step) / FALL)
+        rest["lr"] = RATE * min(ends, (step + 1) / 30)
+        ours["lr"] = cell.peak * min(ends, ((step + 1) / (STEPS - FALL)) ** 2)
+        optimizer.zero_grad()
+        loss = loss_of(net, batch)
+        loss.backward()
+        gradients = [p.grad.norm() for p in net.parameters() if p.grad is not None]
+        sizes.append(float(torch.stack(gradients).norm()))
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        if step % EVERY == 0:
+            records.append([asdict(each) for each in guard.metrics()])
+    seconds = time.process_time() - start
+    return {
+        "cell": asdict(cell),
+        "losses": losses,
+        "gradients": sizes,
+        "records": records,
+        "alarms": alarms,
+        "final": held_out(net, ids[int(0.9 * len(ids)) :]),
+        "seconds": seconds,
+    }
+
+
+def make(cells: list[Cell], folder: Path, texts: dict[str, Path]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    read: dict[str, tuple[Tensor, int]] = {}
+    for cell in cells:
+        path = folder / f"{cell.name}.json"
+        if path.exists():
+            continue
+        if cell.data not in read:
+            read[cell.data] = characters(texts[cell.data])
+        found = run(cell, *read[cell.data])
+        part = folder / f"{cell.name}.part"
+        part.write_text(json.dumps(found), encoding="utf-8")
+        part.rename(path)
+        print(
+            f"{cell.name:44s} final {found['final']:.3f}  breaks {breaks(found)}"
+            f"  warned {warned(found)}  {found['seconds']:.0f} s",
+            flush=True,
+        )
+
+
+def course(losses: list[float]) -> np.ndarray:
+    """Mean of the last 25 losses, from step 24 on."""
+    sums = np.cumsum([0.0, *losses])
+    return (sums[WINDOW:] - sums[:-WINDOW]) / WINDOW
+
+
+def rises(found: dict[str, Any], by: float) -> int | None:
+    """The first step at which the course is this much above its lowest earlier value."""
+    means = course(found["losses"])
+    lowest = np.minimum.accumulate(np.nan_to_num(means, nan=np.inf))
+    broken = ~(means <= lowest + by)
+    return int(np.argmax(broken)) + WINDOW - 1 if broken.any() else None
+
+
+def breaks(found: dict[str, Any]) -> int | None:
+    return rises(found, RISE)
+
+
+def warned(found: dict[str, Any]) -> int | None:
+    """The step of the guard's first warning."""
+    return min((each["step"] for each in found["alarms"]), default=None)
+
+
+def beyond(found: dict[str, Any], level: float) -> int | None:
+    """The first measurement at which any logit is beyond a level, whatever its growth."""
+    peaks = [(heads[0]["step"], max(h["largest"] for h in heads)) for heads in found["records"]]
+    return next((step for step, peak in peaks if not peak <= level), None)
+
+
+def blind(found: dict[str, Any]) -> int | None:
+    """The guard's rule without the direction: every growing head counts as unstable."""
+    for heads in found["records"]:
+        for each in heads:
+            head = HeadMetrics(**each | {"state": "unstable"})
+            if in_trouble(head, TAU, HORIZON):
+                return head.step
+    return None
+
+
+def steep(found: dict[str, Any], factor: float) -> int | None:
+    """The first step from 30 on whose gradient is this many times the median of the 30 before."""
+    sizes = found["gradients"]
+    for step in range(30, len(sizes)):
+        if not sizes[step] <= factor * statistics.median(sizes[step - 30 : step]):
+            return step
+    return None
+
+
+def permuted(found: dict[str, Any], seed: int) -> int | None:
+    """The first step at which the guard's rule holds for measurements in a random order."""
+    order = np.random.default_rng(seed).permutation(len(found["records"]))
+    tracks: dict[tuple[int, int], Growth] = {}
+    for place, source in enumerate(order):
+        for each in found["records"][source]:
+            key = (each["layer"], each["head"])
+            kept = [each[name] for name in ("largest", "margin", "entropy", "norm", "turned")]
+            tracks.setdefault(key, Growth(each["name"])).records.append(
+                Record(place * EVERY, *kept)
+            )
+            head: HeadMetrics = tracks[key].metrics(*key, TAU)
+            if in_trouble(head, TAU, HORIZON):
+                return place * EVERY
+    return None
+
+
+ALARMS: dict[str, Callable[[dict[str, Any]], int | None]] = {
+    "guard": warned,
+    "guard without the direction": blind,
+    "largest logit beyond 100": lambda found: beyond(found, 100.0),
+    "gradient norm 3 times its median": lambda found: steep(found, 3.0),
+    "loss .07 above its lowest": lambda found: rises(found, 0.07),
+}
+
+
+def judged(runs: list[dict[str, Any]], alarm: Callable[[dict[str, Any]], int | None]) -> list[str]:
+    """Cells of one row: in time, median lead, false alarms."""
+    broken = [found for found in runs if breaks(found) is not None]
+    healthy = [found for found in runs if breaks(found) is None]
+    leads = []
+    for found in broken:
+        step = alarm(found)
+        leads.append(-1 if step is None else int(breaks(found) or 0) - step)
+    false = sum(alarm(found) is not None for found in healthy)
+    early = sum(lead >= LEAD for lead in leads)
+    middle = f"{statistics.median(leads):.0f}" if leads else ""
+    return [f"{early} of {len(broken)}", middle, f"{false} of {len(healthy)}"]
+
+
+def table(folder: Path, first: int) -> str:
+    """The tables of the seeds from ``first`` on, in Markdown."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    mine = [r for r in found if (r["cell"]["seed"] >= 10_000) == (first >= 10_000)]
+    runs = [r for r in mine if r["cell"]["arm"] == "nothing"]
+    rows = [["alarm", f"in time, {LEAD} steps before the break", "median lead", "false alarms"]]
+    rows += [[name, *judged(runs, alarm)] for name, alarm in ALARMS.items()]
+    draws = [judged(runs, lambda found, s=s: permuted(found, s)) for s in range(20)]
+    mean = [statistics.fmean(float(row[c].split(" ")[0]) for row in draws) for c in (0, 2)]
+    broken = [found for found in runs if breaks(found) is not None]
+    rate = sum(warned(found) is not None for found in runs) / max(len(runs), 1)
+    chance = [rate * max(int(breaks(found) or 0) - LEAD, 0) / STEPS for found in broken]
+    healthy = len(runs) - len(broken)
+    rows.append(
+        ["guard on permuted measurements", f"{mean[0]:.1f} of {len(broken)}", "", f"{mean[1]:.1f}"]
+    )
+    rows.append(
+        [
+            "a random step, as often as the guard",
+            f"{sum(chance):.1f} of {len(broken)}",
+            "",
+            f"{rate * healthy:.1f}",
+        ]
+    )
+    lines = [_line(rows[0]), _line(["---"] * 4), *(_line(row) for row in rows[1:]), ""]
+    heads = [
+        "data",
+        "W_Q, W_K by",
+        "peak",
+        "runs",
+        "break",
+        "break at",
+        "warned at",
+        "held-out loss",
+    ]
+    lines += [_line(heads), _line(["---"] * len(heads))]
+    for key in sorted({(c["data"], c["optimizer"], c["peak"]) for c in (r["cell"] for r in runs)}):
+        some = [
+            r for r in runs if tuple(r["cell"][k] for k in ("data", "optimizer", "peak")) == key
+        ]
+        steps = [[f(r) for r in some] for f in (breaks, warned)]
+        shown = [", ".join("-" if s is None else str(s) for s in column) for column in steps]
+        final = f"{statistics.fmean(r['final'] for r in some):.3f}"
+        number = sum(s is not None for s in steps[0])
+        lines.append(_line([*key[:2], f"{key[2]:g}", str(len(some)), str(number), *shown, final]))
+    lines += [
+        "",
+        _line(["data", "W_Q, W_K by", "seed", "nothing", "clip", "QK-norm", "clip less QK-norm"]),
+    ]
+    lines.append(_line(["---"] * 7))
+    arms = {
+        (
+            tuple(r["cell"][k] for k in ("data", "optimizer", "seed", "peak")),
+            r["cell"]["arm"],
+            r["cell"]["tau"],
+        ): r["final"]
+        for r in mine
+    }
+    for key, arm, tau in sorted(arms):
+        if arm == "clip" and (key, "qknorm", TAU) in arms:
+            three = [arms[key, "nothing", TAU], arms[key, arm, tau], arms[key, "qknorm", TAU]]
+            lines.append(
+                _line(
+                    [
+                        *map(str, key[:3]),
+                        *(f"{x:.3f}" for x in three),
+                        f"{three[1] - three[2]:+.3f}",
+                    ]
+                )
+            )
+    return "\n".join(lines)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def figure(folder: Path, out: Path, seed: int = 10_000) -> None:
+    """Loss and largest logit of one run as it is, clipped, and with normalised queries and keys."""
+    cell = Cell("shakespeare", "adamw", BROKEN["adamw"], "nothing", seed)
+    colours = {"nothing": "#b3261e", "clip": "#1f5fa8", "QK-norm": "#6b6b6b"}
+    cells = {
+        "nothing": cell,
+        "clip": Cell(cell.data, cell.optimizer, cell.peak, "clip", seed, CLIP_TAU),
+        "QK-norm": Cell(cell.data, cell.optimizer, cell.peak, "qknorm", seed),
+    }
+    with canvas(2.9, 1, 2) as (drawing, axes):
+        for name, one in cells.items():
+            found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
+            colour = colours[name]
+            means = course(found["losses"])
+            axes[0].plot(range(WINDOW - 1, STEPS), means, color=colour, label=name)
+            peaks = [max(h["largest"] for h in heads) for heads in found["records"]]
+            axes[1].plot(range(0, STEPS, EVERY), peaks, color=colour, label=name)
+            if name == "nothing":
+                steps = {"warning": warned(found), "break": breaks(found)}
+        logarithmic(axes[1].yaxis, np.array([1.0, 1e5]))
+        for axis, title in zip(axes, ("training loss, nats", "largest logit"), strict=True):
+            axis.set_title(title, loc="left")
+            axis.set_xlabel("step")
+            for word, step in steps.items():
+                axis.axvline(step, color="#444444", linewidth=0.8, linestyle=":")
+                axis.annotate(
+                    word,
+                    (step, 1),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(3, -9),
+                    textcoords="offset points",
+                    fontsize=8,
+                )
+        axes[1].axhline(CLIP_TAU, color="#1f5fa8", linewidth=0.8, linestyle="--")
+        axes[0].legend(frameon=False, loc="lower left", fontsize=8)
+        drawing.savefig(out, dpi=160)
+
+
+def overhead(text: Path, steps: int = 200) -> None:
+    """CPU seconds of a step without guard, with an idle one and with a measurement, in turns."""
+    ids, kinds = characters(text)
+    nets, optimizers = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        nets.append(Decoder(kinds))
+        optimizers.append(optimizer_of(nets[-1], "adamw", RATE))
+    LogitGuard(nets[1], every=2, optimizer=optimizers[1])
+    times: dict[str, list[float]] = {"plain": [], "idle": [], "measured": []}
+    for step, batch in zip(range(steps), batches(ids, 0), strict=False):
+        for net, optimizer, kind in zip(
+            nets, optimizers, ("plain", "idle" if step % 2 else "measured"), strict=True
+        ):
+            start = time.process_time()
+            optimizer.zero_grad()
+            loss_of(net, batch).backward()
+            optimizer.step()
+            if step >= 10:
+                times[kind].append(time.process_time() - start)
+    plain, idle, measured = (statistics.median(times[kind]) for kind in times)
+    print(f"step {1e3 * plain:.2f} ms, idle {1e3 * idle:.2f} ms, measured {1e3 * measured:.2f} ms")
+    for every in (1, 10, 50):
+        extra = ((every - 1) * idle + measured) / every / plain - 1
+        print(f"every={every}: {100 * extra:+.1f} %")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("what", choices=["sweep", "verdict", "table", "figure", "overhead"])
+    parser.add_argument("--runs", type=Path, default=Path("runs/guard"))
+    parser.add_argument("--shakespeare", type=Path, help="the text of tinyshakespeare")
+    parser.add_argument("--wikitext", type=Path, help="a text of wikitext2, .xz or not")
+    parser.add_argument("--rounds", type=int, default=3, help="seeds of the verdict per cell")
+    parser.add_argument("--first", type=int, default=10_000, help="0 for the table of the sweep")
+    parser.add_argument("--out", type=Path, default=Path("guard.png"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    texts = {"shakespeare": given.shakespeare, "wikitext": given.wikitext}
+    needed = {"sweep": DATA, "verdict": DATA, "overhead": DATA[:1]}.get(given.what, ())
+    missing = [name for name in needed if texts[name] is None or not texts[name].is_file()]
+    if missing:
+        sys.exit(f"--{missing[0]} names no file; give the path of the text")
+    if given.what in ("sweep", "verdict"):
+        make(sweep() if given.what == "sweep" else verdict(given.rounds), given.runs, texts)
+    elif given.what == "table":
+        print(table(given.runs, given.first))
+    elif given.what == "figure":
+        figure(given.runs, given.out)
+    else:
+        overhead(given.shakespeare)
+
+
+if __name__ == "__main__":
+    main()

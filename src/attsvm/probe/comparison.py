@@ -1,0 +1,165 @@
+r"""A head's weights beside the max-margin solution of their own selections, and beside nulls.
+
+The queries that a head is sure of (top mass above a threshold) ask for margins,
+
+.. math:: (x_{\alpha_j}-x_t)^\top Wz_j\ge1,
+
+and :math:`W^{mm}` is their certified solution of least norm. The cosine of :math:`W` and
+:math:`W^{mm}` says little by itself: constraints alone pin a good part of any weights that meet
+them. So it is compared with nulls, other weights on the same inputs:
+
+* ``heads``: the other heads of the layer, on the programme of this one,
+* ``random``: the same singular values with random singular vectors,
+* ``rotated``: the same two subspaces, singular vectors rotated inside them,
+* ``permuted``: left singular vectors paired with other right ones;
+
+the last three with *their own* selections, scaled until they are as sure of as many queries, and
+solved again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.geometry import Norm
+from attsvm.margins import PairMargins
+from attsvm.probe.heads import Comparison
+from attsvm.probe.inputs import Inputs
+from attsvm.probe.nulls import Null, surest, variant
+from attsvm.probe.selections import Selections
+from attsvm.solvers import MarginSolution, max_margin
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a head is compared; see :func:`~attsvm.probe.audit`."""
+
+    nulls: Sequence[Null]
+    threshold: float
+    most: int
+    draws: int
+    max_seconds: float
+
+
+class Subject:
+    """One head that is to be compared: its inputs, what it selects, and of what it is sure.
+
+    Attributes:
+        members: the queries of its programme.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        seen: Selections,
+        h: int,
+        settings: Settings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.inputs, self._h, self._settings, self._rng = inputs, h, settings, rng
+        self._selected = seen.selected[h]
+        self._distance = seen.position - self._selected
+        self.sure = np.flatnonzero((seen.top[h] > settings.threshold) & (seen.runner[h] >= 0))
+        self.members = self._some(self.sure)
+
+    def compare(self, norm: Norm) -> tuple[Comparison, MarginSolution]:
+        """The head in this norm, and the solution of its selections."""
+        W = self.inputs.weights()
+        programme = self.inputs.programme(self.members, self._selected)
+        solution, status = self._solved(programme, norm)
+        resampled, agreement, baseline = self._other_texts(W, norm)
+        found = Comparison(
+            norm.name,
+            status,
+            programme.m,
+            cosine(W, solution.W),
+            _share(programme, W, solution, norm),
+            {
+                null: cosines
+                for null in self._settings.nulls
+                if (cosines := self._null(null, norm, solution))
+            },
+            resampled,
+            agreement,
+            baseline,
+            solution.gap,
+        )
+        return found, solution
+
+    def _some(self, queries: IntArray) -> IntArray:
+        return np.sort(self._rng.permutation(queries)[: self._settings.most])
+
+    def _null(self, null: Null, norm: Norm, solution: MarginSolution) -> tuple[float, ...]:
+        if null != "heads":
+            return tuple(self._null_cosine(null, norm) for _ in range(self._settings.draws))
+        layer = self.inputs.layer
+        others = [k for k in range(layer.heads if layer.projection else 0) if k != self._h]
+        return tuple(cosine(self.inputs.weights(k), solution.W) for k in others)
+
+    def _null_cosine(self, null: Null, norm: Norm) -> float:
+        """The cosine of other weights and the solution of their own selections."""
+        W = variant(self.inputs.singular, null, self._rng)
+        logits = self.inputs.logits(W)
+        members = self._some(surest(logits, len(self.sure), self._settings.threshold))
+        selected = np.concatenate([each.argmax(axis=1) for each in logits])
+        solution, _ = self._solved(self.inputs.programme(members, selected), norm)
+        return cosine(W, solution.W)
+
+    def _other_texts(self, W: FloatArray, norm: Norm) -> tuple[tuple[float, ...], float, float]:
+        """The cosine on texts drawn with replacement, and how often its solution, and the usual
+        distance, agree with the head on texts that were left out.
+        """
+        cosines, right, usual, asked = [], 0, 0, 0
+        for _ in range(self._settings.draws):
+            drawn = self._drawn()
+            members, others = self._some(self.sure[drawn]), self.sure[~drawn]
+            solution, _ = self._solved(self.inputs.programme(members, self._selected), norm)
+            cosines.append(cosine(W, solution.W))
+            guess = [each.argmax(axis=1) for each in self.inputs.logits(solution.W)]
+            right += int((np.concatenate(guess) == self._selected)[others].sum())
+            distances, counts = np.unique(self._distance[members], return_counts=True)
+            usual += int((self._distance[others] == distances[counts.argmax()]).sum())
+            asked += len(others)
+        if not asked:
+            return tuple(cosines), float("nan"), float("nan")
+        return tuple(cosines), right / asked, usual / asked
+
+    def _drawn(self) -> BoolArray:
+        """Which sure queries are in when their texts are drawn with replacement, at least one of
+        them not; queries are drawn where there is one text only.
+        """
+        group = self.inputs.text[self.sure]
+        if group.min() == group.max():
+            group = np.arange(len(group))
+        names = np.unique(group)
+        drawn = names
+        while len(np.unique(drawn)) == len(names):
+            drawn = self._rng.choice(names, len(names))
+        return np.isin(group, drawn)
+
+    def _solved(self, programme: PairMargins, norm: Norm) -> tuple[MarginSolution, str]:
+        """The hard solution, or the soft one where the selections contradict each other."""
+        limit = self._settings.max_seconds
+        solution = max_margin(programme, norm, max_seconds=limit)
+        if solution.status != "infeasible":
+            return solution, solution.status
+        size = float(np.square(programme.keys).sum(axis=1).mean())
+        size *= float(np.square(programme.queries).sum(axis=1).mean())
+        return max_margin(programme, norm, slack=10.0 / size, max_seconds=limit), "soft"
+
+
+def cosine(A: FloatArray, B: FloatArray) -> float:
+    """Of the angle between two matrices; NaN where one of them is zero."""
+    size = float(np.linalg.norm(A) * np.linalg.norm(B))
+    return float((A * B).sum() / size) if size > 0 else float("nan")
+
+
+def _share(programme: PairMargins, W: FloatArray, solution: MarginSolution, norm: Norm) -> float:
+    """The smallest margin of ``W`` over the best, both at norm one; NaN for a soft margin."""
+    if solution.slack is not None or solution.norm == 0.0:
+        return float("nan")
+    return float(programme(W).min()) / float(norm.value(W)) * solution.norm

@@ -1,0 +1,151 @@
+r"""Two growths of attention logits, told apart from records of one head.
+
+With :math:`W=W_K^\top W_Q` and the largest logit :math:`S(t)` after :math:`t` steps, the *exponent*
+is the slope :math:`a` of :math:`\log S` against :math:`\log t` over the latest records, so that
+:math:`S\approx S(t)\,(t'/t)^a` and tau is reached after
+:math:`t\,\big((\tau/S)^{1/a}-1\big)` more steps. The *turning* is the angle by which the direction
+:math:`W/\|W\|_F` has moved meanwhile, summed from record to record, per e-fold of :math:`S`. A head
+whose norm carries the growth turns less and less (saturation, what the theory of max-margin
+directions expects); a head that is driven to ever new directions while its logits grow turns by a
+radian or more (instability). The line between them is :data:`SETTLED`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+KEPT = 8
+"""Records that a slope is fitted to."""
+
+SETTLED = 0.25
+"""Radians per e-fold of the largest logit, below which a direction counts as settled: 10 degrees
+while logits double."""
+
+GROWS = 0.1
+"""Exponent from which logits count as growing, 7 % for twice the steps, if it is also twice its
+standard error: late in training a few records span little of ``log step``, and noise has slopes."""
+
+State = Literal["quiet", "saturating", "unstable"]
+
+
+@dataclass(frozen=True)
+class HeadMetrics:
+    """What is known of one head at the latest record.
+
+    Attributes:
+        layer, head: numbers, in the order of the forward pass.
+        name: the module.
+        step: optimiser steps before the record.
+        largest: the largest logit of the step, over all of its passes and processes.
+        margin: mean distance between the largest and the second logit of a query, in nats.
+        entropy: mean entropy of attention in nats.
+        norm: Frobenius norm of the head's query weights times its key weights; NaN where they were
+            not found.
+        exponent: of growth, the slope of ``log largest`` against ``log step`` over the latest
+            records; NaN before there are three after step 0.
+        turned: how far the direction of the weights moved since the last record, one minus the
+            cosine; NaN where the weights were not found.
+        turning: radians that the direction moved per e-fold of ``largest`` over the latest records;
+            NaN where either is not known, ``inf`` where logits do not grow.
+        steps_to_tau: steps until ``largest`` reaches tau if it goes on like this; 0 beyond it,
+            ``inf`` where it does not grow beyond its noise.
+        state: ``quiet``, ``saturating`` (grows, direction settled) or ``unstable`` (grows, and the
+            direction moves or is not known).
+    """
+
+    layer: int
+    head: int
+    name: str
+    step: int
+    largest: float
+    margin: float
+    entropy: float
+    norm: float
+    exponent: float
+    turned: float
+    turning: float
+    steps_to_tau: float
+    state: State
+
+
+class Record(NamedTuple):
+    """One measurement of a head; see :class:`HeadMetrics`."""
+
+    step: int
+    largest: float
+    margin: float
+    entropy: float
+    norm: float
+    turned: float
+
+
+class Growth:
+    """The latest records of one head.
+
+    Args:
+        name: the module of the head.
+        records: earlier ones, oldest first.
+    """
+
+    def __init__(self, name: str, records: list[Record] | None = None) -> None:
+        self.name = name
+        self.records: deque[Record] = deque(records or [], maxlen=KEPT)
+
+    def metrics(self, layer: int, head: int, tau: float) -> HeadMetrics:
+        """What the records say now."""
+        last = self.records[-1]
+        exponent, error, folds = self._slope()
+        grows = exponent > max(GROWS, 2 * error)
+        angles = [math.acos(min(max(1.0 - each.turned, -1.0), 1.0)) for each in self._turned()]
+        turning = math.nan
+        if angles and not math.isnan(exponent):
+            moved = sum(angles) / len(angles) * (len(self.records) - 1)
+            turning = moved / folds if folds > 0 else math.inf
+        state: State = "quiet"
+        if grows:
+            state = "saturating" if turning <= SETTLED else "unstable"
+        return HeadMetrics(
+            layer,
+            head,
+            self.name,
+            last.step,
+            last.largest,
+            last.margin,
+            last.entropy,
+            last.norm,
+            exponent,
+            last.turned,
+            turning,
+            _steps_to(tau, last, exponent if grows else 0.0),
+            state,
+        )
+
+    def _turned(self) -> list[Record]:
+        return [each for each in list(self.records)[1:] if not math.isnan(each.turned)]
+
+    def _slope(self) -> tuple[float, float, float]:
+        """The exponent, its standard error, and the e-folds of growth that it makes of all
+        records.
+        """
+        points = {math.log(r.step): r.largest for r in self.records if r.step > 0}
+        x, y = np.array(list(points)), np.array(list(points.values()))
+        if len(x) < 3 or not (np.isfinite(y).all() and y.min() > 0):
+            return math.nan, math.nan, math.nan
+        x, y = x - x.mean(), np.log(y) - np.log(y).mean()
+        slope = float(x @ y / (x @ x))
+        error = math.sqrt(((y - slope * x) ** 2).sum() / (len(x) - 2) / (x @ x))
+        return slope, error, slope * float(x[-1] - x[0])
+
+
+def _steps_to(tau: float, last: Record, exponent: float) -> float:
+    if not last.largest < tau:
+        return 0.0
+    if not (exponent > 0 and last.largest > 0):
+        return math.inf
+    folds = math.log(tau / last.largest) / exponent
+    return last.step * math.expm1(folds) if folds < 50 else math.inf

@@ -1,0 +1,139 @@
+"""The guard inside the Trainer of Hugging Face and inside Lightning: made when training begins,
+logged with the other metrics, kept in checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import Any
+
+from attsvm.errors import InputError, MissingExtraError
+from attsvm.probe.guard import LogitGuard
+
+
+def guard_trainer(trainer: Any, **settings: Any) -> Any:
+    """Guard the model of a ``transformers.Trainer``: add the callback that does it, and return it.
+
+    At every measurement four numbers go to ``trainer.log`` (:meth:`LogitGuard.summary`); the guard
+    is ``callback.guard`` once training has begun, and its records are part of the checkpoints.
+
+    Args:
+        trainer: before ``train()``.
+        settings: ``tau``, ``action``, ``every`` and ``horizon`` of :class:`LogitGuard`.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+        InputError: from :class:`LogitGuard`, when training begins.
+    """
+    try:
+        from transformers import trainer_callback
+    except ImportError as error:
+        raise MissingExtraError("guarding a Trainer", "transformers", "hub") from error
+
+    base: Any = trainer_callback.TrainerCallback
+    stateful: Any = trainer_callback.ExportableState
+
+    class LogitGuardCallback(base, stateful):  # type: ignore[misc]
+        guard: LogitGuard | None = None
+        kept: dict[str, Any] | None = None
+
+        def on_train_begin(
+            self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
+        ) -> None:
+            model = trainer.model_wrapped  # compiled, parallel, as it is called
+            self.guard = LogitGuard(model, optimizer=_inner(optimizer), **settings)
+            mine = (state.stateful_callbacks or {}).setdefault(type(self).__name__, self.state())
+            kept = self.kept or (mine[0] if isinstance(mine, list) else mine)["attributes"]["kept"]
+            if state.global_step and kept:
+                self.guard.load_state_dict(kept)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            guard = self.guard
+            if guard and (guard.steps - 1) % guard.every == 0 and state.is_world_process_zero:
+                trainer.log(guard.summary())
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if self.guard:
+                self.guard.remove()
+
+        def state(self) -> dict[str, Any]:
+            kept = self.guard.state_dict() if self.guard else None
+            return {"args": {}, "attributes": {"kept": kept}}
+
+    callback = LogitGuardCallback()
+    trainer.add_callback(callback)
+    return callback
+
+
+def guard_lightning(**settings: Any) -> Any:
+    """A Lightning callback that guards the ``LightningModule`` in training.
+
+    At every measurement four numbers go to ``log_dict`` (:meth:`LogitGuard.summary`); the guard is
+    ``callback.guard`` once training has begun, and its records are part of the checkpoints. It
+    watches from the start of a batch to its backward pass, so ``training_step`` may call whatever
+    networks it likes; one that is called twice within it counts as twice the layers.
+
+    Args:
+        settings: ``tau``, ``action``, ``every`` and ``horizon`` of :class:`LogitGuard`.
+
+    Raises:
+        MissingExtraError: lightning is not installed.
+        InputError: from :class:`LogitGuard`, when training begins, or several optimisers.
+    """
+    base: Any = None
+    for package in ("lightning", "pytorch_lightning"):  # the second is the older name of the first
+        with contextlib.suppress(ImportError):
+            base = base or importlib.import_module(package).Callback
+    if base is None:
+        raise MissingExtraError("guarding a Lightning trainer", "lightning", "lightning")
+
+    class LogitGuardCallback(base):  # type: ignore[misc]
+        guard: LogitGuard | None = None
+        kept: dict[str, Any] | None = None
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            if len(trainer.optimizers) != 1:
+                raise InputError(
+                    f"the module has {len(trainer.optimizers)} optimisers; the guard needs one, for"
+                    " instance attsvm.optim.CombinedOptimizer"
+                )
+            self.guard = LogitGuard(
+                pl_module, optimizer=_inner(trainer.optimizers[0]), by_hand=True, **settings
+            )
+            if self.kept:
+                self.guard.load_state_dict(self.kept)
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            if self.guard:
+                self.guard.start()
+
+        def on_before_backward(self, *_: Any) -> None:
+            if self.guard:
+                self.guard.stop()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+            guard = self.guard
+            if guard:
+                guard.stop()  # a step that was skipped had no backward pass
+            if guard and guard.steps and (guard.steps - 1) % guard.every == 0:
+                pl_module.log_dict(guard.summary(), rank_zero_only=True)
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            if self.guard:
+                self.guard.remove()
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"kept": self.guard.state_dict()} if self.guard else {}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.kept = state_dict.get("kept")
+
+    return LogitGuardCallback()
+
+
+def _inner(optimizer: Any) -> Any:
+    """The optimiser that a trainer wraps."""
+    while not hasattr(optimizer, "_optimizer_step_post_hooks") and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer

@@ -1,0 +1,68 @@
+"""Other weights of the same spectrum, and the queries that they are as sure of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+
+Null = Literal["heads", "random", "rotated", "permuted"]
+NULLS: tuple[Null, ...] = ("heads", "random", "rotated", "permuted")
+_HALVINGS = 15  # of the logarithm of a scale between a millionth and a million: to 1e-3
+
+
+def variant(
+    singular: tuple[FloatArray, FloatArray, FloatArray], null: Null, rng: np.random.Generator
+) -> FloatArray:
+    """Weights with these singular values: random singular vectors, the same ones ``rotated`` in
+    their two subspaces, or left ones ``permuted`` against right ones.
+    """
+    U, s, Vt = singular
+    k = len(s)
+    if null == "permuted":
+        left, right = U, Vt[_derangement(k, rng)]
+    elif null == "rotated":
+        left, right = U @ _orthogonal(k, k, rng), _orthogonal(k, k, rng) @ Vt
+    else:
+        left, right = _orthogonal(len(U), k, rng), _orthogonal(Vt.shape[1], k, rng).T
+    weights: FloatArray = (left * s) @ right
+    return weights
+
+
+def surest(logits: list[FloatArray], wanted: int, threshold: float) -> IntArray:
+    """The queries with top mass above ``threshold`` at the scale of the logits at which they are
+    ``wanted`` many (to a part in a thousand of that scale).
+
+    Args:
+        logits: per text ``(q, T)``, minus infinity on hidden keys.
+        wanted: how many.
+        threshold: top mass.
+    """
+    rivals = np.concatenate([np.isfinite(each).sum(axis=1) > 1 for each in logits])
+    below = [(each - each.max(axis=1, keepdims=True)).astype(np.float32) for each in logits]
+
+    def sure(scale: float) -> IntArray:
+        totals = [np.exp(np.float32(scale) * each).sum(axis=1) for each in below]
+        return np.flatnonzero(rivals & (np.concatenate(totals) * threshold < 1))
+
+    low, high = 1e-6, 1e6  # in units of the weights as they are
+    for _ in range(_HALVINGS):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if len(sure(middle)) >= wanted else (middle, high)
+    return sure(high)
+
+
+def _derangement(n: int, rng: np.random.Generator) -> IntArray:
+    """A random order without fixed points (by a shift where there are two or three)."""
+    order = rng.permutation(n)
+    found = np.empty(n, dtype=np.int64)
+    found[order] = np.roll(order, 1)
+    return found
+
+
+def _orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
+    Q, R = np.linalg.qr(rng.normal(size=(n, k)))
+    turned: FloatArray = Q * np.sign(np.diag(R))
+    return turned

@@ -1,0 +1,75 @@
+"""Two gloo processes measure and clip like one: replicated parameters (DDP) and sharded ones
+(FSDP2).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+pytestmark = [
+    pytest.mark.skipif(
+        not (dist.is_available() and dist.is_gloo_available()),
+        reason="needs torch.distributed with gloo",
+    ),
+    pytest.mark.skipif(
+        not hasattr(torch.optim, "Muon"), reason="FSDP2 before torch 2.9 takes no CPU"
+    ),
+]
+SCRIPT = Path(__file__).with_name("two_guards.py")
+spec = importlib.util.spec_from_file_location("two_guards", SCRIPT)
+two = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(two)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    environment = {
+        **os.environ,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), str(folder)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(
+        error[-3000:] for error in errors
+    )
+    return [torch.load(folder / f"results{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("kind", two.KINDS)
+def test_two_processes_measure_and_clip_like_one(both, kind):
+    net = two.Net()
+    wanted, guard = two.train(net, net, slice(None))
+    assert sum(row[1] > two.TAU for row in wanted) >= 4
+    assert all(each.norm > 0 for each in guard.metrics())
+    for rank in range(2):
+        found, weights = both[rank][kind]
+        for one, other in zip(wanted, found, strict=True):
+            # an angle of .01 is the arc cosine of 1 - 5e-5, which has three digits in float32
+            assert other[:-1] == pytest.approx(one[:-1], rel=1e-2, abs=1e-5, nan_ok=True)
+            assert other[1] == pytest.approx(one[1], rel=1e-5)
+            assert other[-1] == one[-1]
+        for p, q in zip(net.parameters(), weights, strict=True):
+            torch.testing.assert_close(q, p.detach(), rtol=0, atol=1e-6)
