@@ -62,7 +62,7 @@ SCALES = scales(
         "text": MADE,
         "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),
         "queries": 12,
-        "seeds": 2,
+        "seeds": 1,
     },
 )
 END, LEVEL = 0, 1
