@@ -2,9 +2,9 @@
 
 The trainings of heads-1 under AdamW and Muon, at twenty checkpoints from the first weights on,
 which are random. The first head of each layer is looked at in the nuclear norm beside its two
-strict nulls, at 80 queries; where a head is sure of fewer it is scaled until it is sure of 80, which moves
-no selection. Beside the excess stand the share of queries of which the head is sure as it is, the
-Frobenius norm of its weights, their stable rank, and the held-out loss of the network.
+strict nulls, at 80 queries; where a head is sure of fewer it is scaled until it is sure of 80,
+which moves no selection. Beside the excess stand the share of queries of which the head is sure as
+it is, the Frobenius norm of its weights, their stable rank, and the held-out loss of the network.
 
 Source: ours; specification 08-probe, section 2
 """
@@ -32,9 +32,10 @@ from attsvm_papers.kit import (
 
 SCALES = scales(
     text="tinyshakespeare",
-    sizes=asdict(Sizes()),
+    sizes=asdict(Sizes(steps=450)),
     queries=80,
     seeds=2,
+    published={"sizes": asdict(Sizes())},
     quick={
         "text": MADE,
         "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),

@@ -32,11 +32,12 @@ from attsvm_papers.kit import FAINT, RULE, at_least, claim, grid, picture, scale
 
 SCALES = scales(
     text="tinyshakespeare",
-    sizes=asdict(Sizes()),
+    sizes=asdict(Sizes(steps=450)),
     numbers=(20, 40, 80, 160, 320, 640),
     thresholds=(0.3, 0.7, 0.9, 0.95),
     queries=80,
     seeds=2,
+    published={"sizes": asdict(Sizes())},
     quick={
         "text": MADE,
         "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),

@@ -151,11 +151,11 @@ def H9c(e):
     3.0,
     width=6.4,
 )
-def changes(evidence, axes):
+def changes(evidence, panels):
     """Nuclear cosine of head and own solution minus the strictest null, mean over two heads, a
     point per seed, when inputs or queries are changed.
     """
-    names = known(evidence, OPTIMISERS)
+    axes, names = panels[0], known(evidence, OPTIMISERS)
     for place, name in enumerate(names):
         for k in range(len(CHANGES)):
             rows = evidence.where(optimiser=name, change=k)

@@ -57,11 +57,12 @@ def rates(evidence, axes):
     """Held-out loss after 300 steps by the learning rate of queries and keys; a ring around the one
     in use.
     """
+    ax = axes[0]
     for name, tried in TRIED.items():
         losses = [float(evidence.where(optimiser=name, rate=rate)["loss"][0]) for rate in tried]
-        axes.plot(tried, losses, "o-", color=COLOURS[name], ms=3.5, label=NAMES[name])
+        ax.plot(tried, losses, "o-", color=COLOURS[name], ms=3.5, label=NAMES[name])
         used = losses[tried.index(RATES[name])]
-        axes.plot(RATES[name], used, "o", ms=9, color=COLOURS[name], fillstyle="none")
-    axes.set_xscale("log")
-    axes.set(xlabel="learning rate", ylabel="nats per character")
-    axes.legend(frameon=False, fontsize=8)
+        ax.plot(RATES[name], used, "o", ms=9, color=COLOURS[name], fillstyle="none")
+    ax.set_xscale("log")
+    ax.set(xlabel="learning rate", ylabel="nats per character")
+    ax.legend(frameon=False, fontsize=8)
