@@ -7,12 +7,12 @@ with momentum, Muon, sign descent with momentum or mirror descent of p = 1.1, ev
 AdamW; rates are those of heads-7. The weights W of two heads of each layer are looked at on the
 inputs of their own attention for 64 held-out texts: the cosine of W and the certified max-margin
 solution of what W selects at 80 drawn queries of which it is sure (largest softmax weight above one
-half), in the nuclear and in the Frobenius norm. Nulls are other weights with their own selections
-on the same inputs, as sure of as many queries: the same subspaces with rotated singular vectors,
-singular vectors paired anew, for one of the two heads also random singular vectors; and the layer's
-other heads on the programme of this one. The excess is what is left above the strictest. That is
-after all steps; one head of each layer is looked at in the nuclear norm once more, at the
-checkpoint whose held-out loss is nearest to a level that all reach.
+half, eight rivals at least), in the nuclear and in the Frobenius norm. Nulls are other weights with
+their own selections on the same inputs, as sure of as many queries: the same subspaces with rotated
+singular vectors, singular vectors paired anew, for one of the two heads also random singular
+vectors; and the layer's other heads on the programme of this one. The excess is what is left above
+the strictest. That is after all steps; one head of each layer is looked at in the nuclear norm once
+more, at the checkpoint whose held-out loss is nearest to a level that all reach.
 
 Source: ours; specification 08-probe, section 2
 

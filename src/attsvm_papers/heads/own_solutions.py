@@ -1,7 +1,8 @@
 r"""How near a head's weights are to the max-margin solution of their own selections, beside nulls.
 
 A head with weights :math:`W` (logits :math:`x_t^\top Wz`) is *sure* of a query where its largest
-softmax weight exceeds a threshold. :math:`W^{mm}` is the certified solution of least norm of
+softmax weight exceeds a threshold; queries with fewer than eight rivals are left out.
+:math:`W^{mm}` is the certified solution of least norm of
 
 .. math:: (x_{\alpha_j}-x_t)^\top W z_j\ge1
 
@@ -33,6 +34,7 @@ STRICT = NULLS[1:]
 KINDS = (*NULLS, "again")
 QUERIES = 80
 THRESHOLD = 0.5
+FEWEST = 8  # rivals: of two tokens one always has more than half
 SECONDS = 60.0  # of the clock for one programme: none has come near
 
 
@@ -64,7 +66,7 @@ class Seen:
         members: ``(q,)`` numbers of queries, text by text, that are drawn into the programme.
         others: sure queries outside it.
         count: number of queries that the weights are sure of as they are.
-        sure: the same as a share of all that have a choice.
+        sure: the same as a share of all that are not left out.
         scale: what they were multiplied with to be sure of enough.
     """
 
@@ -150,8 +152,8 @@ def own_solutions(
     generators = {k: np.random.default_rng([seed, head, KINDS.index(k)]) for k in look.nulls}
     rivals = [(kind, variant(W, kind, rng)) for kind, rng in generators.items()]
     theirs = [sees(V, inputs, look, generators[kind], wanted) for kind, V in rivals]
-    programme = _programme(own, inputs, tokens, look)
-    programmes = [_programme(each, inputs, tokens, look) for each in theirs]
+    programme = programme_of(own, inputs, tokens, look)
+    programmes = [programme_of(each, inputs, tokens, look) for each in theirs]
     mean = cosine(W, average(programme))
     means = [cosine(V, average(p)) for (_, V), p in zip(rivals, programmes, strict=True)]
     for name in norms:
@@ -201,7 +203,7 @@ def sees(
     n, T, _ = inputs.shape
     logits = _logits(W, inputs)
     gaps = (logits.max(axis=2, keepdims=True) - logits).reshape(n * T, T)
-    able = np.arange(n * T) % T > 0  # the first query of a text has no choice
+    able = np.arange(n * T) % T >= FEWEST
 
     def top(scale: float) -> FloatArray:
         shares: FloatArray = 1.0 / np.exp(-scale * gaps).sum(axis=1)
@@ -279,7 +281,8 @@ def _selected(W: FloatArray, inputs: FloatArray) -> IntArray:
     return found
 
 
-def _programme(seen: Seen, inputs: FloatArray, tokens: IntArray, look: Look) -> PairMargins:
+def programme_of(seen: Seen, inputs: FloatArray, tokens: IntArray, look: Look) -> PairMargins:
+    """The margins that the drawn queries ask for."""
     T = tokens.shape[1]
     text, place = seen.members // T, seen.members % T
     used = np.unique(text)
