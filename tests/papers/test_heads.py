@@ -10,7 +10,7 @@ from attsvm import max_margin
 from attsvm.claims import Evidence
 from attsvm.errors import UnavailableError
 from attsvm_papers.heads import e1_own_solutions as heads_1
-from attsvm_papers.heads import e2_five_norms as heads_2
+from attsvm_papers.heads import e2_norms as heads_2
 from attsvm_papers.heads import e4_samples as heads_4
 from attsvm_papers.heads import e5_other_inputs as heads_5
 from attsvm_papers.heads import e6_pretrained as heads_6

@@ -1,11 +1,11 @@
 """Which norm's max-margin solution a trained head is nearest to, by optimiser.
 
-The trainings of heads-1. The first head of each layer is looked at after all steps, in the nuclear,
-Frobenius and spectral norms and in the largest and the sum of the entries' sizes. Nulls are the
-same weights in all norms: rotated and permuted singular vectors with their own selections, and the
-layer's other heads. Compared are differences to the strictest null, seed by seed, and the share of
-the best margin that the head attains. (Ratios mislead where the null is near zero, as in the
-spectral norm.)
+The trainings of heads-1. The first head of one layer, the layers by turns, is looked at after all
+steps in the nuclear, Frobenius and spectral norms and, where the theory of the optimiser's steps
+names it, in that of the largest entry or of the sum of entries. Nulls are the same weights in all
+norms: rotated and permuted singular vectors with their own selections, and the layer's other heads.
+Compared are differences to the strictest null, seed by seed, and the share of the best margin that
+the head attains. (Ratios mislead where the null is near zero, as in the spectral norm.)
 
 Source: ours; specification 08-probe, section 2
 
@@ -32,7 +32,7 @@ from attsvm_papers.heads.reading import (
     known,
     seeds,
 )
-from attsvm_papers.kit import RULE, at_least, at_most, claim, grid, label_ends, picture, true
+from attsvm_papers.kit import RULE, at_least, at_most, claim, grid, picture, true
 
 SCALES = heads_1.SCALES
 
@@ -44,26 +44,26 @@ GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mi
 def run(optimiser, seed, text, digest, sizes, queries):
     sizes = Sizes(**sizes)
     training = trained(text, sizes, optimiser, RATES[optimiser], seed)
-    look, found = Look(queries, nulls=STRICT), []
-    for number, layer in enumerate(attention(training.model(), held_out_texts(text, sizes, seed))):
-        told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
-        for own in own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS, look, seed):
-            found.append((told, own))
-    return columns(found)
+    number, look = seed % sizes.depth, Look(queries, nulls=STRICT)
+    layer = attention(training.model(), held_out_texts(text, sizes, seed))[number]
+    told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
+    norms = list(dict.fromkeys((*NORMS[:3], GEOMETRY[optimiser])))
+    found = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, norms, look, seed)
+    return columns((told, own) for own in found)
 
 
 def excesses(e, optimiser):
-    """``(seeds, 5)``: its excess in every norm."""
+    """``(seeds,)`` by norm: its excess in every norm in which it was looked at."""
     rows = e.where(optimiser=optimiser)
-    parts = [rows.where(norm=k) for k in range(len(NORMS))]
-    return np.stack([by_seed(part, excess(part)) for part in parts], axis=1)
+    parts = {NORMS[int(k)]: rows.where(norm=k) for k in rows.levels("norm")}
+    return {norm: by_seed(part, excess(part)) for norm, part in parts.items()}
 
 
 def ahead(e, optimiser, norm):
-    """The excess in one norm minus the largest one in the others, an interval over seeds."""
-    found, k = excesses(e, optimiser), NORMS.index(norm)
-    best = np.argmax(np.delete(found.mean(axis=0), k))  # one rival for all seeds
-    return interval(found[:, k] - np.delete(found, k, axis=1)[:, best])
+    """The excess in one norm minus that in the best of the others, an interval over seeds."""
+    found = excesses(e, optimiser)
+    own = found.pop(norm)
+    return interval(own - max(found.values(), key=np.mean))  # one rival for all seeds
 
 
 @claim(
@@ -103,7 +103,7 @@ def H6b(e):
 def H6c(e):
     """Under Muon the excess in the Frobenius norm is above the nuclear one."""
     found = excesses(e, "muon")
-    return interval(found[:, 1] - found[:, 0]).low
+    return interval(found["fro"] - found["nuc"]).low
 
 
 @claim(true("a cosine of uncertified weights would be no evidence", share=0.9))
@@ -113,9 +113,9 @@ def H6d(e):
 
 
 @picture(
-    "Five norms",
-    "One panel; for each of five norms five points with bars, one per optimiser. The points of the"
-    " nuclear and Frobenius norms are the highest.",
+    "By norm",
+    "Two panels with a group of points per norm, one point per optimiser; the excess is largest in"
+    " the nuclear and Frobenius norms.",
     3.3,
     1,
     2,
@@ -124,22 +124,22 @@ def H6d(e):
 def norms(evidence, axes):
     """Left: excess over the strictest null, mean over seeds with its 95% interval, by norm and
     optimiser. Right: the share of the best margin that the head attains, in percent, median over
-    heads and seeds.
+    seeds.
     """
     names = known(evidence, OPTIMISERS)
-    ends = []
     for place, name in enumerate(names):
         rows, shift = evidence.where(optimiser=name), 0.14 * (place - (len(names) - 1) / 2)
-        for k, values in enumerate(excesses(evidence, name).T):
+        for norm, values in excesses(evidence, name).items():
             mean, low, high = interval(values)
-            axes[0].plot([k + shift] * 2, [max(low, -1), min(high, 1)], color=COLOURS[name])
-            axes[0].plot(k + shift, mean, "o", color=COLOURS[name], markersize=4.5)
-        shares = [100 * np.median(rows.where(norm=k)["share"]) for k in range(len(NORMS))]
-        axes[1].plot(range(len(NORMS)), shares, "o-", color=COLOURS[name], markersize=4)
-        ends.append((shares[-1], NAMES[name], COLOURS[name]))
+            at = NORMS.index(norm) + shift
+            axes[0].plot([at] * 2, [max(low, -1), min(high, 1)], color=COLOURS[name])
+            label = NAMES[name] if norm == "nuc" else None
+            axes[0].plot(at, mean, "o", color=COLOURS[name], markersize=4.5, label=label)
+            shares = 100 * rows.where(norm=NORMS.index(norm))["share"]
+            axes[1].plot(at, np.median(shares), "o", color=COLOURS[name], markersize=4.5)
     axes[0].axhline(0, color=RULE, linewidth=0.8, zorder=0)
     axes[0].set_title("cosine minus strictest null")
     axes[1].set_title("share of the best margin, %")
-    label_ends(axes[1], ends, 0.09)
+    axes[0].legend(frameon=False, fontsize=8)
     for ax in axes:
         ax.set_xticks(range(len(NORMS)), NORMS)
