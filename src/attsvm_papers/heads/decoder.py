@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -148,7 +149,7 @@ def _made() -> str:
     return "\n".join(lines)
 
 
-def optimiser(model: Decoder, name: str, rate: float) -> torch.optim.Optimizer:
+def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
     """The named one of :data:`OPTIMISERS` on queries and keys, without weight decay, and AdamW on
     the rest.
     """

@@ -12,6 +12,8 @@ with random singular vectors on the same inputs stands for inputs that were adap
 Source: ours; specification 08-probe, section 2
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm_papers.heads import e3_course as heads_3
@@ -51,7 +53,7 @@ def run(optimiser, seed, text, digest, sizes, queries):
     for change, layers in changed(training, held_out_texts(text, sizes, seed), seed).items():
         look = Look(queries, surest=change == "surest", classes=change == "characters")
         for number, layer in enumerate(layers):
-            told = {"change": CHANGES.index(change), "layer": number}
+            told: dict[str, Any] = {"change": CHANGES.index(change), "layer": number}
             told["rank"] = stable_rank(layer.weights[0])
             for own in own_solutions(
                 layer.weights, 0, layer.inputs, layer.tokens, ("nuc",), look, seed

@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from attsvm_papers.kit import (
 
 LAYERS = {"all-MiniLM-L6-v2": 6, "rxnmapper": 12, MADE: 2}
 PIECES = 32
+NULLS: Any = ("heads", *STRICT)
 
 SCALES = scales(models=("all-MiniLM-L6-v2", "rxnmapper"), most=80, quick={"models": (MADE,)})
 
@@ -71,7 +73,7 @@ def folder(name):
 
 @grid(rows("model layer", layers))
 def run(model, layer, most):
-    found = audit(recording(model, layer), NORMS[:2], ("heads", *STRICT), most=most, draws=1)
+    found = audit(recording(model, layer), NORMS[:2], NULLS, most=most, draws=1)
     table = [
         {
             "head": head.head,
@@ -143,7 +145,7 @@ def mapper(home):
 READERS = {"all-MiniLM-L6-v2": minilm, "rxnmapper": mapper}
 
 
-def excesses(e, norm=0, own="cosine", nulls=(*STRICT, "heads")):
+def excesses(e, norm=0, own="cosine", nulls=NULLS):
     """Per model, those of its heads."""
     found = {}
     for name in e.levels("model"):
@@ -195,7 +197,7 @@ def pretrained(evidence, axes):
     for ax, name in zip(axes, evidence.levels("model"), strict=True):
         for norm, colour, label in ((0, ATTENTION, "nuclear"), (1, TRAINED, "Frobenius")):
             each = evidence.where(model=name, norm=norm)
-            null = np.max([each[kind] for kind in (*STRICT, "heads")], axis=0)
+            null = np.max([each[kind] for kind in NULLS], axis=0)
             ax.plot(null, each["cosine"], "o", ms=3.5, color=colour, alpha=0.7, label=label)
         limit = float(ax.get_ylim()[1])
         ax.plot([0, limit], [0, limit], color=RULE, linewidth=0.9, zorder=0)
