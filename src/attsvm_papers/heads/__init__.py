@@ -1,0 +1,1 @@
+"""What heads of trained transformers have to do with support vector machines."""

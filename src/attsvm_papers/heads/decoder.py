@@ -1,0 +1,204 @@
+"""A small decoder of characters, and five optimisers of its queries and keys.
+
+Two blocks of the usual kind: layer norm, causal attention, layer norm, a network of four times the
+width; learned positions, queries and keys as separate matrices without bias. Everything but queries
+and keys is trained by AdamW.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.errors import UnavailableError
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+
+OPTIMISERS = ("adamw", "sgd", "muon", "signum", "mirror")
+"""AdamW, gradient descent with momentum, Muon, sign descent with momentum, and mirror descent of
+the potential of p = 1.1.
+"""
+REST = 1e-3  # of AdamW on everything else
+MOMENTUM = 0.9  # of gradient, sign and mirror descent
+HELD = 0.1  # of the text, its end, is never trained on
+MADE = "made"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the network and its training.
+
+    Attributes:
+        context: characters that it sees.
+        width: of a token.
+        depth: number of blocks.
+        heads: of a block.
+        batch: texts of a step.
+        steps: of training.
+    """
+
+    context: int = 64
+    width: int = 128
+    depth: int = 2
+    heads: int = 4
+    batch: int = 8
+    steps: int = 900
+
+
+class Block(nn.Module):
+    """One block."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries, self.keys, self.values = (
+            nn.Linear(width, width, bias=False) for _ in range(3)
+        )
+        self.out = nn.Linear(width, width)
+        self.network = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.before(x)
+        q, k, v = (
+            part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.queries, self.keys, self.values)
+        )
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(-2))
+        moved: Tensor = x + self.network(self.between(x))
+        return moved
+
+
+class Decoder(nn.Module):
+    """From characters ``(B, T)`` to logits of the next ones ``(B, T, vocabulary)``."""
+
+    def __init__(self, vocabulary: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, sizes.width)
+        self.places = nn.Embedding(sizes.context, sizes.width)
+        for table in (self.tokens, self.places):
+            nn.init.normal_(table.weight, std=0.1)
+        self.blocks = nn.ModuleList(Block(sizes.width, sizes.heads) for _ in range(sizes.depth))
+        self.after = nn.LayerNorm(sizes.width)
+        self.out = nn.Linear(sizes.width, vocabulary)
+
+    def forward(self, input_ids: Tensor, places: Tensor | None = None) -> Tensor:
+        """``places`` are the positions that the tokens are told, 0 to T - 1 when left out."""
+        where = torch.arange(input_ids.shape[1]) if places is None else places
+        x = self.tokens(input_ids) + self.places(where)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.out(self.after(x))
+        return logits
+
+
+def characters(text: str) -> tuple[Tensor, Tensor, int]:
+    """Training part and held-out part of a text as numbers, and how many characters there are.
+
+    ``tinyshakespeare`` is read from the folder ``ATTSVM_DATA``; ``made`` is made.
+
+    Raises:
+        UnavailableError: it is not there.
+    """
+    written = _made() if text == MADE else _path(text).read_text(encoding="utf-8")
+    known = {letter: i for i, letter in enumerate(sorted(set(written)))}
+    ids = torch.tensor([known[letter] for letter in written])
+    cut = round(len(ids) * (1 - HELD))
+    return ids[:cut], ids[cut:], len(known)
+
+
+def text_digest(text: str) -> str:
+    """What names the content of a text's file; empty for the one that is made.
+
+    Raises:
+        UnavailableError: it is not there.
+    """
+    return "" if text == MADE else hashlib.sha256(_path(text).read_bytes()).hexdigest()
+
+
+def _path(text: str) -> Path:
+    place = os.environ.get("ATTSVM_DATA")
+    path = Path(place or ".") / text / "input.txt"
+    if not place or not path.is_file():
+        where = f"{place} has no {text}/input.txt" if place else "ATTSVM_DATA is not set"
+        raise UnavailableError(
+            f"{where}; set ATTSVM_DATA to a folder with {text}/input.txt (or use --scale smoke)"
+        )
+    return path
+
+
+def _made() -> str:
+    """Sentences whose last word repeats their first: something that attention has to look up."""
+    rng = np.random.default_rng(0)
+    names = ("anna", "bert", "cleo", "dora", "emil", "fritz")
+    things = ("met", "saw", "asked")
+    lines = []
+    for _ in range(400):
+        one, other = rng.choice(names, 2, replace=False)
+        lines.append(f"{one} {rng.choice(things)} {other}, said {one}.")
+    return "\n".join(lines)
+
+
+def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
+    """The named one of :data:`OPTIMISERS` on queries and keys, without weight decay, and AdamW on
+    the rest.
+    """
+    chosen = [part.weight for block in model.blocks for part in (block.queries, block.keys)]
+    mine = {id(each) for each in chosen}
+    rest = [each for each in model.parameters() if id(each) not in mine]
+    own: torch.optim.Optimizer
+    if name == "adamw":
+        own = torch.optim.AdamW(chosen, lr=rate, weight_decay=0.0)
+    elif name == "sgd":
+        own = torch.optim.SGD(chosen, lr=rate, momentum=MOMENTUM)
+    elif name == "muon":
+        own = torch.optim.Muon(chosen, lr=rate, weight_decay=0.0)
+    elif name == "signum":
+        own = SteepestDescent(chosen, lr=rate, norm="linf", momentum=MOMENTUM)
+    else:
+        own = MirrorDescent(chosen, lr=rate, p=1.1, momentum=MOMENTUM)
+    return CombinedOptimizer([own, torch.optim.AdamW(rest, lr=REST)])
+
+
+def training(
+    train: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, seed: int
+) -> Iterator[tuple[int, Decoder]]:
+    """The network after 0, 1, 2, ... steps; the seed draws first weights and batches."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Decoder(vocabulary, sizes)
+    descent = optimiser(model, name, rate)
+    draw = torch.Generator().manual_seed(seed)
+    yield 0, model
+    for step in range(1, sizes.steps + 1):
+        starts = torch.randint(len(train) - sizes.context, (sizes.batch, 1), generator=draw)
+        texts = train[starts + torch.arange(sizes.context + 1)]
+        logits = model(texts[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+        yield step, model
+
+
+@torch.no_grad()
+def held_out_loss(model: Decoder, texts: Tensor) -> float:
+    """Nats per character of texts ``(n, context + 1)``."""
+    logits = model(texts[:, :-1])
+    return float(nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten()))
+
+
+def windows(ids: Tensor, count: int, length: int, seed: int) -> Tensor:
+    """``(count, length)`` texts that do not overlap, drawn from all there are."""
+    order = np.random.default_rng(seed).permutation(len(ids) // length)[:count]
+    return torch.stack([ids[i * length : (i + 1) * length] for i in order.tolist()])

@@ -1,0 +1,150 @@
+"""The course over training: from initialisation on.
+
+The trainings of heads-1 under AdamW and Muon, at twenty checkpoints from the first weights on,
+which are random. The first head of each layer is looked at in the nuclear norm beside its two
+strict nulls, at 80 queries; where a head is sure of fewer it is scaled until it is sure of 80,
+which moves no selection. Beside the excess stand the share of queries of which the head is sure as
+it is, the Frobenius norm of its weights, their stable rank, and the held-out loss of the network.
+
+Source: ours; specification 08-probe, section 2
+"""
+
+from dataclasses import asdict
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from attsvm_papers.heads.decoder import MADE, Sizes
+from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
+from attsvm_papers.heads.reading import COLOURS, NAMES, by_seed, columns, excess, known, seeds
+from attsvm_papers.kit import (
+    FAINT,
+    RULE,
+    at_least,
+    at_most,
+    claim,
+    grid,
+    label_ends,
+    picture,
+    scales,
+)
+
+SCALES = scales(
+    text="tinyshakespeare",
+    sizes=asdict(Sizes(steps=450)),
+    queries=80,
+    seeds=2,
+    published={"sizes": asdict(Sizes())},
+    quick={
+        "text": MADE,
+        "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),
+        "queries": 12,
+        "seeds": 1,
+    },
+)
+OPTIMISERS = ("adamw", "muon")
+REAL = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}
+
+
+@grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
+def run(optimiser, seed, text, digest, sizes, queries):
+    sizes = Sizes(**sizes)
+    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
+    texts, look, found = held_out_texts(text, sizes, seed), Look(queries, nulls=STRICT), []
+    for checkpoint, step in enumerate(training.steps):
+        for number, layer in enumerate(attention(training.model(checkpoint), texts)):
+            W = layer.weights[0]
+            told = {
+                "checkpoint": checkpoint,
+                "step": step,
+                "loss": training.losses[checkpoint],
+                "layer": number,
+                "rank": stable_rank(W),
+                "size": np.linalg.norm(W),
+            }
+            for own in own_solutions(
+                layer.weights, 0, layer.inputs, layer.tokens, ("nuc",), look, seed
+            ):
+                found.append((told, own))
+    return columns(found)
+
+
+def courses(e, optimiser, values):
+    """``(seeds, checkpoints)``: means over layers."""
+    rows, each = e.where(optimiser=optimiser), values[e["optimiser"] == optimiser]
+    at = rows["checkpoint"]
+    return np.stack([by_seed(rows.take(at == k), each[at == k]) for k in np.unique(at)], axis=1)
+
+
+@claim(at_most(0.05, "0 is derived: these weights are random; .03 to .05 of chance in two heads"))
+def H7(e):
+    """Before training there is no excess, training by training."""
+    return np.concatenate([courses(e, name, excess(e))[:, 0] for name in known(e, OPTIMISERS)])
+
+
+@claim(at_least(0.03, "the bar of H1"), assumes=REAL)
+def H7a(e):
+    """It grows from the first weights to the last, training by training."""
+    found = [courses(e, name, excess(e)) for name in known(e, OPTIMISERS)]
+    return np.concatenate([each[:, -1] - each[:, 0] for each in found])
+
+
+@claim(
+    at_least(0.5, "training by training; .7 was seen across the heads of one model"), assumes=REAL
+)
+def H7b(e):
+    """It goes with saturation: rank correlation over the checkpoints of excess and share of sure
+    queries.
+    """
+    return correlations(e, excess(e))
+
+
+@claim(at_most(0.5, "the bar of H7b, which this has to miss"), assumes=REAL)
+def H7n(e):
+    """The null of H7b: rotated weights against permuted ones."""
+    return correlations(e, e["rotated"] - e["permuted"])
+
+
+def correlations(e, values):
+    """Of values and saturation, a row per training."""
+    return np.array(
+        [
+            spearmanr(one, other)[0]
+            for name in known(e, OPTIMISERS)
+            for one, other in zip(
+                courses(e, name, values), courses(e, name, e["sure"]), strict=True
+            )
+        ]
+    )
+
+
+@picture(
+    "The excess grows with training",
+    "Four panels over steps: cosines rise above the grey nulls, which rise less; the share of sure"
+    " queries and the norm rise as well, the loss falls.",
+    2.9,
+    1,
+    4,
+    width=10.4,
+)
+def course(evidence, axes):
+    """Over the steps of training, a line per seed, means over two heads. From the left: nuclear
+    cosine of head and own solution (grey, dotted: the stricter of the two nulls); share of queries
+    of which the head is sure; Frobenius norm of W; held-out loss in nats per character.
+    """
+    null = np.maximum(evidence["rotated"], evidence["permuted"])
+    shown = (evidence["cosine"], evidence["sure"], evidence["size"], evidence["loss"])
+    titles = ("cosine to the own solution", "share of sure queries", "norm of W", "held-out loss")
+    for ax, values, title in zip(axes, shown, titles, strict=True):
+        ends = []
+        for name in known(evidence, OPTIMISERS):
+            steps = np.unique(evidence["step"])
+            lines = courses(evidence, name, values)
+            ax.plot(steps, lines.T, color=COLOURS[name], linewidth=1.2)
+            if values is shown[0]:
+                ax.plot(steps, courses(evidence, name, null).T, ":", color=FAINT, linewidth=1)
+            ends.append((float(lines[:, -1].mean()), NAMES[name], COLOURS[name]))
+        ax.set(title=title, xlabel="step")
+        label_ends(ax, ends, 0.09)
+    axes[0].axhline(0, color=RULE, linewidth=0.8)

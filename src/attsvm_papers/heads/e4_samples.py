@@ -1,0 +1,192 @@
+"""How the finding depends on the queries: their number, the threshold, and which were drawn.
+
+Trainings of heads-1 under AdamW and Muon after all steps, the first head of each layer, nuclear
+norm, rotated and permuted nulls. Programmes have 20 to 640 queries with largest softmax weight
+above one half, or 80 above .3 to .95 (a head that is sure of fewer is scaled until it is sure of
+enough).
+Held-out: does the solution select, at sure queries outside its programme, what the head selects,
+and how often does the most frequent relative position? Two programmes of 80 queries, drawn from the
+same texts, are compared: cosine of their solutions, and the share of tokens in support that both
+name, beside the share for as many rivals drawn at random.
+
+Source: ours; specification 08-probe, section 2
+"""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from attsvm_papers.heads.decoder import MADE, Sizes
+from attsvm_papers.heads.e3_course import OPTIMISERS, REAL
+from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.own_solutions import (
+    STRICT,
+    THRESHOLD,
+    Look,
+    cosine,
+    own_solutions,
+    stable_rank,
+)
+from attsvm_papers.heads.reading import COLOURS, NAMES, by_seed, columns, excess, known, seeds
+from attsvm_papers.kit import FAINT, RULE, at_least, claim, grid, picture, scales
+
+SCALES = scales(
+    text="tinyshakespeare",
+    sizes=asdict(Sizes(steps=450)),
+    numbers=(20, 40, 80, 160, 320, 640),
+    thresholds=(0.3, 0.7, 0.9, 0.95),
+    queries=80,
+    seeds=2,
+    published={"sizes": asdict(Sizes())},
+    quick={
+        "text": MADE,
+        "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),
+        "numbers": (12, 24),
+        "thresholds": (0.7,),
+        "queries": 12,
+        "seeds": 1,
+    },
+)
+
+
+@grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
+def run(optimiser, seed, text, digest, sizes, numbers, thresholds, queries):
+    sizes = Sizes(**sizes)
+    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
+    texts, found = held_out_texts(text, sizes, seed), []
+    asked = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
+    for number, layer in enumerate(attention(training.model(), texts)):
+        seen = (layer.weights, 0, layer.inputs, layer.tokens, ("nuc",))
+        for count, threshold in asked:
+            (own,) = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed)
+            told = {
+                "layer": number,
+                "rank": stable_rank(layer.weights[0]),
+                "queries": count,
+                "threshold": threshold,
+                "alike": np.nan,
+                "shared": np.nan,
+                "chance": np.nan,
+            }
+            if (count, threshold) == (queries, THRESHOLD):
+                (other,) = own_solutions(*seen, Look(count, nulls=STRICT[:1]), seed, draw=1)
+                told["alike"] = cosine(own.solution, other.solution)
+                told |= shared(own.support, other.support, layer.tokens.shape[1], seed)
+            found.append((told, own))
+    return columns(found)
+
+
+def shared(one, other, length, seed):
+    """The share of the tokens in support of one sample that support the other as well, and of as
+    many tokens before the same queries, drawn at random.
+    """
+    rng = np.random.default_rng(seed)
+    sets = []
+    for rows in (one, other):
+        drawn = rng.integers(rows[:, 1] + 1)
+        sets.append(
+            [set((rows[:, 0] * length + places).tolist()) for places in (rows[:, 2], drawn)]
+        )
+    held, chance = (len(a & b) / min(len(a), len(b)) for a, b in zip(*sets, strict=True))
+    return {"shared": held, "chance": chance}
+
+
+def at(e, optimiser, **where):
+    """One row per layer and seed."""
+    return e.where(optimiser=optimiser, **where)
+
+
+@claim(
+    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and number each"),
+    assumes=REAL,
+)
+def H8(e):
+    """The excess is there at every number of queries from 40 on."""
+    numbers = [n for n in e.where(threshold=THRESHOLD).levels("queries") if n >= 40]
+    return means(e, [{"queries": n, "threshold": THRESHOLD} for n in numbers])
+
+
+@claim(
+    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and threshold each"),
+    assumes=REAL,
+)
+def H8a(e):
+    """And at every threshold from .3 to .95."""
+    return means(e, [{"queries": 80, "threshold": t} for t in e.levels("threshold")])
+
+
+@claim(
+    at_least(0.0, "one optimiser each, mean over layers and seeds at 640 queries"),
+    assumes=REAL,
+)
+def H8b(e):
+    """At other queries the solution agrees with the head more often than the most frequent relative
+    position does.
+    """
+    rows = [at(e, name, queries=640) for name in known(e, OPTIMISERS)]
+    return np.array([np.mean(row["agreement"] - row["usual"]) for row in rows])
+
+
+@claim(
+    at_least(0.1, "one optimiser each, mean over layers and seeds, difference of two shares"),
+    assumes=REAL,
+)
+def H8c(e):
+    """Two samples of queries share more tokens in support than as many tokens drawn at random."""
+    rows = [at(e, name, queries=80, threshold=THRESHOLD) for name in known(e, OPTIMISERS)]
+    return np.array([np.mean(row["shared"] - row["chance"]) for row in rows])
+
+
+def means(e, places):
+    """Mean excess of every optimiser at every place."""
+    found = []
+    for name in known(e, OPTIMISERS):
+        for place in places:
+            rows = at(e, name, **place)
+            found.append(np.mean(excess(rows)))
+    return np.array(found)
+
+
+@picture(
+    "Number of queries and threshold",
+    "Three panels: cosines rise with the number of queries for heads and less for nulls, change"
+    " little with the threshold; held-out agreement rises with the number.",
+    3.0,
+    1,
+    3,
+    width=9.2,
+)
+def samples(evidence, axes):
+    """Means over layers and seeds. Left and middle: nuclear cosine of head and own solution, grey
+    and dotted the stricter of the two nulls. Right: share of other sure queries at which the
+    solution selects what the head does; grey and dotted, the most frequent relative position.
+    """
+    numbers = evidence.where(threshold=THRESHOLD).levels("queries")
+    middle = numbers[min(2, len(numbers) - 1)] if 80 not in numbers else 80
+    null = np.maximum(evidence["rotated"], evidence["permuted"])
+    panels = (
+        ("queries", numbers, {"threshold": THRESHOLD}, evidence["cosine"], null),
+        ("threshold", evidence.levels("threshold"), {"queries": middle}, evidence["cosine"], null),
+        ("queries", numbers, {"threshold": THRESHOLD}, evidence["agreement"], evidence["usual"]),
+    )
+    for ax, (axis, levels, fixed, own, other) in zip(axes, panels, strict=True):
+        for name in known(evidence, OPTIMISERS):
+            for values, style, colour in ((own, "o-", COLOURS[name]), (other, ":", FAINT)):
+                points = []
+                for level in levels:
+                    keep = evidence["optimiser"] == name
+                    for key, value in {**fixed, axis: level}.items():
+                        keep = keep & (evidence[key] == value)
+                    rows = evidence.take(keep)
+                    points.append(by_seed(rows, values[keep]).mean() if keep.any() else np.nan)
+                label = NAMES[name] if style == "o-" else None
+                ax.plot(levels, points, style, color=colour, markersize=4, label=label)
+        ax.axhline(0, color=RULE, linewidth=0.8)
+        ax.set_xlabel("queries of the programme" if axis == "queries" else axis)
+        if axis == "queries":
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(levels, [str(level) for level in levels])
+    axes[0].set_title("cosine, by queries")
+    axes[1].set_title("cosine, by threshold")
+    axes[2].set_title("held-out agreement")
+    axes[0].legend(frameon=False, fontsize=8.5)

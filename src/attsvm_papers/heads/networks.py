@@ -1,0 +1,160 @@
+"""Trained decoders with their checkpoints, and what their attention sees.
+
+Several experiments read the same trainings. Where the environment variable ``ATTSVM_TRAINED`` names
+a folder they are kept there, under the name of all that decides them, and trained once.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.probe import capture
+from attsvm.store.code import code_fingerprint
+from attsvm.store.entries import entry_path, load_entry, save_entry
+from attsvm_papers.heads.decoder import (
+    Decoder,
+    Sizes,
+    characters,
+    held_out_loss,
+    text_digest,
+    training,
+    windows,
+)
+
+RATES = {"adamw": 3e-3, "sgd": 1.0, "muon": 1e-2, "signum": 1e-3, "mirror": 0.3}
+"""Of queries and keys, chosen by heads-7."""
+CHECKPOINTS = 20
+JUDGED = 64  # held-out texts of the loss
+LOOKED_AT = 64  # held-out texts of the heads, others
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A training.
+
+    Attributes:
+        steps: ``(20,)``, those of the checkpoints, the first before any.
+        losses: ``(20,)``, held-out nats per character.
+        weights: of every checkpoint.
+        sizes: of the network.
+        vocabulary: number of characters.
+    """
+
+    steps: IntArray
+    losses: FloatArray
+    weights: list[dict[str, NDArray[Any]]]
+    sizes: Sizes
+    vocabulary: int
+
+    def model(self, checkpoint: int = -1) -> Decoder:
+        """The network at a checkpoint."""
+        model = Decoder(self.vocabulary, self.sizes)
+        model.load_state_dict(
+            {name: torch.from_numpy(w) for name, w in self.weights[checkpoint].items()}
+        )
+        return model.eval()
+
+    def nearest(self, loss: float) -> int:
+        """The checkpoint whose held-out loss is nearest."""
+        return int(np.argmin(np.abs(self.losses - loss)))
+
+
+def checkpoints(steps: int) -> IntArray:
+    """Steps of the checkpoints, denser early, where more happens."""
+    return np.unique(np.round(steps * np.linspace(0, 1, CHECKPOINTS) ** 1.5).astype(np.int64))
+
+
+def trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> Trained:
+    """The training of a decoder of this text by the named optimiser of queries and keys.
+
+    Raises:
+        UnavailableError: the text is not there.
+    """
+    asked = {"text": text, "digest": text_digest(text), "sizes": asdict(sizes)}  # type: dict[str, Any]
+    asked |= {"name": name, "rate": rate, "seed": seed}
+    place = os.environ.get("ATTSVM_TRAINED")
+    path = entry_path(Path(place), asked, code_fingerprint(_trained)) if place else None
+    if path is None or not path.exists():
+        found = _trained(text, sizes, name, rate, seed)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_entry(path, found)
+    else:
+        found, _ = load_entry(path)
+    steps = checkpoints(sizes.steps)
+    weights: list[dict[str, NDArray[Any]]] = [{} for _ in steps]
+    for key, value in found.items():
+        number, _, parameter = key.partition(".")
+        if parameter:
+            weights[int(number)][parameter] = value
+    return Trained(steps, found["losses"], weights, sizes, int(found["vocabulary"][0]))
+
+
+def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict[str, Any]:
+    train, held, vocabulary = characters(text)
+    judged = windows(held, JUDGED, sizes.context + 1, 1)
+    found: dict[str, Any] = {"vocabulary": np.array([vocabulary])}
+    losses: list[float] = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # whose bits do not depend on how many run side by side
+    try:
+        for step, model in training(train, vocabulary, sizes, name, rate, seed):
+            if step in checkpoints(sizes.steps):
+                state = model.state_dict()
+                found |= {f"{len(losses)}.{k}": v.numpy().copy() for k, v in state.items()}
+                losses.append(held_out_loss(model, judged))
+    finally:
+        torch.set_num_threads(threads)
+    return {**found, "losses": np.array(losses)}
+
+
+def files(parameters: Any) -> list[str]:
+    """The axis ``digest`` of a figure: other files are other cells.
+
+    Raises:
+        UnavailableError: the text is not there.
+    """
+    return [text_digest(parameters.text)]
+
+
+def held_out_texts(text: str, sizes: Sizes, seed: int, count: int = LOOKED_AT) -> Tensor:
+    """``(count, context)`` held-out texts on which heads are looked at."""
+    return windows(characters(text)[1], count, sizes.context, 2 + seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    r"""One layer's attention.
+
+    Attributes:
+        inputs: ``(n, T, width)``, after the layer norm.
+        tokens: ``(n, T)``.
+        weights: ``(heads, width, width)``, of the logits :math:`x_t^\top Wz`.
+    """
+
+    inputs: FloatArray
+    tokens: IntArray
+    weights: FloatArray
+
+
+def attention(model: Decoder, texts: Tensor, places: Tensor | None = None) -> list[Attention]:
+    """What every layer's heads see of texts ``(n, T)``, and their weights."""
+    with torch.no_grad(), capture(model) as recording:
+        model(texts, places)
+    found = []
+    for layer in recording.layers:
+        maps = layer.projection
+        assert maps is not None
+        K, Q = (each.reshape(layer.heads, -1, each.shape[1]) for each in (maps.W_K, maps.W_Q))
+        weights = layer.texts[0].scale * np.einsum("hij,hik->hjk", K, Q)
+        found.append(Attention(np.stack(maps.key_inputs), texts.numpy(), weights))
+    return found

@@ -1,0 +1,105 @@
+"""What the figures of this room read off their tables: excesses, and intervals over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import t as student
+
+from attsvm.data import FloatArray
+from attsvm_papers.heads.own_solutions import KINDS, Own
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence
+
+NORMS = ("nuc", "fro", "spec", "l1", "linf")
+"""A row's column ``norm`` is the position of its norm in this list."""
+FIRST = 10_000
+"""Verdict seeds begin here; thresholds were set on seeds below."""
+NAMES = {
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "muon": "Muon",
+    "signum": "Signum",
+    "mirror": "mirror, p = 1.1",
+}
+COLOURS = {"adamw": INK, "sgd": TRAINED, "muon": ATTENTION, "signum": BEST, "mirror": FAINT}
+
+
+def seeds(parameters: Any) -> range:
+    """The axis ``seed`` of a figure."""
+    return range(FIRST, FIRST + parameters.seeds)
+
+
+_TOLD = (
+    *("heads", "share", "agreement", "usual", "gap", "optimal", "rows", "sure", "scale"),
+    *("average", "average_null"),
+)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds with its 95% interval (Student's t); infinite with one seed."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: ArrayLike) -> Interval:
+    """Of one value per seed."""
+    each = np.asarray(values, dtype=np.float64)
+    mean, n = float(each.mean()), len(each)
+    if n < 2:
+        return Interval(mean, -np.inf, np.inf)
+    half = float(student.ppf(0.975, n - 1) * each.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half)
+
+
+def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:
+    """A row for every head and norm, with what is told about it."""
+    rows = [
+        {
+            **told,
+            "norm": NORMS.index(own.norm),
+            "cosine": own.cosine,
+            **{kind: own.nulls.get(kind, np.nan) for kind in KINDS},
+            **{name: getattr(own, name) for name in _TOLD},
+            "support": len(own.support),
+        }
+        for told, own in found
+    ]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def excess(evidence: Evidence, own: str = "cosine") -> FloatArray:
+    """``(rows,)``: a cosine minus that of the strictest null: the largest of ``random``,
+    ``rotated``, ``permuted`` and the mean of the layer's other heads.
+    """
+    nulls = np.stack([evidence[k] for k in ("random", "rotated", "permuted", "heads")])
+    found: FloatArray = evidence[own] - np.nanmax(nulls, axis=0)
+    return found
+
+
+def by_seed(evidence: Evidence, values: ArrayLike) -> FloatArray:
+    """``(seeds,)``: the mean of the rows of each seed."""
+    each = np.asarray(values, dtype=np.float64)
+    seeds = evidence["seed"]
+    return np.array([np.nanmean(each[seeds == seed]) for seed in np.unique(seeds)])
+
+
+def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
+    """Those of the optimisers that were run, in our order."""
+    return [name for name in names if np.any(evidence["optimiser"] == name)]
+
+
+def five_seeds(evidence: Evidence) -> bool:
+    """Whether there are five verdict seeds at least."""
+    return len(evidence.levels("seed")) >= 5
+
+
+REAL = {
+    "a text that somebody wrote": lambda e: bool(np.all(e["digest"] != "")),
+    "five seeds": five_seeds,
+}
+"""What claims about trained heads assume."""
