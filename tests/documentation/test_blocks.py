@@ -90,6 +90,10 @@ def known(words: list[str]) -> None:
         case ["python", file, *rest]:
             source = (ROOT / file).read_text(encoding="utf-8")
             assert [word for word in rest if word.startswith("--") and word not in source] == []
+        case ["pip", "install", "-c", file, *_]:
+            assert (ROOT / file).exists()
+        case ["python3", "-m", "venv", ".venv"] | [".", ".venv/bin/activate"]:
+            pass
         case ["pip", "install", *_] | ["torchrun", *_]:
             pass
         case _:

@@ -1,5 +1,5 @@
-"""What moves in a step of mirror descent: weights, directions and duals of one group, as this
-process holds them.
+"""The tensors that a step of mirror descent changes: weights, directions and duals of one group, as
+this process holds them.
 """
 
 from __future__ import annotations
