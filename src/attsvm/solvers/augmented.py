@@ -13,8 +13,8 @@ both, which keep the Newton systems definite when active rows outnumber the dire
 (Rockafellar 1976; with Newton steps for singular values as in Jiang, Sun and Toh, *A partial
 proximal point algorithm for nuclear norm regularized matrix least squares problems*, 2014). A
 Newton step goes to the least value of the quadratic model over non-negative multipliers, which a
-few exchanges of free rows find (:mod:`attsvm.solvers.pivoting`). A handful of outer steps reach rounding level from where alternating
-directions crawl.
+few exchanges of free rows find (:mod:`attsvm.solvers.pivoting`). A handful of outer steps reach
+rounding level from where alternating directions crawl.
 """
 
 from __future__ import annotations
