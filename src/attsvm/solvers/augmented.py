@@ -12,9 +12,9 @@ from multipliers :math:`\lambda_0`, and takes the maximiser as the next :math:`W
 both, which keep the Newton systems definite when active rows outnumber the directions left
 (Rockafellar 1976; with Newton steps for singular values as in Jiang, Sun and Toh, *A partial
 proximal point algorithm for nuclear norm regularized matrix least squares problems*, 2014). A
-Newton step frees the multipliers that a scaled gradient step leaves positive (Bertsekas, *Projected
-Newton methods*, 1982). A handful of outer steps reach rounding level from where alternating
-directions crawl.
+Newton step goes to the least value of the quadratic model over non-negative multipliers, which a
+few exchanges of free rows find (:mod:`attsvm.solvers.pivoting`). A handful of outer steps reach
+rounding level from where alternating directions crawl.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)
 _RIDGE = 1e-13  # relative to the mean diagonal of the Newton matrix
 _MOST_RIDGE = 1e-2
 _HALVINGS = 25
+_EXCHANGES = 2  # factorisations per step
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _LONGEST = 10.0  # first step, in units of the largest multiplier
 _ENOUGH = 0.4  # share of the first slope that a step may climb back
@@ -99,8 +100,7 @@ class AugmentedLagrangian:
             if float(missed.max(initial=0.0)) <= tolerance + _NOISE * float(at.s[0]):
                 at, done = at._replace(dual=pushed), True
                 break
-            rows: IntArray = np.flatnonzero(pushed)
-            following = self._step(at, rows) if len(rows) and time.monotonic() <= deadline else None
+            following = self._step(at) if time.monotonic() <= deadline else None
             if following is None:
                 break
             at = following
@@ -111,17 +111,16 @@ class AugmentedLagrangian:
 
     def _point(self, dual: FloatArray) -> _Point:
         p = self.programme
-        left, s, right = np.linalg.svd(self.W + self.sigma * p.adjoint(dual))
+        left, s, right = np.linalg.svd(self.W + self.sigma * p.adjoint(dual), full_matrices=False)
         prox = self.energy.proximal(s[None], self.sigma)
-        W = (left[:, : len(s)] * prox.W[0]) @ right[: len(s)]
+        W = (left * prox.W[0]) @ right
         return _Point(
             dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual)
         )
 
-    def _step(self, at: _Point, rows: IntArray) -> _Point | None:
-        from scipy.linalg.lapack import dpotrf, dpotrs
-
-        form = curvature(self.programme, rows, at.left, at.s, at.right, self.energy, at.prox)
+    def _step(self, at: _Point) -> _Point | None:
+        rows: IntArray = np.flatnonzero((at.dual > 0.0) | (at.gradient < 0.0))
+        form = curvature(self.programme, rows, at.left, at.s, at.right, at.prox)
         if form is None:
             return None
         self.newton_steps += 1
@@ -131,9 +130,8 @@ class AugmentedLagrangian:
         plain = form[diagonal] + self._nu
         while True:
             form[diagonal] = plain + ridge * size
-            factor, failed = dpotrf(form.T, lower=1, clean=0)
-            if not failed:
-                newton = dpotrs(factor, -at.gradient[rows], lower=1)[0]
+            newton = _projected_newton(form, at.gradient[rows], at.dual[rows])
+            if newton is not None:
                 found = self._search(at, rows, newton)
                 if found is not None:
                     return found
@@ -173,3 +171,40 @@ class AugmentedLagrangian:
             shorter = t * (0.5 if t > 0.1 else 0.2)
             t = block if shorter < block < t else shorter
         return None
+
+
+def _projected_newton(
+    form: FloatArray, gradient: FloatArray, dual: FloatArray
+) -> FloatArray | None:
+    """The step to the least value of the quadratic model over non-negative multipliers, after a few
+    exchanges of those that are free; ``None`` where the form is not definite.
+
+    Args:
+        form: ``(k, k)``, its upper triangle.
+        gradient: ``(k,)``.
+        dual: ``(k,)`` multipliers.
+    """
+    from scipy.linalg.blas import dsymv
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
+    turned = form.T  # its lower triangle, in Fortran order
+    wanted = dsymv(1.0, turned, dual, lower=1) - gradient
+    free = dual > 0.0
+    if not free.any():
+        free = gradient < 0.0
+    new = dual
+    for _ in range(_EXCHANGES):
+        part: IntArray = np.flatnonzero(free)
+        factor, failed = dpotrf(turned[np.ix_(part, part)], lower=1, clean=0, overwrite_a=1)
+        if failed:
+            return None
+        new = np.zeros(len(dual))
+        new[part] = dpotrs(factor, wanted[part], lower=1)[0]
+        slope = dsymv(1.0, turned, new, lower=1) - wanted
+        wrong = np.where(free, new < 0.0, slope < 0.0)
+        if not wrong.any():
+            break
+        free ^= wrong
+        if not free.any():
+            return None
+    return np.maximum(new, 0.0) - dual

@@ -5,14 +5,20 @@ in the coordinates
 :math:`\tilde H=U^\top HV`, the derivative (Lewis and Sendov, *Nonsmooth analysis of singular values
 II*, 2005)
 
-.. math:: \tfrac12\Omega^s_{ij}(\tilde H_{ij}+\tilde H_{ji})+\tfrac12\Omega^a_{ij}(\tilde
-    H_{ij}-\tilde H_{ji}),\qquad
+.. math:: \alpha_{ij}\tilde H_{ij}+\beta_{ij}\tilde H_{ji},\qquad
+          \alpha,\beta=\tfrac12(\Omega^s\pm\Omega^a),\qquad
           \Omega^s_{ij}=\frac{g_i-g_j}{s_i-s_j},\quad \Omega^a_{ij}=\frac{g_i+g_j}{s_i+s_j},
 
-with :math:`g_i/s_i` where an index has no mirror. For rows :math:`H=\delta_cz^\top` the quadratic
-form is a sum of squares of scaled sums and differences of :math:`\tilde\delta_i\tilde z_j` and
-:math:`\tilde\delta_j\tilde z_i`: the *features* below. With a threshold only pairs with one index
-above it appear, :math:`r(d_x+d_z-r)` features instead of :math:`d_xd_z`.
+with :math:`g_i/s_i` where an index has no mirror. Rows :math:`H=\delta_cz^\top` share their query
+with the other rows of their block, so for two blocks the sum over one index is taken once: with
+:math:`\tilde\delta=U^\top\delta`, :math:`\tilde z=V^\top z`,
+
+.. math:: \langle a_c,\mathcal Da_{c'}\rangle=\tilde\delta_{c'}^\top\Big[\tilde\delta_c\circ
+    \alpha(\tilde z\circ\tilde z')+\tilde z\circ\beta(\tilde z'\circ\tilde\delta_c)\Big],
+
+:math:`knq^2` multiply-adds for :math:`k` rows in :math:`n` blocks instead of
+:math:`k^2d_xd_z`. What :math:`U` and :math:`V` do not span has one factor for rows and one for
+blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +26,12 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.solvers.energies import Energy, Largest, Proximal
+from attsvm.jit import summing_kernel
+from attsvm.solvers.energies import Proximal
 from attsvm.solvers.programme import Programme
 
-_LARGEST = 1 << 25  # entries of a matrix of features
+_LARGEST = 1 << 25  # entries of the matrix
+_CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
 
 
 def curvature(
@@ -32,81 +40,91 @@ def curvature(
     left: FloatArray,
     s: FloatArray,
     right: FloatArray,
-    energy: Energy,
     prox: Proximal,
 ) -> FloatArray | None:
-    r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, or ``None`` when it
-    is too large to form.
+    r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, ``(k, k)``, only its
+    upper triangle valid, or ``None`` when it is too large to form.
 
     Args:
         p: the programme.
-        rows: ``(k,)`` positions.
-        left: ``(d_x, d_x)`` left singular vectors of the argument of the proximal map.
+        rows: ``(k,)`` positions, rising.
+        left: ``(d_x, q)`` left singular vectors of the argument of the proximal map.
         s: ``(q,)`` its singular values.
-        right: ``(d_z, d_z)`` right singular vectors, as rows.
-        energy: of the singular values.
-        prox: its proximal map at ``s``, as one row.
+        right: ``(q, d_z)`` right singular vectors, as rows.
+        prox: the proximal map at ``s``, as one row.
     """
-    above = int((s > prox.threshold).sum())
-    smooth, capped = energy.degree != 1.0, isinstance(energy, Largest)
-    width = p.dof if smooth else above * (len(left) + len(right))
-    if len(rows) * (width + len(rows)) > _LARGEST:
+    if len(rows) ** 2 > _LARGEST:
         return None
-    D, Z = p.D[rows] @ left, p.Z[p.sequence[rows]] @ right.T
-    if smooth:
-        features = _smooth_features(D, Z, s, prox)
-    else:
-        features = _threshold_features(D, Z, s, prox.threshold, above, capped)
-    form: FloatArray = features @ features.T
-    # The cap of the spectral norm is the identity less a soft threshold.
-    return p.gram(rows) - form if capped else form
+    active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
+    D, Z, q = p.D[rows], p.Z[active], len(s)
+    U, V = D @ left, Z @ right.T
+    same, mirrored, alone = _rates(s, prox)
+    rest, other = D[:, :0], Z[:, :0]
+    if D.shape[1] > q:
+        rest = D - U @ left.T
+    if Z.shape[1] > q:
+        other = Z - V @ right
+    bounds = np.append(first, len(rows)).astype(np.int64)
+    form = _by_blocks(
+        np.hstack([U, rest]), V, bounds, same, mirrored, alone, other @ other.T, (V * alone) @ V.T
+    )
+    if prox.joint is not None:
+        along = np.einsum("ci,ci,i->c", U, np.repeat(V, counts, axis=0), prox.joint[0])
+        form += prox.sign * along[:, None] * along
+    return form
 
 
-def _threshold_features(
-    D: FloatArray, Z: FloatArray, s: FloatArray, level: float, r: int, centred: bool
+def _rates(s: FloatArray, prox: Proximal) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r""":math:`\alpha,\beta` ``(q, q)`` and the factors of indices without a mirror ``(q,)``."""
+    g, rates = prox.W[0], prox.rate[0]
+    apart, total = s[:, None] - s, s[:, None] + s
+    close = np.abs(apart) <= _CLOSE * total
+    slopes = np.where(
+        close, 0.5 * (rates[:, None] + rates), (g[:, None] - g) / np.where(close, 1.0, apart)
+    )
+    positive = total > 0.0
+    turned = np.where(positive, (g[:, None] + g) / np.where(positive, total, 1.0), rates)
+    same, mirrored = 0.5 * (slopes + turned), 0.5 * (slopes - turned)
+    np.fill_diagonal(same, rates)
+    np.fill_diagonal(mirrored, 0.0)
+    alone: FloatArray = np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), rates)
+    return same, mirrored, alone
+
+
+@summing_kernel
+def _by_blocks(
+    U: FloatArray,
+    V: FloatArray,
+    bounds: IntArray,
+    same: FloatArray,
+    mirrored: FloatArray,
+    alone: FloatArray,
+    beyond: FloatArray,
+    factors: FloatArray,
 ) -> FloatArray:
-    """``(k, features)`` of the soft threshold at ``level``; ``centred``: the level moves so that
-    the sum above it stays.
+    """The form of differences ``(k, q + w)``, the last ``w`` entries outside the span of the left
+    singular vectors, and queries ``(n, q)``, whose parts outside have products ``beyond``.
     """
-    k, q = len(D), len(s)
-    top, rest = s[:r], s[r:]
-    P = D[:, :r, None] * Z[:, None, :r]
-    i, j = np.triu_indices(r, 1)
-    diagonal = np.einsum("kii->ki", P)
-    parts = [diagonal - diagonal.mean(axis=1, keepdims=True) if centred and r else diagonal]
-    upper, lower = P[:, i, j], P[:, j, i]
-    parts.append((upper + lower) * np.sqrt(0.5))
-    parts.append(
-        (upper - lower) * np.sqrt(0.5 * (top[i] + top[j] - 2.0 * level) / (top[i] + top[j]))
-    )
-    gain = (top - level)[:, None]
-    upper, lower = D[:, :r, None] * Z[:, None, r:q], Z[:, :r, None] * D[:, None, r:q]
-    parts.append(((upper + lower) * np.sqrt(0.5 * gain / (top[:, None] - rest))).reshape(k, -1))
-    parts.append(((upper - lower) * np.sqrt(0.5 * gain / (top[:, None] + rest))).reshape(k, -1))
-    alone = np.sqrt(gain / top[:, None])
-    parts.append((D[:, :r, None] * Z[:, None, q:] * alone).reshape(k, -1))
-    parts.append((Z[:, :r, None] * D[:, None, q:] * alone).reshape(k, -1))
-    return np.hstack(parts)
-
-
-def _smooth_features(D: FloatArray, Z: FloatArray, s: FloatArray, prox: Proximal) -> FloatArray:
-    """``(k, d_x d_z)`` features of a proximal map with values and rates at every singular value."""
-    k, q, g, rates = len(D), len(s), prox.W[0], prox.rate[0]
-    i, j = np.triu_indices(q, 1)
-    apart, total = s[i] - s[j], s[i] + s[j]
-    close = apart <= 1e-8 * total
-    mirrored = np.where(
-        close, 0.5 * (rates[i] + rates[j]), (g[i] - g[j]) / np.where(close, 1.0, apart)
-    )
-    turned = np.where(total > 0.0, (g[i] + g[j]) / np.where(total > 0.0, total, 1.0), rates[i])
-    alone = np.sqrt(np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), rates))
-    upper, lower = D[:, i] * Z[:, j], D[:, j] * Z[:, i]
-    return np.hstack(
-        [
-            D[:, :q] * Z[:, :q] * np.sqrt(rates),
-            (upper + lower) * np.sqrt(0.5 * np.maximum(mirrored, 0.0)),
-            (upper - lower) * np.sqrt(0.5 * turned),
-            (D[:, :q, None] * Z[:, None, q:] * alone[:, None]).reshape(k, -1),
-            (Z[:, :q, None] * D[:, None, q:] * alone[:, None]).reshape(k, -1),
-        ]
-    )
+    k, n, q, width = len(U), len(V), V.shape[1], U.shape[1]
+    out = np.zeros((k, k))
+    mixed, turned, products = np.empty((k, width)), np.empty((k, q)), np.empty((n, q))
+    for a in range(n):
+        first, last = bounds[a], bounds[a + 1]
+        for e in range(a, n):
+            for i in range(q):
+                products[e, i] = V[a, i] * V[e, i]
+        weights = np.dot(products[a:], same)
+        for c in range(first, k):
+            for i in range(q):
+                turned[c, i] = V[a, i] * U[c, i]
+        crossed = np.dot(turned[first:], mirrored)
+        for e in range(a, n):
+            for i in range(q):
+                weights[e - a, i] += alone[i] * beyond[a, e]
+            for c in range(bounds[e], bounds[e + 1]):
+                for i in range(q):
+                    mixed[c, i] = weights[e - a, i] * U[c, i] + V[e, i] * crossed[c - first, i]
+                for i in range(q, width):
+                    mixed[c, i] = factors[a, e] * U[c, i]
+        out[first:last, first:] = np.dot(U[first:last], mixed[first:].T)
+    return out

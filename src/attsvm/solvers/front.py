@@ -30,6 +30,7 @@ from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, carried
+from attsvm.solvers.threads import threads_that_pay
 from attsvm.solvers.verification import Verifier, check_verifier, verified
 
 
@@ -186,25 +187,26 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     tol = norm.tolerance if tol is None else tol
-    if (
-        warm_start is None
-        and working_sets.worth(margins)
-        and (
-            isinstance(margins, PairMargins)
-            or (method is None and margins.equality is None and (margins.rhs > 0.0).all())
-        )
-    ):
+    # parts by the method of the whole: that of tiny programmes takes ten seconds to compile
+    whole = method or ("active-set" if norm == Frobenius() else None)
 
-        def inner(
-            part: Margins, near: float, start: FloatArray | None, left: float | None
-        ) -> MarginSolution:
-            return _direct(part, norm, slack, near, start, left, whole)
+    def inner(
+        part: Margins, near: float, start: FloatArray | None, left: float | None
+    ) -> MarginSolution:
+        return _direct(part, norm, slack, near, start, left, whole)
 
-        # parts by the method of the whole: that of tiny programmes takes ten seconds to compile
-        whole = method or ("active-set" if norm == Frobenius() else None)
-        found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
-    else:
-        found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
+    with threads_that_pay(margins):
+        if (
+            warm_start is None
+            and working_sets.worth(margins)
+            and (
+                isinstance(margins, PairMargins)
+                or (method is None and margins.equality is None and (margins.rhs > 0.0).all())
+            )
+        ):
+            found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
+        else:
+            found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
     return found if verify is None else verified(found, verify)
 
 

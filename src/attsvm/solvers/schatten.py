@@ -51,10 +51,13 @@ _ITERATIONS = (
 )  # of alternating directions before each attempt of Newton steps
 _PATIENT = 3  # attempts at a programme that is almost infeasible
 _CHECK_EVERY = 5
+_STALL = 6  # checks within which the first attempt must halve the error
 _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
+_SHARE = 0.03
+_MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
-_GROWTH, _RETREAT, _LARGEST_SIGMA = 10.0, 5.0, 1e7
+_GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
@@ -304,9 +307,15 @@ class _Search:
         self, state: Splitting, most: int, target: float, norm: Schatten | None = None
     ) -> None:
         """Up to ``most`` iterations, until gap and violation are at most ``target``."""
+        met: list[float] = []
         while state.iterations < most and time.monotonic() <= self.deadline:
             state.run(_CHECK_EVERY, math.inf)
-            if self._error(state, norm or self.norm) <= target:
+            met.append(self._error(state, norm or self.norm))
+            if met[-1] <= target:
+                break
+            if most == _ITERATIONS[0] and min(met[-_STALL:]) > 0.5 * min(
+                met[:-_STALL], default=math.inf
+            ):
                 break
 
     def _error(self, state: Splitting, norm: Schatten) -> float:
@@ -336,17 +345,24 @@ class _Search:
             if state.iterations
             else "semismooth Newton"
         )
+        assert self.best is not None
+        coarse, left = _SHARE * float(self.programme.b.max()), self.best.error
         for _ in range(_OUTER_STEPS):
-            error = math.inf
-            if newton.advance(_INNER_TOLERANCE, _NEWTON_STEPS, self.deadline):
-                error = self._consider(newton.W, newton.dual, name)
-            if error < before:
-                W, dual, worse, before = newton.W, newton.dual, 0, error
+            # Where systems are large, inner problems are solved to a share of the error.
+            many = np.count_nonzero(newton.dual) > _MANY
+            tolerance = max(_INNER_TOLERANCE, coarse * min(left, 1.0) if many else 0.0)
+            worse += 1
+            if newton.advance(tolerance, _NEWTON_STEPS, self.deadline):
+                left = self._consider(newton.W, newton.dual, name)
                 newton.sigma = min(_GROWTH * newton.sigma, _LARGEST_SIGMA)
+                if left < before:
+                    W, dual, worse, before = newton.W, newton.dual, 0, left
+                else:
+                    coarse /= 10.0
             else:
-                worse += 1
                 newton.sigma /= _RETREAT
-            if self._done() or worse == _MOST_WORSE:
+            enough = many and self.best.error <= self.request.tol / 2.0
+            if self._done() or enough or worse == _MOST_WORSE:
                 break
         return W * self.scale, dual
 
