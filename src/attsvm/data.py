@@ -52,6 +52,11 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
     return array
 
 
+def floats(name: str, value: ArrayLike) -> FloatArray:
+    """:func:`real_array` in float64."""
+    return np.asarray(real_array(name, value), dtype=np.float64)
+
+
 def _index(position: NDArray[Any]) -> str:
     return "[" + ", ".join(str(int(k)) for k in position) + "]"
 

@@ -25,12 +25,6 @@ class UnavailableError(InputError):
     """
 
 
-class InaccurateError(AttsvmError, ArithmeticError):
-    """A computation ended without reaching the accuracy that was asked for."""
-
-    exit_code = 3
-
-
 class MissingExtraError(AttsvmError, ImportError):
     """An optional dependency is needed; the message names the extra to install."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import Trajectory, direction_gap, train
+from attsvm.dynamics import Trajectory, direction_gap, regularization_path, train
 from attsvm.errors import InputError
 from attsvm.geometry import Lp
 from attsvm.margins import selection_batch, selection_margins
@@ -106,3 +106,18 @@ def test_saturated_counts_sequences() -> None:
     assert share.shape == trajectory.loss.shape
     assert (share[0] == 0).all()
     assert (share == (trajectory.softmax_probability >= 0.99).mean(axis=-1)).all()
+
+
+def test_complex_numbers_are_refused_not_cut() -> None:
+    data, head = unit_sphere(n=3, T=3, d=4, seed=0)
+    wrong = 1j * np.ones((4, 4))
+    for call, name in (
+        (lambda: direction_gap(wrong, np.eye(4)), "W"),
+        (lambda: direction_gap(np.eye(4), wrong), "target"),
+        (lambda: regularization_path(data, 1j * head, radii=[1.0]), "head"),
+        (lambda: regularization_path(data, head, radii=[1j]), "radii"),
+        (lambda: Attention.prompt(data, head, prompt=1j * head), "prompt"),
+        (lambda: Attention.cross(data, head, penalty=1j), "penalty"),
+    ):
+        with pytest.raises(InputError, match=f"{name} has dtype complex128; give real numbers"):
+            call()

@@ -18,7 +18,6 @@ from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.selection import (
     all_support,
     dominance,
-    equal_scores,
     feasible,
     gradient_alignment,
     in_angular_cone,
@@ -88,18 +87,6 @@ def test_dominance_identity(loss: str, objective: object) -> None:
         dominance(
             data, v, W, max_margin(selection_margins(data, (optimal_tokens(data, v) + 1) % 3))
         )
-
-
-def test_equal_scores() -> None:
-    data = AttentionData(
-        np.array([[[1.0, 0], [0.5, 1], [0.5, 2]], [[0, 1], [3, 0], [0, 5]]]), [1, 1]
-    )
-    assert equal_scores(data, [1.0, 0.0])
-    assert not equal_scores(data, [1.0, 0.1])
-    assert equal_scores(data, [1.0, 0.01], tol=0.1)
-    assert not equal_scores(
-        AttentionData(np.ones((1, 3, 2)), [1]), [1.0, 0.0]
-    )  # no unique best token
 
 
 def test_alignment_is_that_of_the_first_gradient() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray
+from attsvm.data import BoolArray, FloatArray, floats
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 from attsvm.selection.likelihood import Likelihood, solve_scaled
@@ -58,7 +58,7 @@ def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
     Raises:
         InputError: a radius that is not positive and finite.
     """
-    sizes = np.asarray(radii, dtype=np.float64)
+    sizes = floats("radii", radii)
     if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InputError(f"radii is {radii!r}; give positive finite numbers")
     shape = likelihood.features.shape[:-3]

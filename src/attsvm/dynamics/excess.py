@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, floats
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
 from attsvm.models import Exponential, Linear, Logistic, Loss
@@ -373,7 +373,7 @@ def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
     centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
     if keys is None:
         return centred
-    K = np.asarray(keys, dtype=np.float64)
+    K = floats("keys", keys)
     if K.ndim != 2 or K.shape[1] != data.d_x or not np.isfinite(K).all():
         raise InputError(f"keys has shape {K.shape}; it must be a finite matrix (d_k, {data.d_x})")
     mapped: FloatArray = centred @ K.T

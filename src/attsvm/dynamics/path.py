@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from attsvm.data import AttentionData, FloatArray, IntArray, require_data
+from attsvm.data import AttentionData, FloatArray, IntArray, floats, require_data
 from attsvm.dynamics.excess import (
     Chart,
     Excess,
@@ -154,7 +154,7 @@ def regularization_path(
             combination that has no meaning, a cone without a product of so few columns.
     """
     bound = as_norm(norm)
-    sizes = np.asarray(radii, dtype=np.float64)
+    sizes = floats("radii", radii)
     require_data(data)
     if data.batch_shape:
         raise InputError(
@@ -186,7 +186,7 @@ def regularization_path(
             " parameterization='KQ'"
         )
     prompt = parameterization in ("prompt", "joint")
-    v = np.asarray(head, dtype=np.float64)
+    v = floats("head", head)
     tokens = optimal_tokens(data, v)
     solution = max_margin(
         prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens)
@@ -194,7 +194,7 @@ def regularization_path(
     guess = solution.W if solution.has_weights else None
     rng = np.random.default_rng(seed)
     if parameterization in ("joint", "joint W"):
-        head_sizes = sizes if head_radii is None else np.asarray(head_radii, dtype=np.float64)
+        head_sizes = sizes if head_radii is None else floats("head_radii", head_radii)
         return _joint(
             Pair(data, keys, bound, prompt=prompt), v, sizes, head_sizes, starts, rng, guess
         )

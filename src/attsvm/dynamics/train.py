@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attsvm.data import AttentionData, FloatArray, require_data
+from attsvm.data import AttentionData, FloatArray, floats, require_data
 from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
 from attsvm.dynamics.records import AtSteps, LogSpaced, Record
 from attsvm.dynamics.state import TrainState
@@ -276,7 +276,7 @@ def _step_scales(
                 f"step_scale names {name!r}, which is no parameter of the model; it has"
                 f" {', '.join(names)}"
             )
-        array = np.asarray(value, dtype=np.float64)
+        array = floats(f"step_scale of {name}", value)
         if array.shape not in ((), (runs,)) or not (np.isfinite(array) & (array >= 0)).all():
             raise InputError(
                 f"step_scale of {name} has shape {array.shape}; give ({runs},) finite factors, 0 or"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import FloatArray, IntArray, floats
 from attsvm.dynamics.records import RECORD_FIELDS, Record
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, PowerPotential
@@ -280,7 +280,7 @@ def direction_gap(
     Raises:
         InputError: the shapes do not match.
     """
-    weights = np.asarray(W, dtype=np.float64)
+    weights = floats("W", W)
     goal = _target_of(weights, target)
     gap: FloatArray = Frobenius().direction_divergence(goal, weights)
     none = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
@@ -307,7 +307,7 @@ def _target_weights(target: Any) -> FloatArray:
         and all(hasattr(item, "W") for item in target)
     ):
         return np.stack([np.asarray(item.W, dtype=np.float64) for item in target])
-    goal = np.asarray(target, dtype=np.float64)
+    goal = floats("target", target)
     if goal.ndim < 2:
         raise InputError(
             f"the target has shape {goal.shape}; give a solution or an array (d_x, d_z)"

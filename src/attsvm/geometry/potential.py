@@ -11,8 +11,8 @@ from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
 from attsvm.geometry.gauge import Gauge
-from attsvm.geometry.numbers import conjugate_exponent, floating, non_negative
-from attsvm.geometry.roots import power, reciprocal_power, shrink
+from attsvm.geometry.numbers import conjugate_exponent, floating
+from attsvm.geometry.roots import power, reciprocal_power
 
 Array = Any
 
@@ -103,17 +103,6 @@ class PowerPotential:
         return xp.where(
             (sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence)
         )
-
-    def prox(self, W: Array, t: Any) -> Array:
-        r""":math:`\arg\min_V t\,\psi(V)+\frac12\|V-W\|_F^2`, entry by entry:
-        :math:`v+t\,\mathrm{sp}(v,p-1)=w`.
-
-        Args:
-            W: any shape.
-            t: :math:`t\ge0`, broadcasts against ``W`` entry by entry.
-        """
-        xp, W = array_namespace(W), floating(W)
-        return xp.sign(W) * shrink(xp.abs(W), non_negative(t, W), self.p)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PowerPotential) and self.p == other.p

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, floats
 from attsvm.errors import InputError
 from attsvm.models.attention import Attention
 from attsvm.models.heads import LinearHead
@@ -80,7 +80,7 @@ def build_prompt(
             "keys and prompt are both given; W is the key map that is trained under a fixed prompt,"
             " so leave keys out"
         )
-    u = np.asarray(prompt, dtype=np.float64)
+    u = floats("prompt", prompt)
     if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
         raise InputError(
             f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
@@ -134,7 +134,7 @@ def _common(
             f"loss lists {len(objective.losses)} losses but the model has runs={count}; give one"
             " per run"
         )
-    strength = np.asarray(penalty, dtype=np.float64)
+    strength = floats("penalty", penalty)
     if strength.shape not in ((), lead) or not (np.isfinite(strength) & (strength >= 0)).all():
         raise InputError(
             f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there"

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from attsvm.data import floats
 from attsvm.datasets.next_token import NextTokenBatch
 from attsvm.errors import InputError
 
@@ -185,7 +186,7 @@ def _surprise(o: Tensor, y: Tensor) -> Tensor:
 
 
 def _start(name: str, value: ArrayLike | None, runs: int, shape: tuple[int, int]) -> Tensor:
-    W = np.zeros(shape) if value is None else np.asarray(value, dtype=np.float64)
+    W = np.zeros(shape) if value is None else floats(name, value)
     if W.shape not in (shape, (runs, *shape)):
         raise InputError(
             f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"

@@ -6,7 +6,6 @@ from attsvm.selection.conditions import (
     Dominance,
     all_support,
     dominance,
-    equal_scores,
     feasible,
     gradient_alignment,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "all_support",
     "attention_likelihood",
     "dominance",
-    "equal_scores",
     "feasible",
     "gradient_alignment",
     "graph_svm",

@@ -85,25 +85,6 @@ def _all_support(margins: Margins) -> bool:
     return solution.has_weights and bool((np.abs(margins(solution.W) - 1.0) <= _UNIT).all())
 
 
-def equal_scores(data: AttentionData, head: ArrayLike, tol: float = 0.0) -> BoolArray:
-    r"""Condition B2: in every sequence all tokens but the optimal one have the same score;
-    ``(...)``.
-
-    Args:
-        data: sequences, with any leading axes.
-        head: see :func:`~attsvm.selection.token_scores`.
-        tol: largest difference of scores that count as the same.
-    """
-    scores = token_scores(data, head)
-    best = scores == scores.max(axis=-1, keepdims=True)
-    others = data.mask & ~best
-    spread = np.max(np.where(others, scores, -np.inf), axis=-1) - np.min(
-        np.where(others, scores, np.inf), axis=-1
-    )
-    equal: BoolArray = ((best.sum(axis=-1) == 1) & (spread <= tol)).all(axis=-1)
-    return equal
-
-
 def gradient_alignment(
     data: AttentionData, head: ArrayLike, loss: LossName = "logistic"
 ) -> FloatArray:

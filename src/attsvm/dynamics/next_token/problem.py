@@ -12,18 +12,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import gradients, kernels
+from attsvm.dynamics.next_token import gradients, sentence_kernels
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
 Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
 LOSSES: dict[str, int] = {
-    "cross_entropy": kernels.CROSS_ENTROPY,
-    "squared": kernels.SQUARED,
-    "squared_softmax": kernels.SQUARED_SOFTMAX,
-    "log_mass": kernels.LOG_MASS,
+    "cross_entropy": sentence_kernels.CROSS_ENTROPY,
+    "squared": sentence_kernels.SQUARED,
+    "squared_softmax": sentence_kernels.SQUARED_SOFTMAX,
+    "log_mass": sentence_kernels.LOG_MASS,
 }
 
 
@@ -316,7 +316,7 @@ class Problem(Compact):
         s = self.scores(W)
         K, shape = s.shape[-1], s.shape[:-2]
         s = np.ascontiguousarray(s.reshape(-1, self.runs, K, K))
-        u = self.values if values is None else np.asarray(values, dtype=np.float64)
+        u = self.values if values is None else floats("values", values)
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
@@ -343,7 +343,7 @@ def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
     r"""The value table of an output matrix, rows :math:`W_{ov}e_v`: ``(..., K, classes)`` for
     ``W_ov`` of shape ``(..., classes, d)``.
     """
-    found: FloatArray = np.asarray(embeddings) @ np.asarray(W_ov, dtype=np.float64).mT
+    found: FloatArray = np.asarray(embeddings) @ floats("W_ov", W_ov).mT
     return found
 
 
@@ -375,7 +375,7 @@ def _inside(numbers: IntArray, low: IntArray | int, high: IntArray | int) -> boo
 
 
 def _values(values: ArrayLike | None, runs: int, K: int) -> FloatArray:
-    u = np.eye(K) if values is None else np.asarray(values, dtype=np.float64)
+    u = np.eye(K) if values is None else floats("values", values)
     if u.ndim not in (2, 3) or u.shape[-2] != K or (u.ndim == 3 and len(u) != runs):
         raise InputError(
             f"values has shape {u.shape}; it must be ({K}, classes) or ({runs}, {K}, classes), a"

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import gradients, loops
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
@@ -354,7 +354,7 @@ def _each(run: Callable[..., None], runs: int, *arguments: Any) -> None:
 
 
 def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
-    array = np.asarray(value, dtype=np.float64)
+    array = floats(name, value)
     if array.ndim > 1 or (array.ndim == 1 and len(array) != runs):
         raise InputError(
             f"{name} has {array.size} entries for {runs} runs; give one number, or one per run"
@@ -363,7 +363,7 @@ def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArr
 
 
 def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int]) -> FloatArray:
-    W = np.zeros(shape) if init is None else np.asarray(init, dtype=np.float64)
+    W = np.zeros(shape) if init is None else floats(name, init)
     if W.shape not in (shape, (runs, *shape)):
         raise InputError(
             f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
