@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from attsvm.models import TextClassifier
 from attsvm.training import TrainingPlan, build_optimizer
 from attsvm.training.evaluation import logits_of, matrix_products, summed_loss
-from attsvm.training.examples import Examples, Placed, Schedule
+from attsvm.training.labelled import Examples, Placed, Schedule
 
 LENGTH = 512
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attsvm import AttentionData, InputError
+from attsvm.data import axes
 
 
 def tokens(*shape: int, seed: int = 0) -> np.ndarray:
@@ -276,3 +277,32 @@ def test_repeated_tokens_are_found_at_every_scale_and_nowhere_else():
         assert expected.any()
         assert not expected.all()
         np.testing.assert_array_equal(data.duplicate_tokens(), expected)
+
+
+def test_axes_of_what_holds_bags() -> None:
+    ragged = np.empty(2, dtype=object)
+    ragged[:] = [np.ones((3, 2)), np.ones((1, 2))]
+    for value, expected in (
+        (np.ones((4, 3, 2)), 3),
+        (ragged, 3),
+        (list(ragged), 3),
+        ([[[1.0]], [[1.0], [2.0]]], 3),
+        ([0, 1], 1),
+        (["a", "b"], 1),
+        (np.array(["a", None], dtype=object), 1),
+        ([], 1),
+        ("text", 0),
+        ({"a": 1}, 0),
+        (None, 0),
+        (3.0, 0),
+    ):
+        assert axes(value) == expected
+
+
+def test_bags_and_labels_in_the_wrong_order_are_one_sentence() -> None:
+    bags = [np.ones((2, 3)), np.ones((1, 3))]
+    with pytest.raises(InputError, match="give the bags first and the labels second"):
+        AttentionData.from_bags([1.0, -1.0], bags)
+    for wrong in (3, "digits", AttentionData.from_bags(bags, [1, -1])):
+        with pytest.raises(InputError, match=r"^bags is .*; give a list of arrays"):
+            AttentionData.from_bags(wrong, [1, -1])  # type: ignore[arg-type]

@@ -401,11 +401,12 @@ class AttentionData:
 
 
 def axes(value: Any) -> int:
-    """The axes of an array, or of lists in lists as far as their first entries tell; 0 for what is
-    neither.
+    """The axes of an array, or of arrays or lists in one another as far as their first entries
+    tell; 0 for what is neither.
     """
     if isinstance(found := getattr(value, "ndim", None), int):
-        return found
+        nested = found > 0 and len(value) > 0 and getattr(value, "dtype", None) == np.dtype(object)
+        return found + (axes(np.asarray(value).flat[0]) if nested else 0)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return 0
     return 1 + (axes(value[0]) if len(value) else 0)

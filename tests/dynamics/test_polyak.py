@@ -18,7 +18,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, LogSpaced, Trajectory, plan, train
 from attsvm.errors import InputError
 from attsvm.models import Attention, Exponential, Linear, Logistic, Loss
-from attsvm.models.kernels import log_excess
+from attsvm.models.softmax_kernels import log_excess
 from attsvm.optim import SteepestDescent
 from attsvm.selection import token_scores
 

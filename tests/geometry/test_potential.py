@@ -62,12 +62,15 @@ def test_shrinking_is_right_to_the_last_places(p: float, decades: int) -> None:
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_shrinking_keeps_zero_and_order_in_every_kind_of_number(p: float) -> None:
     v = np.linspace(0, 3, 301)
-    x = shrink(v, 0.8, p)
+    t = np.full_like(v, 0.8)
+    x = shrink(v, t, p)
     assert (np.diff(x) >= 0).all()
     assert x[0] == 0
-    np.testing.assert_array_equal(shrink(v, 0.0, p), v)
-    np.testing.assert_allclose(shrink(torch.from_numpy(v), 0.8, p).numpy(), x, rtol=1e-12)
-    single = shrink(v.astype(np.float32), 0.8, p)
+    np.testing.assert_array_equal(shrink(v, 0 * t, p), v)
+    np.testing.assert_allclose(
+        shrink(torch.from_numpy(v), torch.from_numpy(t), p).numpy(), x, rtol=1e-12
+    )
+    single = shrink(v.astype(np.float32), t.astype(np.float32), p)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, x, rtol=1e-5 / (p - 1) ** 0.5, atol=1e-6)
 

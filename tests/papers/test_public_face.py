@@ -9,7 +9,7 @@ import attsvm_papers
 ROOT = Path(attsvm_papers.__file__).parent
 INNER = {
     "attsvm.datasets.next_token",
-    "attsvm.dynamics.descent",
+    "attsvm.dynamics.scale_free_descent",
     "attsvm.dynamics.next_token",
     "attsvm.report.style",
 }

@@ -14,7 +14,7 @@ from attsvm.errors import InputError
 from attsvm.models import VisionTransformer
 from attsvm.optim import MirrorDescent
 from attsvm.training import Examples, Pixels, predict, train_classifier
-from attsvm.training.examples import shuffled
+from attsvm.training.labelled import shuffled
 
 HELD = {"test": problem.examples(64, 1)}
 

@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, order, print."""
     from attsvm.datasets.next_token import corpus
-    from attsvm.pipeline.orders import corpus_orders, write_orders
+    from attsvm.pipeline.text_orders import corpus_orders, write_orders
 
     read = corpus(
         options.file,

@@ -20,7 +20,7 @@ from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.dynamics import costs, ragged
 from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 from attsvm.parallel import parallel_kernel, threads_for
 
 
@@ -70,7 +70,7 @@ class FactorEngine:
         )
         self._queries = np.stack([np.array(one.queries) for one in instances])
         self._labels = np.stack([np.array(one.labels) for one in instances])
-        self._offsets = np.stack([kernels.offsets_of(one.lengths) for one in instances])
+        self._offsets = np.stack([softmax_kernels.offsets_of(one.lengths) for one in instances])
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self._K, self._Q = factors.K.copy(), factors.Q.copy()
         self._cost = costs.ragged_cost(data)
@@ -184,8 +184,8 @@ def _gradient(
     nothing = np.zeros(0)
     top = -np.inf
     for i in range(n):
-        kernels.combine(queries[i], Q, asked[i])
-        kernels.products(K, asked[i], moved)
+        softmax_kernels.combine(queries[i], Q, asked[i])
+        softmax_kernels.products(K, asked[i], moved)
         winners[i] = ragged.one_sequence(
             tokens,
             means[i],
@@ -209,10 +209,10 @@ def _gradient(
         share = math.exp(kept[i, ragged.LOG] - top)
         for a in range(pulled.shape[1]):
             pulled[i, a] *= share
-            kernels.add_one(up_K[a], pulled[i, a], asked[i])
-        kernels.combine(pulled[i], K, row)
+            softmax_kernels.add_one(up_K[a], pulled[i, a], asked[i])
+        softmax_kernels.combine(pulled[i], K, row)
         for b in range(queries.shape[1]):
-            kernels.add_one(up_Q[b], queries[i, b], row)
+            softmax_kernels.add_one(up_Q[b], queries[i, b], row)
     total = top - math.log(n)
     if penalty > 0.0:
         data = total
@@ -285,10 +285,10 @@ def _descend(
             size_K = size_Q = math.hypot(size_K, size_Q)
         if size_K > 0.0:
             length = rate_K * factors[k] * (1.0 / size_K if normalize[0] else math.exp(total))
-            kernels.add_one(K.reshape(K.size), length, up_K.reshape(K.size))
+            softmax_kernels.add_one(K.reshape(K.size), length, up_K.reshape(K.size))
         if size_Q > 0.0:
             length = rate_Q * factors[k] * (1.0 / size_Q if normalize[1] else math.exp(total))
-            kernels.add_one(Q.reshape(Q.size), length, up_Q.reshape(Q.size))
+            softmax_kernels.add_one(Q.reshape(Q.size), length, up_Q.reshape(Q.size))
     return -1
 
 

@@ -25,7 +25,7 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 from attsvm.parallel import parallel_kernel, threads_for
 
 _LANES = 8
@@ -181,7 +181,7 @@ def _pack(
     positions = np.zeros(width, dtype=np.int64)
     positions[: len(sequence)] = position
     gram = (tokens @ tokens.T) * (at @ at.T)
-    return gram, tokens, at, queries, positions, kernels.offsets_of(data.lengths)
+    return gram, tokens, at, queries, positions, softmax_kernels.offsets_of(data.lengths)
 
 
 def _beyond(best: FloatArray, loss: IntArray, floor: FloatArray) -> FloatArray:
@@ -190,7 +190,7 @@ def _beyond(best: FloatArray, loss: IntArray, floor: FloatArray) -> FloatArray:
     """
     lowest = np.array(
         [
-            np.mean([kernels.loss_value(value, code) for value in row])
+            np.mean([softmax_kernels.loss_value(value, code) for value in row])
             for row, code in zip(best, loss, strict=True)
         ]
     )
@@ -233,30 +233,32 @@ def _gradient(
     N = offsets[n]
     width = b.shape[0]
     for i in range(n):
-        winners[i], top[i] = kernels.compare(a, score, offsets[i], offsets[i + 1], e, shifted, g)
-    kernels.exp_into(e, S, 0, int(N))
-    kernels.exp_into(shifted, Q, 0, int(N))
-    kernels.exp_into(top, factor, 0, n)
+        winners[i], top[i] = softmax_kernels.compare(
+            a, score, offsets[i], offsets[i + 1], e, shifted, g
+        )
+    softmax_kernels.exp_into(e, S, 0, int(N))
+    softmax_kernels.exp_into(shifted, Q, 0, int(N))
+    softmax_kernels.exp_into(top, factor, 0, n)
     for i in range(n):
-        Z[i], ratio[i] = kernels.weigh(S, Q, g, offsets[i], offsets[i + 1], winners[i])
+        Z[i], ratio[i] = softmax_kernels.weigh(S, Q, g, offsets[i], offsets[i + 1], winners[i])
         u[i] = score[winners[i]] + shift[i] - factor[i] * ratio[i]
         part[i] = -abs(u[i])
     if loss == 0:
-        kernels.exp_into(part, factor, 0, n)
+        softmax_kernels.exp_into(part, factor, 0, n)
     else:
         factor[:] = 0.0
     largest = -np.inf
     for i in range(n):
-        mild[i] = top[i] + kernels.log_slope_top(u[i], loss)
+        mild[i] = top[i] + softmax_kernels.log_slope_top(u[i], loss)
         largest = max(largest, mild[i])
     if largest == -np.inf:
         return 0.0, -np.inf
     for i in range(n):
         part[i] = 1.0 / ((1.0 + factor[i]) * Z[i])
         mild[i] -= largest
-    kernels.exp_into(mild, factor, 0, n)
+    softmax_kernels.exp_into(mild, factor, 0, n)
     for i in range(n):
-        kernels.coefficients(
+        softmax_kernels.coefficients(
             S, Q, offsets[i], offsets[i + 1], winners[i], ratio[i], factor[i] * part[i], b
         )
     peak = 0.0
@@ -267,8 +269,8 @@ def _gradient(
     for t in range(N):
         b[t] /= peak
     y[:] = 0.0
-    kernels.add_rows(y, b, K, 0, width)
-    square = kernels.dot(b, y)
+    softmax_kernels.add_rows(y, b, K, 0, width)
+    square = softmax_kernels.dot(b, y)
     own = 0.0
     for t in range(N):
         own += b[t] * b[t] * K[t, t]
@@ -301,7 +303,9 @@ def _log_excess(
             log_fall = math.log(fall) if fall > 0.0 else -np.inf
         else:
             log_fall = top[i] + math.log(ratio[i]) if ratio[i] > 0.0 else -np.inf
-        log[i] = kernels.log_excess(best[i], log_fall, loss) if log_fall > -np.inf else -np.inf
+        log[i] = (
+            softmax_kernels.log_excess(best[i], log_fall, loss) if log_fall > -np.inf else -np.inf
+        )
         highest = max(highest, log[i])
     if highest == -np.inf:
         return highest
@@ -321,11 +325,11 @@ def _explicit_norm(
     G = np.zeros((queries.shape[1], tokens.shape[1]))
     for i in range(offsets.shape[0] - 1):
         pulled = np.zeros(tokens.shape[1])
-        kernels.add_rows(pulled, b, tokens, offsets[i], offsets[i + 1])
+        softmax_kernels.add_rows(pulled, b, tokens, offsets[i], offsets[i + 1])
         for m in range(queries.shape[1]):
-            kernels.add_one(G[m], queries[i, m], pulled)
+            softmax_kernels.add_one(G[m], queries[i, m], pulled)
     flat = G.reshape(G.size)
-    return math.sqrt(kernels.dot(flat, flat))
+    return math.sqrt(softmax_kernels.dot(flat, flat))
 
 
 @parallel_kernel
@@ -423,8 +427,8 @@ def _descend(
                 return first + k
         else:
             length = own / norm if normalize else own * math.exp(log_factor) / shift.shape[0]
-        kernels.add_one(a, length, work[1])
-        kernels.add_one(taken, length, work[0])
+        softmax_kernels.add_one(a, length, work[1])
+        softmax_kernels.add_one(taken, length, work[0])
     return -1
 
 
@@ -466,7 +470,7 @@ def _look(
         log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
         total = 0.0
         for i in range(n):
-            total += kernels.loss_value(rows[1, i], kind[r])
+            total += softmax_kernels.loss_value(rows[1, i], kind[r])
             selected[r, i] = positions[k, winners[i]]
             probability[r, i] = 1.0 / rows[0, i]
         loss[r] = total / n

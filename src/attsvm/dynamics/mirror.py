@@ -24,7 +24,7 @@ from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.dynamics.ragged import LOG, MARGIN, MASS, OWN, SLOPE, mean_loss, one_sequence
 from attsvm.jit import kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 from attsvm.optim.fused import compiled_power
 from attsvm.optim.power_kernels import Power, image64
 from attsvm.optim.powers import mirror_exponents
@@ -181,7 +181,7 @@ def _pack(
     tokens[: len(visible)] = visible
     means = data.tokens.sum(axis=-2) / data.lengths[:, None]
     queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
-    return tokens, means, queries, np.array(data.labels), kernels.offsets_of(data.lengths)
+    return tokens, means, queries, np.array(data.labels), softmax_kernels.offsets_of(data.lengths)
 
 
 @kernel
@@ -209,7 +209,7 @@ def _gradient(
     log_W, log_head = -np.inf, -np.inf
     for i in range(labels.shape[0]):
         moved[:] = 0.0
-        kernels.add_rows(moved[: means.shape[1]], queries[i], Wt, 0, Wt.shape[0])
+        softmax_kernels.add_rows(moved[: means.shape[1]], queries[i], Wt, 0, Wt.shape[0])
         winners[i] = one_sequence(
             tokens,
             means[i],
@@ -231,10 +231,10 @@ def _gradient(
     for i in range(labels.shape[0]):
         share = math.exp(kept[i, LOG] - log_W) if log_W > -np.inf else 0.0
         for m in range(queries.shape[1]):
-            kernels.add_one(G[0, m], share * queries[i, m], pulled[i])
+            softmax_kernels.add_one(G[0, m], share * queries[i, m], pulled[i])
         if outputs.shape[1] > 0:
             share = math.exp(kept[i, OWN] - log_head) if log_head > -np.inf else 0.0
-            kernels.add_one(g[0], labels[i] * kept[i, SLOPE] * share, outputs[i])
+            softmax_kernels.add_one(g[0], labels[i] * kept[i, SLOPE] * share, outputs[i])
     return log_W, log_head
 
 
@@ -265,14 +265,14 @@ def _move(
     log_factor += math.log(peak)
     if normalize:
         image64(g, work, inverse[0], inverse[1], inverse[2])
-        norm = kernels.dot(work, g) ** (1.0 / (1.0 + inverse[1] + inverse[2]))
+        norm = softmax_kernels.dot(work, g) ** (1.0 / (1.0 + inverse[1] + inverse[2]))
         # eps relative to the true norm: past the smallest number it is infinite, and the step zero
         length = lr / (norm * (1.0 + eps * math.exp(min(-log_factor, 709.0)) / norm))
     else:
         length = lr * math.exp(log_factor)
     if not keeps:
         image64(w, y, forward[0], forward[1], forward[2])
-    kernels.add_one(y, length, g)
+    softmax_kernels.add_one(y, length, g)
     image64(y, w, inverse[0], inverse[1], inverse[2])
     return True
 

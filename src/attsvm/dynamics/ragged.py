@@ -24,7 +24,7 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import costs
 from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
 from attsvm.jit import kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 from attsvm.parallel import parallel_part, threads_for
 
 _CHUNKS = 32
@@ -132,7 +132,7 @@ class _Packed:
         self.labels = np.array(data.labels)
         tokens = centred_tokens(data)[sequence, self.positions]
         means = data.tokens.sum(axis=-2) / data.lengths[:, None]
-        offsets = kernels.offsets_of(data.lengths)
+        offsets = softmax_kernels.offsets_of(data.lengths)
         chunks = min(_CHUNKS, data.n)
         goals = np.linspace(
             0, offsets[-1] + data.n, chunks + 1
@@ -191,30 +191,30 @@ def one_sequence(
     length = hi - lo
     v = head[:-1]
     for t in range(length):
-        a[t] = kernels.dot(tokens[lo + t], moved)
-        score[t] = label * kernels.dot(tokens[lo + t], v)
-    winner, top = kernels.compare(a, score, 0, length, e, shifted, g)
-    kernels.exp_into(e, S, 0, length)
-    kernels.exp_into(shifted, Q, 0, length)
-    Z, ratio = kernels.weigh(S, Q, g, 0, length, winner)
-    u = score[winner] + label * (kernels.dot(mean, v) + head[-1]) - math.exp(top) * ratio
-    mild, slope = kernels.log_slope_parts(u, loss)
+        a[t] = softmax_kernels.dot(tokens[lo + t], moved)
+        score[t] = label * softmax_kernels.dot(tokens[lo + t], v)
+    winner, top = softmax_kernels.compare(a, score, 0, length, e, shifted, g)
+    softmax_kernels.exp_into(e, S, 0, length)
+    softmax_kernels.exp_into(shifted, Q, 0, length)
+    Z, ratio = softmax_kernels.weigh(S, Q, g, 0, length, winner)
+    u = score[winner] + label * (softmax_kernels.dot(mean, v) + head[-1]) - math.exp(top) * ratio
+    mild, slope = softmax_kernels.log_slope_parts(u, loss)
     kept[MARGIN], kept[MASS], kept[LOG], kept[SLOPE], kept[OWN] = u, Z, top + mild, slope, mild
     b = a  # the logits are not needed any more
-    kernels.coefficients(S, Q, 0, length, winner, ratio, slope / Z, b)
+    softmax_kernels.coefficients(S, Q, 0, length, winner, ratio, slope / Z, b)
     pulled[:] = 0.0
-    kernels.add_rows(pulled, b, tokens[lo:hi], 0, length)
+    softmax_kernels.add_rows(pulled, b, tokens[lo:hi], 0, length)
     if output.shape[0] == v.shape[0] and not (tokens[lo + winner] + mean).any():
         raw = tokens[lo:hi] + mean  # zeros are exact again
-        near = kernels.nearest(e[:length], raw, winner)
+        near = softmax_kernels.nearest(e[:length], raw, winner)
         kept[OWN] = mild + near
-        kernels.probabilities(e[:length], near, Z, S[:length])
-        kernels.combine(S[:length], raw, output)
+        softmax_kernels.probabilities(e[:length], near, Z, S[:length])
+        softmax_kernels.combine(S[:length], raw, output)
     elif output.shape[0] > 0:
         for t in range(length):
             S[t] = S[t] / Z
         output[: v.shape[0]] = mean
-        kernels.add_rows(output[: v.shape[0]], S, tokens[lo:hi], 0, length)
+        softmax_kernels.add_rows(output[: v.shape[0]], S, tokens[lo:hi], 0, length)
         output[v.shape[0] :] = 1.0
     return lo + winner
 
@@ -241,7 +241,7 @@ def _read(
         moved = np.zeros(means.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             moved[:] = 0.0
-            kernels.add_rows(moved, queries[i], Wt, 0, Wt.shape[0])
+            softmax_kernels.add_rows(moved, queries[i], Wt, 0, Wt.shape[0])
             winners[i] = one_sequence(
                 tokens,
                 means[i],
@@ -278,13 +278,13 @@ def _sum(
         for i in range(start, stop):
             pulled[i] *= math.exp(kept[i, LOG] - log_W)
             if outputs.shape[0] > 0:
-                kernels.add_one(
+                softmax_kernels.add_one(
                     head_parts[chunk],
                     labels[i] * kept[i, SLOPE] * math.exp(kept[i, OWN] - log_head),
                     outputs[i],
                 )
         for m in range(queries.shape[1]):
-            kernels.add_rows(
+            softmax_kernels.add_rows(
                 parts[chunk, m], queries[start:stop, m], pulled[start:stop], 0, stop - start
             )
 
@@ -335,8 +335,8 @@ def _gradient(
     _sum(queries, labels, bounds, kept, pulled, outputs, bases[0], bases[1], parts, head_parts)
     for chunk in range(1, parts.shape[0]):
         for m in range(parts.shape[1]):
-            kernels.add_one(parts[0, m], 1.0, parts[chunk, m])
-        kernels.add_one(head_parts[0], 1.0, head_parts[chunk])
+            softmax_kernels.add_one(parts[0, m], 1.0, parts[chunk, m])
+        softmax_kernels.add_one(head_parts[0], 1.0, head_parts[chunk])
     flat = parts[0].reshape(parts[0].size)
     return (euclidean(flat) if log_W > -np.inf else 0.0), log_W, log_head
 
@@ -412,14 +412,14 @@ def _advance(
             return first + k
         if norm > 0.0:
             length = lr * factors[k] * (1.0 / norm if normalize else math.exp(log_W) / n)
-            kernels.add_one(flat, length, parts[0].reshape(flat.size))
+            softmax_kernels.add_one(flat, length, parts[0].reshape(flat.size))
         if own > 0.0:
             length = (
                 head_lr
                 * head_factors[k]
                 * (1.0 / own if head_normalize else math.exp(log_head) / n)
             )
-            kernels.add_one(head if has_intercept else head[:-1], length, ascent)
+            softmax_kernels.add_one(head if has_intercept else head[:-1], length, ascent)
     return -1
 
 
@@ -428,5 +428,5 @@ def mean_loss(u: FloatArray, loss: int) -> float:
     """Mean loss of these margins."""
     total = 0.0
     for i in range(u.shape[0]):
-        total += kernels.loss_value(u[i], loss)
+        total += softmax_kernels.loss_value(u[i], loss)
     return float(total / u.shape[0])

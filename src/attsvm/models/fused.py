@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 from attsvm.parallel import parallel_kernel
 
 
@@ -38,7 +38,7 @@ def _forward_run(
             a = log_s[row]
             best = -np.inf
             winner = 0
-            kernels.products(keys[i], moved[row], a)
+            softmax_kernels.products(keys[i], moved[row], a)
             for t in range(T):
                 if not mask[i, j, t]:
                     a[t] = -np.inf
@@ -47,7 +47,7 @@ def _forward_run(
                     winner = t
             for t in range(T):
                 a[t] -= best
-            kernels.exp_into(a, S, 0, T)
+            softmax_kernels.exp_into(a, S, 0, T)
             S[winner] = 0.0
             losers = 0.0
             for t in range(T):
@@ -58,7 +58,7 @@ def _forward_run(
                 a[t] -= shift
                 S[t] /= 1.0 + losers
             winners[row] = winner
-            kernels.combine(S, tokens[i], outputs[row])
+            softmax_kernels.combine(S, tokens[i], outputs[row])
 
 
 @kernel
@@ -112,7 +112,7 @@ def _backward_run(
     largest = -np.inf
     for row in range(N):
         i, winner, line = row // q, winners[row], values[row]
-        kernels.products(tokens[i], grad[row], line)
+        softmax_kernels.products(tokens[i], grad[row], line)
         base = line[winner]
         for t in range(T):
             line[t] -= base
@@ -121,11 +121,11 @@ def _backward_run(
     factor = largest if rescale and largest > -np.inf else 0.0
     for row in range(N):
         i, winner = row // q, winners[row]
-        kernels.exp_into(log_s[row], s, 0, T)
+        softmax_kernels.exp_into(log_s[row], s, 0, T)
         if rescale:
             for t in range(T):
                 b[t] = min(log_s[row, t] - factor, 0.0)
-            kernels.exp_into(b, first, 0, T)
+            softmax_kernels.exp_into(b, first, 0, T)
         else:
             first[:] = s
         mean = 0.0
@@ -138,7 +138,7 @@ def _backward_run(
             if t != winner:
                 others += b[t]
         b[winner] = -others
-        kernels.combine(b, keys[i], pulled[row])
+        softmax_kernels.combine(b, keys[i], pulled[row])
     return largest
 
 

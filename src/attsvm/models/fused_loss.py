@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import kernel, summing_kernel
-from attsvm.models import kernels, loss_stages
+from attsvm.models import loss_stages, softmax_kernels
 from attsvm.parallel import parallel_kernel
 
 Instances = tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]
@@ -66,7 +66,7 @@ def _run(
     else:
         loss_stages.scores(tokens, loss_stages.own(tokens.shape[0], r), readout, v, fresh, 0)
         loss_stages.compare(fresh, 0, q, every, rows)
-    kernels.exp_into(powers, raised, 0, powers.size)
+    softmax_kernels.exp_into(powers, raised, 0, powers.size)
     loss_stages.weigh(every, rows)
     b = readout[v, tokens.shape[3]] if has_intercept else 0.0
     found[0, r], steepest, largest = loss_stages.slopes(

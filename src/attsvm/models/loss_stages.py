@@ -3,7 +3,7 @@ coefficients, gradients.
 
 A stage goes through all rows, so that its loop is long enough for vector instructions, and takes
 whole arrays and the index of the run: a view of an array costs as much as the arithmetic of a row.
-See :mod:`attsvm.models.kernels` for what the letters mean.
+See :mod:`attsvm.models.softmax_kernels` for what the letters mean.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.jit import kernel, summing_kernel
-from attsvm.models import kernels
+from attsvm.models import softmax_kernels
 
 Scratch = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 
 _RELATIVE, _BELOW, _S, _Q, _G = range(
     5
-)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.kernels`
+)  # of every token: e, e - L, S, Q and g of :mod:`attsvm.models.softmax_kernels`
 _WINNER, _TOP, _BEST, _GAP, _Z, _RATIO, _MILD, _SIGN, _FACTOR, _OWN = range(10)  # of every row
 
 
@@ -32,13 +32,13 @@ def own(count: int, run: int) -> int:
 
 @kernel
 def _loss_and_slope(u: float, code: int) -> tuple[float, float, float]:
-    """The loss, and its slope as in :func:`attsvm.models.kernels.log_slope_parts`; one exponential
-    serves both.
+    """The loss, and its slope as in :func:`attsvm.models.softmax_kernels.log_slope_parts`; one
+    exponential serves both.
     """
     if code == 0:
         small = math.exp(-abs(u))
         return max(-u, 0.0) + math.log1p(small), -max(u, 0.0), 1.0 / (1.0 + small)
-    return kernels.loss_value(u, code), kernels.log_slope_top(u, code), 1.0
+    return softmax_kernels.loss_value(u, code), softmax_kernels.log_slope_top(u, code), 1.0
 
 
 @kernel
@@ -87,7 +87,8 @@ def scores(
 
 @kernel
 def compare(scores: FloatArray, own: int, q: int, every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.compare` for all rows, whose logits lie in the place of ``S``.
+    """:func:`attsvm.models.softmax_kernels.compare` for all rows, whose logits lie in the place of
+    ``S``.
 
     The gap is the relative logit of the winner: 0, or NaN where a logit is not finite.
     """
@@ -119,7 +120,7 @@ def compare(scores: FloatArray, own: int, q: int, every: FloatArray, rows: Float
 
 @summing_kernel
 def weigh(every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.weigh` for all rows."""
+    """:func:`attsvm.models.softmax_kernels.weigh` for all rows."""
     for row in range(every.shape[1]):
         mass, total = 0.0, 0.0
         for t in range(every.shape[2]):
@@ -132,8 +133,8 @@ def weigh(every: FloatArray, rows: FloatArray) -> None:
 
 @summing_kernel
 def coefficients(every: FloatArray, rows: FloatArray) -> None:
-    """:func:`attsvm.models.kernels.coefficients` for all rows, in the place of ``Q``; the winner's
-    takes what is left of the sum.
+    """:func:`attsvm.models.softmax_kernels.coefficients` for all rows, in the place of ``Q``; the
+    winner's takes what is left of the sum.
     """
     for row in range(every.shape[1]):
         total, factor, ratio = 0.0, rows[_FACTOR, row], rows[_RATIO, row]
@@ -239,12 +240,14 @@ def head(
         if rows[_SIGN, row] != 0.0:
             e, S = every[_RELATIVE, row], every[_S, row]
             near = (
-                0.0 if has_intercept else kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
+                0.0
+                if has_intercept
+                else softmax_kernels.nearest(e, x[row // q], int(rows[_WINNER, row]))
             )
             rows[_OWN, row] = rows[_MILD, row] + near
             largest = max(largest, rows[_OWN, row])
-            kernels.probabilities(e, near, rows[_Z, row], S)
-            kernels.combine(S, x[row // q], outputs[row])
+            softmax_kernels.probabilities(e, near, rows[_Z, row], S)
+            softmax_kernels.combine(S, x[row // q], outputs[row])
     base = largest if rescale and largest > -np.inf else 0.0
     for c in range(column.shape[1]):
         column[r, c] = 0.0

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attsvm.errors import InputError
-from attsvm.optim import kernels, power_kernels
+from attsvm.optim import compiled_pass, power_kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.mirror_step import fused_obstacle
@@ -64,7 +64,7 @@ def fused_step(
         ]
         if not members:
             continue
-        step = kernels.step64 if dtype == torch.float64 else kernels.step32
+        step = compiled_pass.step64 if dtype == torch.float64 else compiled_pass.step32
         inverse, forward = (
             compiled_power(exponent, dtype) for exponent in (potential.inverse, potential.forward)
         )
@@ -116,7 +116,7 @@ def _address(tensor: Tensor | None) -> int:
 def fused_image(potential: PowerMap, dual: Tensor) -> Tensor:
     """The weights that :func:`fused_step` leaves beside a contiguous ``dual``, to the bit."""
     image = torch.empty_like(dual)
-    writes = kernels.written64 if dual.dtype == torch.float64 else kernels.written32
+    writes = compiled_pass.written64 if dual.dtype == torch.float64 else compiled_pass.written32
     writes(
         dual.detach().view(-1).numpy(),
         image.view(-1).numpy(),
@@ -136,6 +136,6 @@ def compiled_power(exponent: Exponent, dtype: torch.dtype = torch.float64) -> po
 @lru_cache(maxsize=64)
 def _blocks(sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Sizes, and for every block where it starts and in which tensor."""
-    counts = [-(-size // kernels.BLOCK) for size in sizes]
-    starts = np.concatenate([np.arange(count) * kernels.BLOCK for count in counts])
+    counts = [-(-size // compiled_pass.BLOCK) for size in sizes]
+    starts = np.concatenate([np.arange(count) * compiled_pass.BLOCK for count in counts])
     return np.array(sizes), starts, np.repeat(np.arange(len(sizes)), counts)

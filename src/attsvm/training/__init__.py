@@ -4,9 +4,9 @@ checkpoints, many processes.
 
 from attsvm.training.classifier import train_classifier
 from attsvm.training.evaluation import predict
-from attsvm.training.examples import Examples
 from attsvm.training.history import History
 from attsvm.training.images import Pixels
+from attsvm.training.labelled import Examples
 from attsvm.training.many import train_many
 from attsvm.training.optimizers import build_optimizer, frozen_tensors
 from attsvm.training.plan import TrainingPlan

@@ -25,9 +25,9 @@ from attsvm.training.evaluation import (
     scores,
     summed_loss,
 )
-from attsvm.training.examples import Examples, Placed, Schedule, shuffled
 from attsvm.training.history import CURVES, Curves, History
 from attsvm.training.images import cropped_and_flipped, draw_shifts
+from attsvm.training.labelled import Examples, Placed, Schedule, shuffled
 from attsvm.training.optimizers import build_optimizer, frozen_tensors
 from attsvm.training.plan import TrainingPlan
 from attsvm.training.processes import Processes, local_device, processes

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
-from attsvm.training.examples import Examples, Placed, Schedule
+from attsvm.training.labelled import Examples, Placed, Schedule
 from attsvm.training.processes import Processes
 
 Forward = Callable[..., Tensor]

@@ -15,8 +15,8 @@ from torch import nn
 
 from attsvm.errors import InputError
 from attsvm.training.classifier import Progress, train_classifier
-from attsvm.training.examples import Examples
 from attsvm.training.history import History
+from attsvm.training.labelled import Examples
 from attsvm.training.plan import TrainingPlan
 from attsvm.workers import Workers
 

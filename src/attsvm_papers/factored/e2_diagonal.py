@@ -15,8 +15,8 @@ import numpy as np
 
 from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
 from attsvm.datasets.next_token import arcs, priority_graph
-from attsvm.dynamics.descent import Steepest, descend
 from attsvm.dynamics.next_token import Problem
+from attsvm.dynamics.scale_free_descent import Steepest, descend
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
-from attsvm.datasets.next_token.orders import arcs, components
+from attsvm.datasets.next_token.order_graphs import arcs, components
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 

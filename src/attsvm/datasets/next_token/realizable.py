@@ -26,7 +26,7 @@ from attsvm.datasets.next_token.findings import (
     NotAFunction,
     NotInjective,
 )
-from attsvm.datasets.next_token.orders import winners
+from attsvm.datasets.next_token.order_graphs import winners
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order
 from attsvm.errors import InputError
 from attsvm.printable import Compact

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics.next_token.kernels import (
+from attsvm.dynamics.next_token.sentence_kernels import (
     log_probabilities,
     residual,
     sentence_gap,

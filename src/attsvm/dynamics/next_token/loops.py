@@ -21,7 +21,7 @@ from attsvm.dynamics.next_token.gradients import (
     spread,
     spread_output,
 )
-from attsvm.dynamics.next_token.kernels import CROSS_ENTROPY, log_probabilities
+from attsvm.dynamics.next_token.sentence_kernels import CROSS_ENTROPY, log_probabilities
 from attsvm.jit import kernel
 
 NORMALIZED, PLAIN, POLYAK = 0, 1, 2

@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import gradients, kernels
+from attsvm.dynamics.next_token import gradients, sentence_kernels
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
 Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
 LOSSES: dict[str, int] = {
-    "cross_entropy": kernels.CROSS_ENTROPY,
-    "squared": kernels.SQUARED,
-    "squared_softmax": kernels.SQUARED_SOFTMAX,
-    "log_mass": kernels.LOG_MASS,
+    "cross_entropy": sentence_kernels.CROSS_ENTROPY,
+    "squared": sentence_kernels.SQUARED,
+    "squared_softmax": sentence_kernels.SQUARED_SOFTMAX,
+    "log_mass": sentence_kernels.LOG_MASS,
 }
 
 

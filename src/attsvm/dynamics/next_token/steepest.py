@@ -2,7 +2,8 @@ r"""Steepest descent of the query-key matrix in any norm, with momentum, and of 
 :math:`W=KQ^\top`.
 
 Steps are those of :class:`attsvm.optim.SteepestDescent` with ``dampening = momentum``. Momentum
-averages gradients whose sizes may be any powers of ten; see :mod:`attsvm.dynamics.descent`.
+averages gradients whose sizes may be any powers of ten; see
+:mod:`attsvm.dynamics.scale_free_descent`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics.descent import Gradient, Steepest, descend
 from attsvm.dynamics.next_token.course import AttentionCourse
 from attsvm.dynamics.next_token.problem import Problem
 from attsvm.dynamics.next_token.stages import RECORDS, Records, Rule, _start
+from attsvm.dynamics.scale_free_descent import Gradient, Steepest, descend
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from attsvm.datasets.next_token import Corpus, corpus, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.margins import graph_margins
-from attsvm.pipeline.orders import corpus_orders, scores, write_orders
+from attsvm.pipeline.text_orders import corpus_orders, scores, write_orders
 from attsvm.solvers import max_margin
 
 # after x, a beats b and b beats a; after y, a beats b and b beats c

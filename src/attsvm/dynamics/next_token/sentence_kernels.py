@@ -22,7 +22,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import kernel
-from attsvm.models.kernels import dot, exp_into
+from attsvm.models.softmax_kernels import dot, exp_into
 
 CROSS_ENTROPY, SQUARED, SQUARED_SOFTMAX, LOG_MASS = 0, 1, 2, 3
 _SMALL = 1e-8  # below it three terms of a series are exact to the last digit

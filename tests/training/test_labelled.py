@@ -9,7 +9,7 @@ import training_problem as problem
 
 from attsvm.errors import InputError
 from attsvm.training import Examples, predict
-from attsvm.training.examples import Placed, Schedule, shuffled
+from attsvm.training.labelled import Placed, Schedule, shuffled
 
 
 def test_an_epoch_is_a_permutation_of_seed_and_epoch():

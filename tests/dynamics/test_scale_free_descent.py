@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.dynamics.descent import Adam, Average, Steepest, descend
+from attsvm.dynamics.scale_free_descent import Adam, Average, Steepest, descend
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral
 from attsvm.optim import SteepestDescent
