@@ -101,5 +101,5 @@ def test_the_walks_name_files_and_functions_that_exist() -> None:
     named = {name for row in rooms for name in re.findall(r"`(\w+)`", row)}
     there = {path.stem for path in library.iterdir() if not path.name.startswith("_")}
     assert named <= there
-    left = {"kernel_cache", "parallel", "presentation", "printable", "py"}  # "and the like"
+    left = {"kernel_cache", "parallel", "presentation", "printable", "py", "progress", "bags"}
     assert there - named <= left
