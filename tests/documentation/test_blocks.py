@@ -92,7 +92,7 @@ def known(words: list[str]) -> None:
             assert [word for word in rest if word.startswith("--") and word not in source] == []
         case ["pip", "install", "-c", file, *_]:
             assert (ROOT / file).exists()
-        case ["python3", "-m", "venv", ".venv"] | [".", ".venv/bin/activate"]:
+        case ["python3", "-m", "venv", ".venv"] | [".", ".venv/bin/activate"] | ["export", _]:
             pass
         case ["pip", "install", *_] | ["torchrun", *_]:
             pass

@@ -4,8 +4,9 @@ that turns towards it.
 One ES module and one style sheet stand on every page that shows it: in a report, on the front page
 of the documentation, and in a notebook. They load nothing. The module never changes with the data,
 so a Content-Security-Policy can name it by :func:`script_hash`. Its files are ``margin.js`` (the
-exact solution), ``descent.js`` (training), ``state.js`` (what an address holds), ``shapes.js`` and
-``explorer.js`` (the drawing, and what a reader does with it).
+exact solution), ``descent.js`` (training), ``state.js`` (what an address holds), ``words.js`` and
+``shapes.js`` (what drawings are made of), and ``explorer.js`` (the drawing, and what a reader does
+with it).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from attsvm.report.explorer.states import Own, Preset, presets, state_of
 
 _HERE = Path(__file__).parent
-_FILES = ("margin", "descent", "state", "shapes", "explorer")
+_FILES = ("margin", "descent", "state", "words", "shapes", "explorer")
 
 
 @cache

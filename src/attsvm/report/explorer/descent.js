@@ -1,6 +1,6 @@
 /* Training: loss, attention and gradient of a state, and the descent that follows them. */
 
-import { norm, power, size } from "./margin.js";
+import { gap, marginOf, norm, power, rowsOf, size, times } from "./margin.js";
 
 const softplus = (x) => (x > 0 ? x + Math.log1p(Math.exp(-x)) : Math.log1p(Math.exp(x)));
 
@@ -165,4 +165,47 @@ export function descend(state, steps = 1000, lr = 0.1, kept = marks(steps)) {
     const lift = size(now.pull);
     if (lift > 0) v = [v[0] + (lr / lift) * now.pull[0], v[1] + (lr / lift) * now.pull[1]];
   }
+}
+
+/** What a state leads to: { solved, local, path, scale }. `path` has the records of the descent and
+    their gaps to its limit; `local` is the solution of the tokens that the descent selects where
+    these are not the chosen ones; `scale` is the length of a prompt at the rim of the disc. */
+export function outcome(state) {
+  const solved = marginOf(state);
+  const unit = Math.max(...rowsOf(state).map(({ a }) => size(a))) || 1;
+  const zoom = unit > 0.2 && unit < 12 ? 1 : unit / 2; // steps of 0.1 suit tokens of size one
+  const sequences = state.sequences.map((q) => ({
+    ...q,
+    tokens: q.tokens.map((token) => times(1 / zoom, token)),
+  }));
+  const records = descend({ ...state, start: times(zoom, state.start), sequences }).map(
+    (record) => ({ ...record, w: times(1 / zoom, record.w) }),
+  );
+  const { picked } = records[records.length - 1];
+  const strayed = state.sequences.flatMap((q, i) => (q.chosen.includes(picked[i]) ? [] : [i]));
+  const proper = (found) => found.status === "optimal" && found.norm > 0;
+  let local = null;
+  if (strayed.length && state.mode === "fixed") {
+    const found = marginOf(
+      state,
+      picked.map((t) => [t]),
+    );
+    // a limit of training only where every rival at the margin has a lower score
+    const lower = ({ i, s, t }) =>
+      state.sequences[i].scores[s] > state.sequences[i].scores[t];
+    const limit = proper(found) && found.support.every((k) => lower(found.rows[k]));
+    local = { ...found, strayed, picked, limit };
+  }
+  const goal = local ?? solved;
+  const known = local ? local.limit : proper(solved);
+  const path = {
+    records,
+    strayed,
+    far: Math.max(...records.map((record) => size(record.w))),
+    gaps: known ? records.map((record) => gap(record.w, goal.w)) : null,
+  };
+  const blamed = solved.conflict.map((k) => solved.rows[k]).filter((row) => row.b && size(row.a));
+  const near = proper(solved) ? [size(solved.w)] : blamed.map((row) => 1.6 / size(row.a));
+  const scale = Math.max(...near, local?.limit ? size(local.w) : 0) / 0.62;
+  return { solved, local, path, scale: scale > 0 && Number.isFinite(scale) ? scale : 1 };
 }

@@ -1,13 +1,57 @@
 /* The explorer: sequences of tokens in the plane, the prompt of largest margin, and the descent
    that turns towards it, drawn and moved by hand. */
 
-import { dot, gap, marginOf, minus, norm, rowsOf, size, times } from "./margin.js";
-import { descend } from "./descent.js";
+import { dot, minus, norm, size, times } from "./margin.js";
+import { outcome } from "./descent.js";
 import { complete, decode, encode } from "./state.js";
 import {
-  DISC, HALF, LETTERS, RIM, angle, arrow, clipped, degreesOf, exponentOf, f, line, list, make,
-  nameOf, round, set, short, show,
+  DISC,
+  HALF,
+  RIM,
+  arrow,
+  clipped,
+  exponentOf,
+  f,
+  line,
+  make,
+  round,
+  set,
+  show,
 } from "./shapes.js";
+import { LETTERS, angle, degreesOf, list, nameOf, short, words } from "./words.js";
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+const PAGE = `
+<p class="axp-say" data-is="say"></p>
+<div class="axp-bar">
+  <label><span>Example</span><select aria-label="Example" data-is="menu"></select></label>
+  <label class="axp-wide"><span>Norm p</span><input type="range" min="0" max="${1 / 1.1}" step="any"
+    data-is="p"><output class="axp-number" data-is="pwords"></output></label>
+  <button type="button" data-is="reset">Start again</button>
+</div>
+<div class="axp-panels">
+  <figure><svg viewBox="0 0 400 400" role="group" data-is="plane"
+      aria-label="Tokens in the plane. Tab to a token, move it with the arrow keys, choose it with
+Enter."></svg>
+    <figcaption><b>Tokens. </b>The token of a sequence that lies farthest along the arrow gets its
+      attention. Drag tokens; press one to choose it. The green bars are the margin: how far each
+      chosen token is ahead of a support token, which has a green ring.</figcaption></figure>
+  <figure><svg viewBox="0 0 400 400" role="group" data-is="prompts"
+      aria-label="Prompts in the plane: the half-planes of the margins, and the descent."></svg>
+    <figcaption><b>Prompts. </b>Each line is a rival to beat; in the green area all are beaten, and
+      its shortest prompt is the best. Training starts at the diamond. Beyond the inner circle
+      lengths are logarithmic.</figcaption></figure>
+</div>
+<p class="axp-verdict" data-is="verdict"></p>
+<p class="axp-hidden" aria-live="polite" data-is="spoken"></p>
+<div class="axp-bar">
+  <button type="button" data-is="play">Replay</button>
+  <label class="axp-wide"><span>Training</span><input type="range" min="0" step="1"
+      aria-label="Step of the descent" data-is="time"><output class="axp-number"
+      data-is="step"></output></label>
+</div>
+<div class="axp-curves" data-is="curves"></div>`;
 
 /** Put an explorer into an element. `given` is { state, sentence, presets: [{ key, name, say,
     state }] } with `own`, what the list of examples calls the state, or `key`, which of them it
@@ -25,94 +69,25 @@ export function mount(element, given, options = {}) {
     view;
   const presets = given.presets ?? [];
 
-  const sentence = make("p", { class: "axp-say" });
-  const menu = make("select", { "aria-label": "Example" });
+  element.classList.add("axp");
+  element.innerHTML = PAGE;
+  const part = (name) => element.querySelector(`[data-is="${name}"]`);
+  const [sentence, menu, reset] = ["say", "menu", "reset"].map(part);
+  const [slider, sliderWords] = ["p", "pwords"].map(part);
+  const [plane, prompts, verdict, spoken] = ["plane", "prompts", "verdict", "spoken"].map(part);
+  const [play, time, timeWords] = ["play", "time", "step"].map(part);
   if (given.own) menu.append(make("option", { value: "own" }, given.own));
   presets.forEach((preset, k) => menu.append(make("option", { value: String(k) }, preset.name)));
-  const slider = make("input", { type: "range", min: "0", max: String(1 / 1.1), step: "any" });
-  const sliderWords = make("output", { class: "axp-number" });
-  const reset = make("button", { type: "button" }, "Start again");
-  const top = make(
-    "div",
-    { class: "axp-bar" },
-    make("label", {}, make("span", {}, "Example"), menu),
-    make("label", { class: "axp-wide" }, make("span", {}, "Norm p"), slider, sliderWords),
-    reset,
-  );
-
-  const panel = (label) =>
-    make("svg", { viewBox: "0 0 400 400", role: "group", "aria-label": label });
-  const plane = panel(
-    "Tokens in the plane. Tab to a token, move it with the arrow keys, choose it with Enter.",
-  );
-  const prompts = panel("Prompts in the plane: the half-planes of the margins, and the descent.");
-  const verdict = make("p", { class: "axp-verdict" });
-  const spoken = make("p", { class: "axp-hidden", "aria-live": "polite" });
-  const time = make("input", {
-    type: "range",
-    min: "0",
-    step: "1",
-    "aria-label": "Step of the descent",
-  });
-  const timeWords = make("output", { class: "axp-number" });
-  const play = make("button", { type: "button" }, "Replay");
   const curves = ["loss", "attention on the chosen", "angle to the limit"].map((title) => {
     const value = make("output", { class: "axp-number" });
     const marker = make("line", { class: "axp-now", y1: 0, y2: 60 });
     const curve = make("path", { class: "axp-curve" });
-    const svg = make(
-      "svg",
-      { viewBox: "0 0 200 60", preserveAspectRatio: "none", "aria-hidden": "true" },
-      make("path", { class: "axp-axis", d: "M0 60H200" }),
-      marker,
-      curve,
-    );
-    return { value, marker, curve, node: make("div", {}, make("span", {}, title), value, svg) };
+    const frame = { viewBox: "0 0 200 60", preserveAspectRatio: "none", "aria-hidden": "true" };
+    const axis = make("path", { class: "axp-axis", d: "M0 60H200" });
+    const svg = make("svg", frame, axis, marker, curve);
+    part("curves").append(make("div", {}, make("span", {}, title), value, svg));
+    return { value, marker, curve };
   });
-  element.classList.add("axp");
-  element.replaceChildren(
-    sentence,
-    top,
-    make(
-      "div",
-      { class: "axp-panels" },
-      make(
-        "figure",
-        {},
-        plane,
-        make(
-          "figcaption",
-          {},
-          make("b", {}, "Tokens. "),
-          "The token of a sequence that lies farthest along the arrow gets its attention. Drag " +
-            "tokens; press one to choose it. The green bars are the margin: how far each chosen " +
-            "token is ahead of a support token, which has a green ring.",
-        ),
-      ),
-      make(
-        "figure",
-        {},
-        prompts,
-        make(
-          "figcaption",
-          {},
-          make("b", {}, "Prompts. "),
-          "Each line is a rival to beat; in the green area all are beaten, and its shortest " +
-            "prompt is the best. " +
-            "Training starts at the diamond. Beyond the inner circle lengths are logarithmic.",
-        ),
-      ),
-    ),
-    verdict,
-    spoken,
-    make(
-      "div",
-      { class: "axp-bar" },
-      play,
-      make("label", { class: "axp-wide" }, make("span", {}, "Training"), time, timeWords),
-    ),
-    make("div", { class: "axp-curves" }, ...curves.map((curve) => curve.node)),
-  );
 
   const layer = (svg, name, kind) => {
     const node = make(name, { class: `axp-${kind}` });
@@ -219,57 +194,9 @@ export function mount(element, given, options = {}) {
   }
 
   function compute() {
-    solved = marginOf(state);
-    const unit = Math.max(...rowsOf(state).map(({ a }) => size(a))) || 1;
-    const zoom = unit > 0.2 && unit < 12 ? 1 : unit / 2; // steps of 0.1 suit tokens of size one
-    const seen = {
-      ...state,
-      start: times(zoom, state.start),
-      sequences: state.sequences.map((q) => ({
-        ...q,
-        tokens: q.tokens.map((token) => times(1 / zoom, token)),
-      })),
-    };
-    const records = descend(seen).map((record) => ({ ...record, w: times(1 / zoom, record.w) }));
-    const last = records[records.length - 1];
-    const strayed = state.sequences.flatMap((q, i) =>
-      q.chosen.includes(last.picked[i]) ? [] : [i],
-    );
-    local = null;
-    if (strayed.length && state.mode === "fixed") {
-      const found = marginOf(
-        state,
-        last.picked.map((t) => [t]),
-      );
-      // a limit of training only where every rival at the margin has a lower score
-      const limit =
-        found.status === "optimal" &&
-        found.norm > 0 &&
-        found.support.every((k) => {
-          const { i, s, t } = found.rows[k];
-          return state.sequences[i].scores[s] > state.sequences[i].scores[t];
-        });
-      local = { ...found, strayed, picked: last.picked, limit };
-    }
-    const goal = local ? local : solved;
-    const known = local ? local.limit : solved.status === "optimal" && solved.norm > 0;
-    path = {
-      records,
-      strayed,
-      far: Math.max(...records.map((record) => size(record.w))),
-      gaps: known ? records.map((record) => gap(record.w, goal.w)) : null,
-    };
-    const near =
-      solved.status === "optimal" && solved.norm > 0
-        ? [size(solved.w)]
-        : solved.conflict
-            .map((k) => solved.rows[k])
-            .filter((row) => row.b && size(row.a))
-            .map((row) => 1.6 / size(row.a));
-    scale = Math.max(...near, local?.limit ? size(local.w) : 0) / 0.62;
-    if (!(scale > 0 && Number.isFinite(scale))) scale = 1;
-    set(time, { max: String(records.length - 1) });
-    if (!playing) time.value = String(records.length - 1);
+    ({ solved, local, path, scale } = outcome(state));
+    set(time, { max: String(path.records.length - 1) });
+    if (!playing) time.value = String(path.records.length - 1);
     drawCurves();
   }
 
@@ -474,53 +401,12 @@ export function mount(element, given, options = {}) {
   const crowd = (point, names) =>
     names.reduce((sum, name) => sum + (size(minus(name.at, point)) < 26 ? 1000 : 0), point[1]);
 
-  function words() {
-    const told = (rows) => list([...new Set(rows.map((row) => nameOf(row.i, row.t)))]);
-    const last = path.gaps?.[path.gaps.length - 1];
-    if (solved.blamed) {
-      const names = solved.conflict.map((k) => LETTERS[solved.rows[k].i]);
-      return `Impossible: no head separates the labels of ${list(names)}.`;
-    }
-    if (solved.status !== "optimal") {
-      const rows = solved.conflict.map((k) => solved.rows[k]);
-      const ask = [
-        ...new Set(rows.map((row) => `${nameOf(row.i, row.s)} over ${nameOf(row.i, row.t)}`)),
-      ];
-      const why =
-        rows.length === 1 && !size(rows[0].a)
-          ? `${nameOf(rows[0].i, rows[0].s)} and ${told(rows)} are the same point`
-          : rows.length
-            ? `${list(ask)} contradict each other`
-            : "the tokens leave no room";
-      return `Impossible: ${why}. Move one of them, and a margin opens.`;
-    }
-    if (solved.norm === 0) return "There is nothing to choose: no sequence has a rival token.";
-    const rows = solved.support.map((k) => solved.rows[k]);
-    const names = new Set(rows.map((row) => nameOf(row.i, row.t)));
-    const equal = solved.rows
-      .filter((row) => row.equal)
-      .map((row) => `${nameOf(row.i, row.s)} = ${nameOf(row.i, row.t)}`);
-    const start = `Best margin ${short(1 / solved.norm)}. ${told(rows)} ${
-      names.size > 1 ? "stand at the margin and decide" : "stands at the margin and decides"
-    } the prompt${equal.length ? `, with the condition ${list([...new Set(equal)])}` : ""}.`;
-    if (local) {
-      const kept = list(local.strayed.map((i) => nameOf(i, local.picked[i])));
-      const missed = list(local.strayed.map((i) => nameOf(i, state.sequences[i].chosen[0])));
-      return `${start} Training from this start is caught: it selects ${kept} and never ${missed}${
-        local.limit ? ` (dashed blue: where it ends, ${angle(last)} away)` : ""
-      }.`;
-    }
-    if (path.strayed.length) return `${start} Training has not selected all chosen tokens yet.`;
-    const steps = path.records[path.records.length - 1].step.toLocaleString("en");
-    return `${start} After ${steps} steps training is ${angle(last)} away.`;
-  }
-
   function draw(recompute = true) {
     frame = 0;
     if (recompute) compute();
     drawTokens();
     drawPrompts();
-    verdict.textContent = words();
+    verdict.textContent = words(state, { solved, local, path });
     verdict.classList.toggle("axp-wrong", solved.status !== "optimal");
     const p = state.p;
     slider.value = String(1 / 1.1 - (p === Infinity ? 0 : 1 / p));
@@ -546,7 +432,7 @@ export function mount(element, given, options = {}) {
     later();
     clearTimeout(saying);
     saying = setTimeout(() => {
-      spoken.textContent = words();
+      spoken.textContent = words(state, { solved, local, path });
       if (options.address) {
         try {
           history.replaceState(null, "", `#explore=${encode(state)}`);
@@ -666,22 +552,12 @@ export function mount(element, given, options = {}) {
       const mark = grabbed(event);
       if (!mark) return;
       const { i, t } = mark.dataset;
-      const direction = {
-        ArrowLeft: [-1, 0],
-        ArrowRight: [1, 0],
-        ArrowUp: [0, 1],
-        ArrowDown: [0, -1],
-      }[event.key];
+      const direction = ARROWS[event.key];
       if (direction) {
         event.preventDefault();
-        const reach = event.shiftKey ? 0.1 : 0.02;
-        if (i === undefined) moveStart(minus(state.start, times(-reach * scale, direction)));
-        else
-          moveToken(
-            Number(i),
-            Number(t),
-            minus(state.sequences[i].tokens[t], times(-reach * view.half, direction)),
-          );
+        const by = (length) => times(-(event.shiftKey ? 0.1 : 0.02) * length, direction);
+        if (i === undefined) moveStart(minus(state.start, by(scale)));
+        else moveToken(Number(i), Number(t), minus(state.sequences[i].tokens[t], by(view.half)));
       } else if ((event.key === "Enter" || event.key === " ") && i !== undefined) {
         event.preventDefault();
         choose(Number(i), Number(t));
@@ -694,8 +570,8 @@ export function mount(element, given, options = {}) {
     changed();
   });
   slider.addEventListener("keydown", (event) => {
-    const sign = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
-    if (!sign) return;
+    if (!ARROWS[event.key]) return;
+    const sign = ARROWS[event.key][0] + ARROWS[event.key][1];
     event.preventDefault();
     const stops = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.75, 2, 2.25, 2.5, 3, 4, 6, 10, 20, Infinity];
     const beyond = stops.filter((p) => sign * (p - state.p) > 1e-9);

@@ -1,30 +1,10 @@
-/* What the drawing is made of: words for numbers and tokens, elements, lines and arrows. */
+/* What the drawing is made of: elements, lines and arrows. */
 
 import { dot, minus, size, times } from "./margin.js";
 
-export const LETTERS = "ABCDEFGHIJKL";
 export const HALF = 200,
   DISC = 128,
   RIM = 190; // of the pictures, in their own units
-export const nameOf = (i, t) => `${LETTERS[i]}${t + 1}`;
-export const list = (names) =>
-  names.length < 2
-    ? names.join("")
-    : `${names.slice(0, -1).join(", ")} and ${names[names.length - 1]}`;
-export const short = (x) =>
-  x === 0
-    ? "0"
-    : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3
-      ? x
-          .toExponential(0)
-          .replace("e-", " · 10^−")
-          .replace("e+", " · 10^")
-          .replace(/\^(.*)/, (_, e) =>
-            [...e].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789−".indexOf(c)]).join(""),
-          )
-      : String(Number(x.toPrecision(3)));
-export const degreesOf = (g) => (2 * Math.asin(Math.min(1, Math.sqrt(g / 2))) * 180) / Math.PI;
-export const angle = (g) => `${degreesOf(g) < 0.01 ? "less than 0.01" : short(degreesOf(g))}°`;
 export const exponentOf = (slider) => (slider <= 0 ? Infinity : 1 / slider);
 
 export function make(name, attributes = {}, ...children) {

@@ -1,4 +1,4 @@
-/* A state in an address, and a state from what a page hands over. In an address fields are parted by
+/* A state in an address, and from what a page hands over. In an address fields are parted by
    "~", sequences by "/" and tokens by ";". */
 
 const digits = (x) => String(Number(x.toFixed(4)));
