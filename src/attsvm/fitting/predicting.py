@@ -204,15 +204,17 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
     chosen = choose(uniform, parts, table.shares, lambda values: _losses(values, table))
     penalty = float(penalties[chosen.index if asked is None else -1])
     head, step = mean_head(problem, means, table.shares, penalty, None)
-    with_attention = choose(attending, parts, table.shares, lambda values: _losses(values, table))
-    losses = np.concatenate([chosen.losses, with_attention.losses])
-    tick()
-    if with_attention.losses.min() < chosen.losses[chosen.index]:
-        ratio = RATIOS[with_attention.index]
-        weights = attend(table.shares, back @ head, ratio)
-        return Predictor(
-            layer(*weights), penalty, ratio, losses, with_attention.values, [step], False
-        )
+    losses = chosen.losses
+    if heads > 0:
+        attended = choose(attending, parts, table.shares, lambda values: _losses(values, table))
+        losses = np.concatenate([losses, attended.losses])
+        if attended.losses.min() < chosen.losses[chosen.index]:
+            tick()
+            ratio = RATIOS[attended.index]
+            weights = attend(table.shares, back @ head, ratio)
+            return Predictor(
+                layer(*weights), penalty, ratio, losses, attended.values, [step], False
+            )
     nothing = np.zeros((1, rows.shape[1] - 1, table.queries.shape[1]))
     # Uniform attention is the mean whatever `hard` says: there is no largest logit.
     fitted = replace(layer(nothing, (back @ head)[None]), hard=False)

@@ -145,7 +145,7 @@ def _evaluate(
         "selection": selection_results(model, train, settings.saturation),
         "margin": margin_results(model),
         "direction": direction,
-        "accuracy": accuracy_table(model, encoded.data, parts, settings.seed),
+        "accuracy": accuracy_table(model, encoded, parts, settings.seed),
         "training": {
             "joint_steps": settings.joint_steps,
             "best_joint_step": model.best_step_,

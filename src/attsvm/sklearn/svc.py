@@ -95,8 +95,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             instance, ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean
             instance ``m``; None for ``mean`` in joint training and ``constant`` with a penalty. Not
             used for :class:`~attsvm.AttentionData`, which has its own, nor with ``standard``.
-        heads: attention heads. ``collective`` adds them; with ``standard`` and two classes a
-            positive bag needs a witness of each.
+        heads: attention heads. ``collective`` adds them, and 0 is uniform attention, which is mean
+            pooling; with ``standard`` and two classes a positive bag needs a witness of each.
         penalty: on the weights, relative to the mean loss of a bag; ``"cv"`` chooses it on bags
             left out. None is ``"cv"`` with ``standard``.
         class_weight: weights of the classes, ``"balanced"``, or None.
@@ -164,7 +164,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "pooling": [StrOptions({"soft", "hard", "margin"})],
         "norm": [str, Norm],
         "query": [StrOptions({"mean", "constant", "first"}), None],
-        "heads": [Interval(Integral, 1, None, closed="left")],
+        "heads": [Interval(Integral, 0, None, closed="left")],
         "penalty": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"cv"}), None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "explain": ["boolean"],
@@ -482,14 +482,16 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
-        predicted: np.ndarray[Any, Any] = self.classes_[_column(self._read(X, groups)[1].values)]
+        _, read = self._read(X, groups)
+        predicted: np.ndarray[Any, Any] = self.classes_[_column(read.values)]
         return predicted
 
     def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
         values (softmax of three classes or more); the slope is fitted to bags left out.
         """
-        values = self.calibration_ * self._read(X, groups)[1].values
+        _, read = self._read(X, groups)
+        values = self.calibration_ * read.values
         if values.shape[1] == 1:
             values = np.hstack([np.zeros_like(values), values])
         powers = np.exp(values - values.max(axis=1, keepdims=True))
@@ -588,6 +590,10 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"The 'checkpoint' parameter of {type(self).__name__} is {self.checkpoint!r}, the"
                 " folder that you work in; give another folder, or None"
+            )
+        if self.heads == 0 and self.assumption == "standard":
+            raise InputError(
+                "heads is 0, uniform attention, which finds no witness; give at least 1"
             )
         given = as_norm(self.norm)
         self.norm_ = Frobenius() if given == Frobenius() else given  # however it was written
