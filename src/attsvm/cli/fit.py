@@ -31,7 +31,7 @@ _NUMBERS = {
     "head_lr": (step_length, "length of a step of the head in joint training"),
     "steps": (
         positive_int,
-        "steps of the selection stage, W alone; by default 2000 to 20000, fewer for larger data",
+        "steps of the selection stage, W alone; by default 300 to 20000, about twenty seconds of a core",
     ),
     "lr": (
         step_length,

@@ -105,7 +105,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         joint_steps: steps of joint training (``collective`` without penalty).
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
-        steps: steps of the selection stage; ``None`` for 2000 to 20000, fewer the larger the data.
+        steps: steps of the selection stage; ``None`` for 300 to 20000, about twenty
+            seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
             :func:`attsvm.fitting.descent.step_length`.
