@@ -1,12 +1,17 @@
 """Bags: attsvm beside its peers, in the same folds and on the same bags.
 
     python benchmarks/bags RESULTS --data DATA benchmarks   # MUSK1, MUSK2, Elephant: 5 x 10 folds
-    python benchmarks/bags RESULTS --data DATA tables       # what RESULTS holds, as tables
+    python benchmarks/bags RESULTS --data DATA assumption   # unit tests of the assumption
+    python benchmarks/bags RESULTS --data DATA witnesses    # planted witnesses
+    python benchmarks/bags RESULTS --data DATA images       # bags of MNIST digits
+    python benchmarks/bags RESULTS --data DATA texts        # sentences of reviews
+    python benchmarks/bags RESULTS --data DATA speed        # fits, as ratios
+    python benchmarks/bags RESULTS tables                   # what RESULTS holds
 
-``RESULTS`` is a folder of small files, one per data set, method and fold; a call that is repeated
-computes only what is missing. ``DATA`` holds ``musk1/``, ``bags/``, ``mnist/``, ``rt-polarity/`` and
-``imdb/``. Peers are optional: torch, and sawmil with osqp. Every method sees features scaled to mean
-0 and deviation 1 by the training instances of its fold.
+``RESULTS`` is a folder of small files, one per task and method; a call that is repeated computes
+only what is missing. ``DATA`` holds ``musk1/``, ``bags/``, ``mnist/``, ``rt-polarity/`` and
+``imdb/``. Peers are optional: torch, and sawmil with osqp. Every method sees features scaled to
+mean 0 and deviation 1 by its training instances.
 """
 
 from __future__ import annotations
@@ -19,8 +24,10 @@ from pathlib import Path
 from attsvm.bench.machine import versions  # sets one thread before NumPy is imported
 
 import folds  # isort: skip
+import graded
 import peers
 import sets
+import speed
 import tables
 
 
@@ -29,7 +36,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("results", type=Path)
-    parser.add_argument("what", choices=("benchmarks", "tables"))
+    parser.add_argument("what", choices=("benchmarks", *graded.TASKS, "speed", "tables"))
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
     parser.add_argument("--sets", nargs="+", choices=sets.NAMES, default=list(sets.NAMES))
     parser.add_argument(
@@ -38,7 +45,8 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(folds.SEEDS))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing later")
     options = parser.parse_args()
-    found, missing = peers.methods()
+    graded_task = options.what in graded.TASKS
+    found, missing = peers.methods("GRADED" if graded_task else "METHODS")
     for sentence in missing:
         print(sentence, file=sys.stderr)
     chosen = options.methods or list(found)
@@ -57,7 +65,12 @@ def main() -> int:
                         _say,
                         until,
                     )
-    tables.benchmarks(options.results, list(found))
+    elif graded_task:
+        fits = {method: found[method] for method in chosen}
+        graded.run(options.results, options.data, options.what, fits, _say, until)
+    elif options.what == "speed":
+        speed.run(options.results, options.data, _say)
+    tables.show_all(options.results, options.what)
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     return 0
 

@@ -91,6 +91,8 @@ def _train(
 class Attention:
     """One fold's network."""
 
+    unsigned = True
+
     def __init__(self, p: Parameters, scale: Scale, choice: dict[str, Any]) -> None:
         self.p, self.scale, self.choice = p, scale, choice
 
@@ -134,7 +136,7 @@ def attention_mil(gated: bool) -> Any:
                 better = losses < best
                 best[better], decay[better], steps[better] = losses[better], candidate, step
         last = start
-        for _, _, last in _train(start, x, bags, y, fitted + held, decay, steps):
+        for _step, _values, last in _train(start, x, bags, y, fitted + held, decay, steps):  # noqa: B007
             pass
         for f, scale in enumerate(scales):
             p = {name: value[f : f + 1].detach() for name, value in last.items()}

@@ -40,22 +40,27 @@ def run(
     missing = [fold for fold in range(FOLDS) if not paths[fold].exists()]
     if not missing or time.monotonic() > until:
         return
-    home.mkdir(parents=True, exist_ok=True)
     models = fit(bags, y, [splits[fold][0] for fold in missing], seed)
     for fold in missing:
         start = time.process_time()
         model = next(models)
         seconds = time.process_time() - start
         test = splits[fold][1]
-        values = model.values(bags.take(test))
-        answer = {"values": values.tolist(), "y": y[test].tolist(), "choice": model.choice}
-        text = json.dumps(answer | {"cpu_seconds": seconds})
-        temporary = paths[fold].with_suffix(".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(paths[fold])
+        for member, fitted in {**getattr(model, "members", {}), method: model}.items():
+            values = fitted.values(bags.take(test))
+            answer = {"values": values.tolist(), "y": y[test].tolist(), "choice": fitted.choice}
+            text = json.dumps(answer | {"cpu_seconds": seconds})
+            _write(folder / name / member.replace("/", "-") / paths[fold].name, text)
         say(f"{name} {method} {seed} fold {fold}: {_accuracy(answer):.3f}, {seconds:.1f} s")
         if time.monotonic() > until:
             return
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _accuracy(answer: dict[str, list[float]]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,9 +24,24 @@ class Model(Protocol):
         """``(n,)``: positive values mean the positive class."""
 
     def instances(self, bags: Bags) -> Array | None:
-        """``(N,)``: how much each instance speaks for the positive class; None when the method does
-        not say.
+        """``(N,)``: how much each instance speaks for the positive class, or its attention; None
+        when the method does not say.
         """
+
+
+def selected(model: Model, bags: Bags) -> Array | None:
+    """``(n,)``: the row of the instance that speaks most for the predicted class of each bag.
+
+    A model's own ``select`` decides where it has one, then its instance scores; attention has no
+    sign and is always the largest one.
+    """
+    if hasattr(model, "select"):
+        return model.select(bags)
+    scores = model.instances(bags)
+    if scores is None:
+        return None
+    sign = 1.0 if getattr(model, "unsigned", False) else np.sign(model.values(bags))[bags.bag]
+    return first_best(sign * scores, bags)
 
 
 FitFolds = Callable[[Bags, Array, list[Array], int], Iterator[Model]]
@@ -46,8 +61,7 @@ class Scale:
         return cls(rows.mean(axis=0), np.where(deviation > 0, deviation, 1.0))
 
     def __call__(self, bags: Bags) -> Bags:
-        rows = (bags.rows - self.mean) / self.deviation
-        return Bags(rows, bags.offsets, bags.labels, bags.source)
+        return replace(bags, rows=(bags.rows - self.mean) / self.deviation)
 
 
 class Scaled:
@@ -61,6 +75,9 @@ class Scaled:
 
     def instances(self, bags: Bags) -> Array | None:
         return self._model.instances(self._scale(bags))
+
+    def select(self, bags: Bags) -> Array | None:
+        return selected(self._model, self._scale(bags))
 
 
 def one_by_one(make: Callable[..., Any], grid: list[dict[str, Any]]) -> FitFolds:

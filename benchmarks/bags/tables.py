@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import graded
 import numpy as np
+import speed
 from folds import SEEDS, repetitions
 from sets import NAMES, RECALLED
 
@@ -16,10 +18,60 @@ def show(head: list[str], rows: list[list[str]]) -> None:
     print()
 
 
+COLUMNS = {
+    "assumption": {"train_auc": "training AUC", "auc": "test AUC"},
+    "witnesses": {"accuracy": "accuracy", "precision": "precision at 1"},
+    "images": {
+        "accuracy": "accuracy",
+        "instance_auc": "AUC of instances",
+        "precision": "precision at 1",
+    },
+    "texts": {"accuracy": "accuracy", "text": "TF-IDF", "precision": "selected agree"},
+}
+EVIDENCE = {"sufficiency": "sufficiency", "necessity": "necessity", "chance": "chance"}
+BARS = {
+    "assumption": "test AUC at least .95 with `standard`",
+    "witnesses": "precision at 1 at least .98, shell/10 at least .90",
+    "images": "AUC of instances at least .98 at 50",
+    "texts": "shown beside TF-IDF with logistic regression",
+    "benchmarks": "best mean on two of three, within one standard error on the third",
+}
+
+
+def show_all(folder: Path, what: str) -> None:
+    """The tables of one kind, or of every kind that ``folder`` holds."""
+    methods = sorted({path.name for path in folder.glob("*/*") if path.parent.name in NAMES})
+    if what in ("benchmarks", "tables"):
+        benchmarks(folder, methods)
+    for kind in graded.TASKS:
+        if what in (kind, "tables"):
+            methods = sorted({path.stem for path in (folder / kind).glob("*/*.json")})
+            grades(folder, kind, methods)
+    if what in ("speed", "tables"):
+        speed.table(folder, show)
+
+
+def grades(folder: Path, what: str, methods: list[str]) -> None:
+    """Means over the seeds, one table for each task."""
+    columns = COLUMNS[what] | ({} if what == "assumption" else EVIDENCE)
+    print(f"{what}: {BARS[what]}\n")
+    for name in graded.names(what):
+        rows = []
+        for method in methods:
+            found = list(graded.answers(folder, what, name, method))
+            if found:
+                cells = [[answer.get(key) for answer in found] for key in columns]
+                means = ["" if None in cell else f"{np.mean(cell):.3f}" for cell in cells]
+                rows.append([method, *means, str(len(found))])
+        if rows:
+            print(name)
+            show([*["method"], *columns.values(), "seeds"], rows)
+
+
 def benchmarks(folder: Path, methods: list[str]) -> None:
     """Accuracy (mean and standard error over repetitions of the folds), AUC, seconds per fold."""
     for name in NAMES:
-        print(f"{name}: {len(SEEDS)} x 10 folds\n")
+        print(f"{name}: {len(SEEDS)} x 10 folds; {BARS['benchmarks']}\n")
         rows = []
         for method in methods:
             accuracy, auc, seconds = repetitions(folder, name, method)

@@ -36,7 +36,7 @@ def assumption_test(
     * ``several concepts``: concepts :math:`\mu=2` and :math:`\mu=3`, :math:`s=0.1`. A positive bag
       has 1 to 4 of both, a negative one a single instance of either; 1 to 10 of the background;
       poison. No single instance decides: the test belongs to the *threshold* assumption, and a
-      model of single witnesses cannot get beyond AUC 3/4.
+      model needs one witness of each concept.
     * ``false frequency``: the same concepts and no poison. A positive bag has 1 or 2 of both, a
       negative one 1 or 2 of either in training and 35 to 45 in the test.
 

@@ -1,0 +1,337 @@
+"""The page of a classifier of bags: which instances decide, whether they suffice, what holds the
+margin up, and which bags are rejected.
+
+It asks a fitted model for everything and computes nothing of its own, so it belongs to no
+estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.bags import Bags, as_bags, bag_labels
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.files import atomic_write
+from attsvm.report import pixels
+from attsvm.report.numbers import MINUS
+from attsvm.report.page import POLICY, document
+
+SHOWN = 8  # bags of a group
+_INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
+_SUPPORT = 20  # rows of the table of support instances
+
+GROUPS = {
+    "wrong": ("Wrong", "Bags that are classified wrongly, the most confident first."),
+    "rejected": ("Rejected", "Their margin is below the threshold: ask somebody who knows."),
+    "insufficient": (
+        "One instance does not suffice",
+        "The selected instance alone would give another prediction.",
+    ),
+    "near": ("Close", "Classified rightly, with the smallest margins."),
+    "confident": ("Confident", "Classified rightly, with the largest margins."),
+}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance of a bag on the page.
+
+    Attributes:
+        name: its position, counted from 1.
+        text: what it says; empty for images and vectors.
+        uri: its picture; empty for texts and vectors.
+        part: what it adds to the bag's value, towards the predicted class.
+        share: the size of that relative to the largest one of its bag.
+        against: whether it speaks against the predicted class.
+        value: the value of a bag with this instance alone.
+        selected: whether it is the selected one.
+    """
+
+    name: str
+    text: str
+    uri: str
+    part: float
+    share: float
+    against: bool
+    value: float
+    selected: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """One bag on the page."""
+
+    name: str
+    label: str
+    predicted: str
+    correct: bool
+    probability: float
+    margin: float
+    rejected: bool
+    sufficient: bool
+    necessary: bool
+    kind: str
+    instances: list[Instance]
+    more: int
+
+
+def write_bags(
+    path: str | Path,
+    model: Any,
+    X: Any,
+    y: ArrayLike | None = None,
+    *,
+    groups: ArrayLike | None = None,
+    instances: Sequence[str] | ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    trained: bool = False,
+    title: str = "Bags",
+) -> Path:
+    """Write one self-contained page about bags and the model that classifies them.
+
+    Args:
+        path: the HTML file.
+        model: a fitted :class:`attsvm.sklearn.AttentionSVC`, or a pipeline that ends in one.
+        X: bags, in any form that :func:`attsvm.bags.as_bags` takes.
+        y: ``(n,)`` their labels; None for those that came with the bags.
+        groups: the bag of each row, when ``X`` is a table.
+        instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
+            width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.bags.Bags.source`,
+            where the bags have one). Without it an instance is its position.
+        names: ``(n,)`` of the bags; by default their position.
+        trained: these are the bags that the model was fitted to; with ``explain=True`` the page
+            then shows its support instances.
+        title: of the page.
+
+    Raises:
+        InputError: bags or labels that do not fit the model, or too few pictures or names.
+    """
+    bags = as_bags(X, groups)
+    labels = bag_labels(y, bags)
+    text = bags_page(model, bags, labels, instances, names, trained, title)
+    with atomic_write(Path(path)) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def bags_page(
+    model: Any,
+    bags: Bags,
+    labels: np.ndarray[Any, Any],
+    instances: Any,
+    names: Sequence[str] | None,
+    trained: bool,
+    title: str,
+) -> str:
+    """The HTML of :func:`write_bags`."""
+    seen = _Seen(model, bags, labels, _looks(instances, bags), names)
+    groups = [
+        (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
+        for name, rows in seen.groups().items()
+        if len(rows)
+    ]
+    return document(
+        "bags.html.j2",
+        {"share": "{:.3f}".format, "fixed": lambda value: f"{value:.3f}".replace("-", MINUS)},
+        policy=POLICY,
+        title=title,
+        totals=seen.totals(),
+        groups=groups,
+        support=seen.support() if trained else [],
+        certificate=_certificate(seen.estimator),
+        standard=seen.estimator.assumption == "standard",
+        classes=[str(name) for name in seen.estimator.classes_],
+    )
+
+
+class _Seen:
+    """Everything that the model says about the bags, asked for once."""
+
+    def __init__(
+        self,
+        model: Any,
+        bags: Bags,
+        labels: np.ndarray[Any, Any],
+        looks: tuple[str, Any],
+        names: Sequence[str] | None,
+    ) -> None:
+        if names is not None and len(names) != bags.n:
+            raise InputError(f"there are {len(names)} names for {bags.n} bags; give one for each")
+        self.bags, self.labels, (self.kind, self.looks) = bags, labels, looks
+        self.names = names
+        self.estimator = model[-1] if hasattr(model, "named_steps") else model
+        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else bags
+        self.predicted = self.estimator.predict(inner)
+        self.column = np.searchsorted(self.estimator.classes_, self.predicted)
+        self.correct = self.predicted == labels
+        self.evidence = self.estimator.evidence(inner)
+        self.probability = self.estimator.predict_proba(inner)[np.arange(bags.n), self.column]
+        self.parts = self._toward(self.estimator.contributions(inner))
+        self.values = self._toward(self.estimator.decision_function_instances(inner))
+
+    def _toward(self, values: list[FloatArray]) -> list[FloatArray]:
+        """Values of instances towards the predicted class of their bag."""
+        return [
+            part[:, column] if part.ndim > 1 else (1 if column else -1) * part
+            for part, column in zip(values, self.column, strict=True)
+        ]
+
+    def totals(self) -> dict[str, Any]:
+        """Shares for the top of the page."""
+        found = self.evidence
+        return {
+            "bags": self.bags.n,
+            "instances": len(self.bags.rows),
+            "correct": int(self.correct.sum()),
+            "accuracy": float(self.correct.mean()),
+            "sufficient": float(np.mean(found.sufficient)),
+            "necessary": float(np.mean(found.necessary)),
+            "agrees": float(np.mean(found.agrees)),
+            "rejected": int(found.rejected.sum()),
+        }
+
+    def groups(self) -> dict[str, IntArray]:
+        """Positions of the bags of each group."""
+        margin, wrong = self.evidence.margin, ~self.correct
+        rising = np.argsort(margin, kind="stable")
+        right = rising[self.correct[rising]]
+        return {
+            "wrong": rising[::-1][wrong[rising[::-1]]],
+            "rejected": rising[self.evidence.rejected[rising]],
+            "insufficient": rising[~self.evidence.sufficient[rising]],
+            "near": right,
+            "confident": right[::-1],
+        }
+
+    def card(self, i: int) -> Card:
+        """One bag."""
+        part, value, found = self.parts[i], self.values[i], self.evidence
+        selected = found.instances[i]
+        limit = _INSTANCES[self.kind]
+        kept = np.union1d(np.argsort(-np.abs(part), kind="stable")[:limit], selected)
+        if self.kind != "text":  # sentences stay in their order
+            kept = kept[np.argsort(-part[kept], kind="stable")]
+        largest = float(np.abs(part).max()) or 1.0
+        shown = [
+            Instance(
+                str(t + 1),
+                *self._look(i, int(t)),
+                float(part[t]),
+                float(abs(part[t]) / largest),
+                bool(part[t] < 0),
+                float(value[t]),
+                bool(t in selected),
+            )
+            for t in kept
+        ]
+        return Card(
+            self._name(i),
+            str(self.labels[i]),
+            str(self.predicted[i]),
+            bool(self.correct[i]),
+            float(self.probability[i]),
+            float(found.margin[i]),
+            bool(found.rejected[i]),
+            bool(found.sufficient[i]),
+            bool(found.necessary[i]),
+            self.kind,
+            shown,
+            int(self.bags.lengths[i]) - len(shown),
+        )
+
+    def _name(self, i: int) -> str:
+        return f"bag {i + 1}" if self.names is None else str(self.names[i])
+
+    def _look(self, i: int, t: int) -> tuple[str, str]:
+        source = int(self.bags.source[self.bags.offsets[i] + t])
+        if self.kind == "text":
+            return str(self.looks[source]), ""
+        if self.kind == "image":
+            return "", pixels.data_uri(self.looks[source], *self.looks_range)
+        return "", ""
+
+    @property
+    def looks_range(self) -> tuple[float, float]:
+        """The pixels that are black and white."""
+        return 0.0, 255.0 if self.looks.max() > 1.0 else 1.0
+
+    def support(self) -> list[dict[str, Any]]:
+        """The instances whose constraints hold the margin up, by falling multiplier."""
+        if not hasattr(self.estimator, "solution_"):
+            return []
+        solution, positive = self.estimator.solution_, self.estimator.classes_[-1]
+        rows = []
+        for (i, rival), dual in zip(
+            self.estimator.support_tokens_[:_SUPPORT],
+            np.sort(solution.dual[solution.support])[::-1][:_SUPPORT],
+            strict=True,
+        ):
+            chosen = int(self.estimator.selected_tokens_[i])
+            inside = self.estimator.assumption == "collective" or self.labels[i] == positive
+            rows.append(
+                {
+                    "bag": self._name(i),
+                    "label": str(self.labels[i]),
+                    "selected": self._titled(i, chosen) if inside else ("no witness", "", ""),
+                    "rival": self._titled(i, int(rival))
+                    if rival < self.bags.lengths[i]
+                    else ("no witness", "", ""),
+                    "dual": float(dual),
+                }
+            )
+        return rows
+
+    def _titled(self, i: int, t: int) -> tuple[str, str, str]:
+        return (f"instance {t + 1}", *self._look(i, t))
+
+
+def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:
+    """The kind of the instances, and how they look by the row of their source."""
+    if instances is None:
+        return "array", None
+    if not isinstance(instances, np.ndarray) and isinstance(instances[0], str):
+        kind, looks = "text", instances
+    else:
+        looks = np.asarray(instances, dtype=np.float64)
+        if looks.ndim == 4 and looks.shape[3] == 1:
+            looks = looks[..., 0]
+        if not (looks.ndim == 3 or (looks.ndim == 4 and looks.shape[3] == 3)):
+            raise InputError(
+                f"instances has shape {looks.shape}; give texts, or images of one or three channels"
+            )
+        kind = "image"
+    if len(looks) <= int(bags.source.max()):
+        raise InputError(
+            f"instances has {len(looks)} entries and the bags speak of row"
+            f" {int(bags.source.max())}; give one for each row"
+        )
+    return kind, looks
+
+
+def _certificate(estimator: Any) -> dict[str, Any]:
+    """What was proved of the fit."""
+    steps = estimator.convex_steps_
+    solution = getattr(estimator, "solution_", None)
+    return {
+        "steps": len(steps),
+        "optimal": sum(step.status == "optimal" for step in steps),
+        "gap": max((step.gap for step in steps), default=0.0),
+        "violation": max((step.violation for step in steps), default=0.0),
+        "optimum": estimator.optimum_,
+        "margin": None
+        if solution is None
+        else {
+            "status": solution.status,
+            "margin": solution.margin,
+            "gap": solution.gap,
+            "violation": solution.violation,
+            "norm": estimator.norm_.title,
+        },
+    }
