@@ -147,7 +147,7 @@ def _evaluate(
         "direction": direction,
         "accuracy": accuracy_table(model, encoded, parts, settings.seed),
         "training": {
-            "joint_steps": settings.joint_steps,
+            "joint_steps": int(model.joint_trajectory_.steps[-1]),
             "best_joint_step": model.best_step_,
             "descent": model.norm_.descent.title,
             "steps": int(model.trajectory_.steps[-1]),
