@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.fitting.calibration import calibration
 from attsvm.fitting.choosing import FOLDS, choose, left_out
 from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
-from attsvm.fitting.minimise import ConvexStep
+from attsvm.fitting.minimise import ConvexStep, descend
 from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
 from attsvm.fitting.preparation import root_mean_square
 from attsvm.fitting.witness import (
@@ -35,7 +35,10 @@ not pay is left out.
 """
 GUESSES = 3
 """Guesses of the witnesses that a path starts from, besides small weights."""
-_LARGE = 3_000_000  # numbers in a table from which one part is left out instead of one in turn
+_COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in fewer steps
+_LARGE, _SAMPLE = 3_000_000, 1_500_000  # from which a sample chooses the penalty; its size
+_MANY = 500  # bags from which leaving one part out is enough where descents are coarse
+_FEWEST = 200  # bags of a sample
 _ITERATIONS, _FEW = 100, 40
 
 
@@ -89,19 +92,47 @@ class Table:
     progress: Callable[[int, int], None]
 
     @property
-    def large(self) -> bool:
-        """Whether a fit takes so long that candidates are compared on one part alone."""
-        return self.rows.size > _LARGE
+    def coarse(self) -> bool:
+        """Whether descents take long."""
+        return self.rows.size > _COARSE
 
     @property
     def parts(self) -> list[IntArray]:
         """Bags to leave out together."""
-        return left_out(self.labels, FOLDS, self.seed, self.large)
+        single = self.coarse and len(self.labels) >= _MANY
+        return left_out(self.labels, FOLDS, self.seed, single)
 
     @property
     def iterations(self) -> int:
         """Steps of one descent."""
-        return _FEW if self.large else _ITERATIONS
+        return _FEW if self.coarse else _ITERATIONS
+
+    def sample(self) -> tuple[IntArray, Table] | None:
+        """Some bags, the same share of each class, of a table in which a fit to all is slow: they
+        choose penalty and start. None for other tables.
+        """
+        size = max(_FEWEST, int(len(self.labels) * _SAMPLE / self.rows.size))
+        if self.rows.size <= _LARGE or size >= len(self.labels):
+            return None
+        folds = len(self.labels) // size
+        chosen = left_out(self.labels, folds, self.seed + 1, single=True)[0]
+        lengths = np.diff(self.offsets)
+        rows = self.rows[np.repeat(np.isin(np.arange(len(lengths)), chosen), lengths)]
+        shares = self.shares[chosen] / self.shares[chosen].sum()
+        return chosen, replace(
+            self,
+            rows=rows,
+            offsets=np.concatenate([[0], np.cumsum(lengths[chosen])]),
+            queries=self.queries[chosen],
+            labels=self.labels[chosen],
+            shares=shares,
+        )
+
+    def scattered(self, chosen: IntArray, values: FloatArray) -> FloatArray:
+        """``(n, C)`` from the values of some bags, ``nan`` elsewhere."""
+        whole = np.full((len(self.labels), values.shape[1]), np.nan)
+        whole[chosen] = values
+        return whole
 
     def scaled(self) -> tuple[FloatArray, float]:
         """Instances of root-mean-square norm one with the constant feature, and their unit."""
@@ -114,7 +145,7 @@ class Table:
     def penalties(self, asked: float | None) -> FloatArray:
         """What is tried, falling; only the last is a candidate when one was asked for."""
         if asked is None:
-            return PENALTIES[1:8:2] if self.large else PENALTIES
+            return PENALTIES[1:8:2] if self.coarse else PENALTIES
         return np.append(PENALTIES[asked < PENALTIES], asked)
 
 
@@ -124,6 +155,7 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
     null = table.classes == 2
     problem = Witnesses(rows, table.offsets, table.labels, heads if null else table.classes, null)
     penalties, first = table.penalties(asked), problem.start(table.seed)
+    sample = table.sample()
 
     def layer(theta: FloatArray) -> WitnessLayer:
         return WitnessLayer(theta[:, :-1] / unit, CONSTANT * theta[:, -1], null, hard)
@@ -144,6 +176,15 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
             for theta in paths(shares, penalties)
         ][0 if asked is None else -1 :]
 
+    if sample is not None:
+        some = fit_witnesses(sample[1], heads, hard, asked)
+        near = cast(WitnessLayer, some.layer)
+        start = np.column_stack([near.w * unit, near.intercept / CONSTANT])
+        theta = descend(lambda at: problem.loss(at, table.shares), start, some.penalty, _ITERATIONS)
+        theta, steps = alternate(problem, table.shares, some.penalty, theta, hard)
+        found = replace(layer(theta), threshold=near.threshold)
+        left = table.scattered(sample[0], some.left_out)
+        return replace(some, layer=found, left_out=left, steps=steps)
     parts = table.parts
     tick = _Ticks(table.progress, len(parts) + 2)
     chosen = choose(course, parts, table.shares, lambda values: _losses(values, table))
@@ -172,6 +213,7 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
     kept = 1e-12 * S[0] < S
     means, back = U[:, kept] * S[kept], back[kept].T
     penalties = table.penalties(asked)
+    nothing = np.zeros((1, rows.shape[1] - 1, table.queries.shape[1]))
 
     def uniform(shares: FloatArray) -> list[FloatArray]:
         tick()
@@ -199,21 +241,34 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
     def layer(W: FloatArray, V: FloatArray) -> PooledLayer:
         return PooledLayer(W / (unit * z), V[:, :-1] / unit, CONSTANT * V[:, -1].sum(axis=0), hard)
 
+    sample = table.sample()
+    if sample is not None:
+        some = fit_pooled(sample[1], heads, hard, asked)
+        penalty, ratio = some.penalty, cast(float, some.ratio)
+        head, step = mean_head(problem, means, table.shares, penalty, None)
+        left = table.scattered(sample[0], some.left_out)
+        found = layer(nothing, (back @ head)[None])
+        if some.convex:
+            found = replace(found, hard=False)
+        else:
+            found = layer(*attend(table.shares, back @ head, ratio))
+        return replace(some, layer=found, left_out=left, steps=[step])
     parts = table.parts
     tick = _Ticks(table.progress, 2 * len(parts) + 1)
     chosen = choose(uniform, parts, table.shares, lambda values: _losses(values, table))
     penalty = float(penalties[chosen.index if asked is None else -1])
     head, step = mean_head(problem, means, table.shares, penalty, None)
-    with_attention = choose(attending, parts, table.shares, lambda values: _losses(values, table))
-    losses = np.concatenate([chosen.losses, with_attention.losses])
-    tick()
-    if with_attention.losses.min() < chosen.losses[chosen.index]:
-        ratio = RATIOS[with_attention.index]
-        weights = attend(table.shares, back @ head, ratio)
-        return Predictor(
-            layer(*weights), penalty, ratio, losses, with_attention.values, [step], False
-        )
-    nothing = np.zeros((1, rows.shape[1] - 1, table.queries.shape[1]))
+    losses = chosen.losses
+    if heads > 0:
+        attended = choose(attending, parts, table.shares, lambda values: _losses(values, table))
+        losses = np.concatenate([losses, attended.losses])
+        if attended.losses.min() < chosen.losses[chosen.index]:
+            tick()
+            ratio = RATIOS[attended.index]
+            weights = attend(table.shares, back @ head, ratio)
+            return Predictor(
+                layer(*weights), penalty, ratio, losses, attended.values, [step], False
+            )
     # Uniform attention is the mean whatever `hard` says: there is no largest logit.
     fitted = replace(layer(nothing, (back @ head)[None]), hard=False)
     return Predictor(fitted, penalty, np.inf, losses, chosen.values, [step], True)

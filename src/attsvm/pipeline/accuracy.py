@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.datasets import Encoded
 from attsvm.fitting import attend
 from attsvm.sklearn import AttentionSVC
 
 CONTROL_DRAWS = 20
+_TEXT_PENALTIES = (1.0, 10.0, 100.0)
 
 
 def accuracy_table(
-    model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray], seed: int
+    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
 ) -> list[dict[str, Any]]:
     """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
     them.
     """
+    data = encoded.data
     soft, hard = model.weights_, model.selection_weights_
     margin_tokens = attend.selected_tokens(data, model.solution_.W)
     hard_tokens = attend.selected_tokens(data, hard.W)
@@ -88,7 +91,42 @@ def accuracy_table(
         f" {CONTROL_DRAWS} draws"
     )
     table.insert(-1, _entry("random_token", "random token", what, draws, parts))
+    texts = _texts(encoded)
+    if texts is not None:
+        what = (
+            "no vectors and no attention: logistic regression on the weighted counts of words and"
+            " pairs of words, its penalty chosen on the validation part"
+        )
+        right = _right(data, _bag_of_words(texts, data.labels, parts))
+        table.insert(-1, _entry("tfidf", "TF-IDF logistic regression", what, right[None], parts))
     return table
+
+
+def _texts(encoded: Encoded) -> list[str] | None:
+    """The texts behind the sequences, as far as a view shows them; None where they are none."""
+    if not encoded.views or encoded.views[0].get("kind") != "text":
+        return None
+    return [str(view["text"]) for view in encoded.views]
+
+
+def _bag_of_words(texts: list[str], labels: FloatArray, parts: dict[str, IntArray]) -> FloatArray:
+    """``(n,)`` values of the baseline that every text classifier has to beat."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    train, validation = parts["train"], parts["validation"]
+    counts = TfidfVectorizer(
+        sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\S+", dtype=np.float64
+    )
+    counts.fit([texts[i] for i in train])
+    found = counts.transform(texts)
+    fitted = [
+        LogisticRegression(C=C, max_iter=300).fit(found[train], labels[train])
+        for C in _TEXT_PENALTIES
+    ]
+    scores = [head.score(found[validation], labels[validation]) for head in fitted]
+    values: FloatArray = fitted[int(np.argmax(scores))].decision_function(found)
+    return values
 
 
 def _right(data: AttentionData, values: FloatArray) -> FloatArray:

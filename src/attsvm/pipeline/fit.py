@@ -151,9 +151,9 @@ def _evaluate(
         "selection": selection_results(model, train, settings.saturation),
         "margin": margin_results(model),
         "direction": direction,
-        "accuracy": accuracy_table(model, encoded.data, parts, settings.seed),
+        "accuracy": accuracy_table(model, encoded, parts, settings.seed),
         "training": {
-            "joint_steps": settings.joint_steps,
+            "joint_steps": int(model.joint_trajectory_.steps[-1]),
             "best_joint_step": model.best_step_,
             "descent": model.norm_.descent.title,
             "steps": int(model.trajectory_.steps[-1]),

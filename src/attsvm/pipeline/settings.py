@@ -20,7 +20,7 @@ class FitSettings:
     norm: str = "fro"
     test_size: float = 0.25
     validation_size: float = 0.15
-    joint_steps: int = 300
+    joint_steps: int | None = None
     joint_lr: float = 0.1
     head_lr: float = 0.1
     steps: int | None = None

@@ -137,16 +137,23 @@ def _accuracy(run: Run) -> Key:
         else {}
     )
     test = {name: finite(entry.get("test")) for name, entry in entries.items()}
-    name = next((n for n in ("hard", "soft_final", "soft") if test.get(n) is not None), None)
+    name = next((n for n in ("soft", "soft_final", "hard") if test.get(n) is not None), None)
     how = "from the selected token alone" if name == "hard" else "by soft attention"
     others = [
         (short, test.get(key))
-        for key, short in (("mean_pooling", "mean pooling"), ("majority", "majority"))
+        for key, short in (
+            ("hard", "selected token"),
+            ("mean_pooling", "mean pooling"),
+            ("tfidf", "TF-IDF"),
+            ("majority", "majority"),
+        )
+        if key != name
     ]
     return Key(
         "Test accuracy",
         percent(test[name]) if name else NONE,
         ", ".join(f"{short} {percent(value)}" for short, value in others if value is not None),
-        f"Share of test sequences classified correctly {how}. Beside it: the mean of all tokens,"
-        " and the more frequent class.",
+        f"Share of test sequences classified correctly {how}. Beside it: the selected token alone,"
+        " the mean of all tokens, for texts the weighted counts of words, and the more frequent"
+        " class.",
     )

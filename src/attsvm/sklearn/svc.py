@@ -36,6 +36,7 @@ from attsvm.fitting.predicting import Predictor, Table, fit_pooled, fit_witnesse
 from attsvm.fitting.preparation import (
     check_selectable,
     check_units,
+    joint_steps,
     root_mean_square,
     selection_steps,
 )
@@ -95,17 +96,19 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             instance, ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean
             instance ``m``; None for ``mean`` in joint training and ``constant`` with a penalty. Not
             used for :class:`~attsvm.AttentionData`, which has its own, nor with ``standard``.
-        heads: attention heads. ``collective`` adds them; with ``standard`` and two classes a
-            positive bag needs a witness of each.
+        heads: attention heads. ``collective`` adds them, and 0 is uniform attention, which is mean
+            pooling; with ``standard`` and two classes a positive bag needs a witness of each.
         penalty: on the weights, relative to the mean loss of a bag; ``"cv"`` chooses it on bags
             left out. None is ``"cv"`` with ``standard``.
         class_weight: weights of the classes, ``"balanced"``, or None.
         explain: whether selection and margin follow the predictor.
         reject: bags whose decision value is closer to the runner-up class than this are rejected.
-        joint_steps: steps of joint training (``collective`` without penalty).
+        joint_steps: steps of joint training (``collective`` without penalty); ``None`` for 30 to
+            300, about ten seconds of one core.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
-        steps: steps of the selection stage; ``None`` for 2000 to 20000, fewer the larger the data.
+        steps: steps of the selection stage; ``None`` for 300 to 20000, about twenty
+            seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
             :func:`attsvm.fitting.descent.step_length`.
@@ -164,12 +167,12 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "pooling": [StrOptions({"soft", "hard", "margin"})],
         "norm": [str, Norm],
         "query": [StrOptions({"mean", "constant", "first"}), None],
-        "heads": [Interval(Integral, 1, None, closed="left")],
+        "heads": [Interval(Integral, 0, None, closed="left")],
         "penalty": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"cv"}), None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "explain": ["boolean"],
         "reject": [Interval(Real, None, None, closed="neither")],
-        "joint_steps": [Interval(Integral, 1, None, closed="left")],
+        "joint_steps": [Interval(Integral, 1, None, closed="left"), None],
         "joint_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
         "head_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
         "steps": [Interval(Integral, 1, None, closed="left"), None],
@@ -198,7 +201,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         explain: bool = False,
         reject: float = 0.0,
-        joint_steps: int = 300,
+        joint_steps: int | None = None,
         joint_lr: float = 0.1,
         head_lr: float = 0.1,
         steps: int | None = None,
@@ -356,7 +359,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "joint",
             train,
             *joint_descent(train, start, self.joint_lr, self.head_lr),
-            steps=self.joint_steps,
+            steps=joint_steps(train) if self.joint_steps is None else self.joint_steps,
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -482,14 +485,16 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
-        predicted: np.ndarray[Any, Any] = self.classes_[_column(self._read(X, groups)[1].values)]
+        _, read = self._read(X, groups)
+        predicted: np.ndarray[Any, Any] = self.classes_[_column(read.values)]
         return predicted
 
     def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
         values (softmax of three classes or more); the slope is fitted to bags left out.
         """
-        values = self.calibration_ * self._read(X, groups)[1].values
+        _, read = self._read(X, groups)
+        values = self.calibration_ * read.values
         if values.shape[1] == 1:
             values = np.hstack([np.zeros_like(values), values])
         powers = np.exp(values - values.max(axis=1, keepdims=True))
@@ -588,6 +593,10 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"The 'checkpoint' parameter of {type(self).__name__} is {self.checkpoint!r}, the"
                 " folder that you work in; give another folder, or None"
+            )
+        if self.heads == 0 and self.assumption == "standard":
+            raise InputError(
+                "heads is 0, uniform attention, which finds no witness; give at least 1"
             )
         given = as_norm(self.norm)
         self.norm_ = Frobenius() if given == Frobenius() else given  # however it was written

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils import estimator_checks
 
 from attsvm import AttentionData
+from attsvm.datasets import assumption_test, planted_witnesses
 from attsvm.errors import InputError
 from attsvm.geometry import Schatten, parse_norm
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, BagFeatures
 
-FAST = {"joint_steps": 60, "steps": 2000, "records": 20}
+FAST = {"explain": True, "joint_steps": 60, "steps": 2000, "records": 20}
 
 
 def make_bags(n=60, seed=0, d=6):
@@ -101,13 +105,13 @@ def test_the_margin_is_certified_and_the_direction_approaches_it(fitted):
 def test_it_learns_the_marked_token(fitted):
     model, _, _ = fitted
     bags, labels = make_bags(seed=7)
-    for prediction in ("soft", "hard", "margin"):
+    for pooling in ("soft", "hard", "margin"):
         assert clone(model).get_params()["steps"] == FAST["steps"]
-        model.set_params(prediction=prediction)
+        model.set_params(pooling=pooling)
         assert model.score(bags, labels) >= 0.95
     marked = np.array([np.argmax(bag[:, 1]) for bag in bags])
     assert np.mean(model.select(bags) == marked) >= 0.95
-    model.set_params(prediction="soft")
+    model.set_params(pooling="soft")
 
 
 def test_the_unit_of_the_tokens_does_not_matter(fitted):
@@ -180,7 +184,16 @@ def _bags(change):
     ("bags", "labels", "parameters", "sentence"),
     [
         (*_bags(lambda b, y: (b, ["cat"] * 12)), {}, r"y holds one class only \(cat\)"),
-        (*_bags(lambda b, y: (b, np.arange(12) % 3)), {}, r"y holds 3 classes \(0, 1, 2\)"),
+        (*_bags(lambda b, y: (b, np.arange(12) % 3)), {}, "explain=True needs two classes"),
+        (*_bags(lambda b, y: (b, [1] * 11 + [0])), {"penalty": "cv"}, "class 0 has one bag"),
+        (*_bags(lambda b, y: (b, y)), {"heads": 2}, "explain=True needs two classes and one head"),
+        (
+            *_bags(lambda b, y: (b, np.repeat(y, [len(bag) for bag in b]))),
+            {},
+            "one per instance; give one per bag",
+        ),
+        (*_bags(lambda b, y: ([*b[:-1], np.nan * b[-1]], y)), {}, "bag 11 holds nan"),
+        (*_bags(lambda b, y: ([*b[:-1], b[-1][:, :3]], y)), {}, "bag 11 has 3 features"),
         (*_bags(lambda b, y: (b, np.linspace(0, 1, 12))), {}, "y holds continuous values"),
         (*_bags(lambda b, y: (b, y[:-1])), {}, r"y has shape \(11,\); it must be \(12,\)"),
         (*_bags(lambda b, y: (b, None)), {}, "y is missing"),
@@ -194,7 +207,7 @@ def _bags(change):
             {},
             "sequence 11 holds the same token at positions 0 and",
         ),
-        (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, r"bags\[11\] has no tokens"),
+        (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, "bag 11 has no instances"),
         (
             *_bags(lambda b, y: (b, y)),
             {"lr": -1.0},
@@ -218,8 +231,8 @@ def _bags(change):
         ),
         (
             *_bags(lambda b, y: (b, y)),
-            {"prediction": "both"},
-            "The 'prediction' parameter of AttentionSVC must be a str among",
+            {"pooling": "both"},
+            "The 'pooling' parameter of AttentionSVC must be a str among",
         ),
         (
             *_bags(lambda b, y: (b, y)),
@@ -236,7 +249,7 @@ def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
 @pytest.mark.parametrize("norm", ["nuc", "spec", "lp:1.75", Schatten(3)])
 def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
     bags, labels = make_bags(n=24)
-    few = {"joint_steps": 30, "steps": 150, "records": 8, "norm": norm}
+    few = {"explain": True, "joint_steps": 30, "steps": 150, "records": 8, "norm": norm}
     model, other = (
         AttentionSVC(**few).fit(bags, labels),
         AttentionSVC(**few).fit([1024.0 * bag for bag in bags], labels),
@@ -254,7 +267,7 @@ def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
 
 def test_names_of_one_norm_are_one_norm(tmp_path):
     bags, labels = make_bags(n=12)
-    few = {"joint_steps": 20, "steps": 30, "records": 4}
+    few = {"explain": True, "joint_steps": 20, "steps": 30, "records": 4}
     models = [
         AttentionSVC(**few, norm=norm, checkpoint=tmp_path).fit(bags, labels)
         for norm in ("fro", "lp:2", Schatten(2))
@@ -274,7 +287,7 @@ def test_merging_duplicates_masks_the_copies():
 def test_new_bags_of_another_width_are_refused(fitted):
     model, _, _ = fitted
     with pytest.raises(
-        InputError, match="X has 5 features per token; this AttentionSVC was fitted with 6"
+        InputError, match="X has 5 features per instance; this AttentionSVC was fitted with 6"
     ):
         model.predict([np.zeros((2, 5))])
 
@@ -337,3 +350,168 @@ def test_a_parameter_out_of_range_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=sentence):
         AttentionSVC(**{**FAST, **parameters}).fit(bags, labels)
     assert list(tmp_path.iterdir()) == []
+
+
+def planted(n=120, instances=8, seed=0, kind="linear"):
+    bags = planted_witnesses(kind, n, instances, seed, d=5)
+    return bags.take(np.arange(n // 2)), bags.take(np.arange(n // 2, n))
+
+
+def precision(model, bags):
+    witness = bags.instance_labels[bags.offsets[:-1] + model.select(bags)] == 1
+    return witness[bags.labels > 0].mean()
+
+
+@pytest.mark.parametrize("pooling", ["soft", "hard"])
+def test_the_standard_assumption_finds_the_witness_and_certifies_its_steps(pooling):
+    train, test = planted()
+    model = AttentionSVC(assumption="standard", pooling=pooling).fit(train, train.labels)
+    assert model.score(test, test.labels) >= 0.9
+    assert precision(model, test) >= 0.95
+    assert model.optimum_ == "local"
+    assert {step.status for step in model.convex_steps_} == {"optimal"}
+    assert max(step.gap for step in model.convex_steps_) <= 1e-6
+
+
+def test_a_model_of_the_standard_assumption_does_not_use_poison():
+    train = assumption_test("single concept", 100, "train", 3)
+    test = assumption_test("single concept", 200, "test", 3)
+    grown = BagFeatures(PolynomialFeatures(2, include_bias=False)).fit(train)
+    standard = make_pipeline(grown, AttentionSVC(assumption="standard")).fit(train, train.labels)
+    collective = AttentionSVC(penalty="cv").fit(train, train.labels)
+    assert roc_auc_score(test.labels, standard.decision_function(test)) >= 0.95
+    # The null: attention pooling learns "no poison, so positive".
+    assert roc_auc_score(test.labels, collective.decision_function(test)) <= 0.5
+
+
+def test_several_heads_of_the_standard_assumption_need_a_witness_each():
+    train = assumption_test("several concepts", 150, "train", 3)
+    test = assumption_test("several concepts", 200, "test", 3)
+    auc = [
+        roc_auc_score(
+            test.labels,
+            AttentionSVC(assumption="standard", heads=heads)
+            .fit(train, train.labels)
+            .decision_function(test),
+        )
+        for heads in (1, 2)
+    ]
+    assert auc[1] >= 0.97
+    assert auc[1] > auc[0]
+
+
+@pytest.mark.parametrize("assumption", ["standard", "collective"])
+def test_three_classes_have_probabilities_contributions_and_selections(assumption):
+    generator = np.random.default_rng(0)
+    labels = np.array(["a", "b", "c"])[np.arange(90) % 3]
+    bags = []
+    for k in np.arange(90) % 3:
+        bag = generator.normal(size=(5, 4))
+        bag[generator.integers(5), k] += 8.0
+        bags.append(bag)
+    model = AttentionSVC(assumption=assumption, penalty="cv").fit(bags[:60], labels[:60])
+    assert model.score(bags[60:], labels[60:]) >= 0.9
+    probability = model.predict_proba(bags[60:])
+    assert probability.shape == (30, 3)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    values, parts = model.decision_function(bags), model.contributions(bags)
+    np.testing.assert_allclose([part.sum(axis=0) for part in parts], values, atol=1e-9)
+    carrier = [np.argmax(bag[:, k]) for bag, k in zip(bags, np.arange(90) % 3, strict=True)]
+    assert np.mean(model.select(bags) == carrier) >= 0.9
+    assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
+
+
+def test_probabilities_are_calibrated_on_bags_left_out():
+    generator = np.random.default_rng(1)
+    bags = [generator.normal(size=(4, 3)) for _ in range(400)]
+    signal = np.array([bag.mean(axis=0)[0] for bag in bags])
+    labels = generator.random(400) < 1.0 / (1.0 + np.exp(-3.0 * signal))
+    model = AttentionSVC(penalty="cv").fit(bags[:200], labels[:200])
+    truth = 1.0 / (1.0 + np.exp(-3.0 * signal[200:]))
+    assert np.abs(model.predict_proba(bags[200:])[:, 1] - truth).mean() <= 0.1
+    assert np.array_equal(
+        model.predict_proba(bags[200:])[:, 1] > 0.5, model.decision_function(bags[200:]) > 0
+    )
+
+
+def test_a_table_with_groups_is_the_list_of_its_bags():
+    train, test = planted()
+    bags = np.split(train.rows, train.offsets[1:-1])
+    given = AttentionSVC(assumption="standard").fit(bags, train.labels)
+    groups = np.repeat([f"bag {i}" for i in range(train.n)], train.lengths)
+    table = AttentionSVC(assumption="standard").fit(train.rows, train.labels, groups=groups)
+    names = test.bag
+    assert np.array_equal(
+        given.decision_function(test), table.decision_function(test.rows, groups=names)
+    )
+
+
+def test_a_weight_of_two_is_a_bag_given_twice():
+    bags, labels = make_bags(n=30)
+    fixed = {"assumption": "standard", "penalty": 1e-3}
+    weighted = AttentionSVC(**fixed).fit(bags, labels, sample_weight=np.r_[2.0, np.ones(29)])
+    twice = AttentionSVC(**fixed).fit([bags[0], *bags], [labels[0], *labels])
+    # The unit of the instances is that of all bags given, so it differs a little.
+    np.testing.assert_allclose(
+        weighted.decision_function(bags), twice.decision_function(bags), rtol=1e-2
+    )
+    plain = AttentionSVC(**fixed).fit(bags, labels)
+    assert np.abs(weighted.decision_function(bags) - plain.decision_function(bags)).max() > 0.05
+
+
+@pytest.mark.parametrize("assumption", ["standard", "collective"])
+def test_units_do_not_matter_to_penalised_models(assumption):
+    bags, labels = make_bags(n=40)
+    fitted, other = (
+        AttentionSVC(assumption=assumption, penalty="cv").fit([c * bag for bag in bags], labels)
+        for c in (1.0, 1024.0)
+    )
+    np.testing.assert_allclose(
+        other.decision_function([1024.0 * bag for bag in bags]), fitted.decision_function(bags)
+    )
+
+
+def test_the_margin_of_witnesses_is_certified_with_a_null_token():
+    train, _ = planted(n=60)
+    model = AttentionSVC(assumption="standard", explain=True).fit(train, train.labels)
+    assert model.status_ == "optimal"
+    w = model.solution_.W[:, 0]
+    unit = 4.0 * np.sqrt((train.rows**2).sum(axis=1).mean())
+    scores = np.split(train.rows @ w[:-1] + unit * w[-1], train.offsets[1:-1])
+    slack = np.zeros(model.solution_.margins.m)
+    if model.solution_.slack is not None:
+        slack = model.solution_.slacks
+    if not slack.any():
+        for bag, label, selected in zip(scores, train.labels, model.selected_tokens_, strict=True):
+            if label < 0:
+                assert bag.max() <= -1 + 1e-8
+            else:
+                rivals = np.delete(bag, selected)
+                assert bag[selected] >= 1 - 1e-8
+                assert bag[selected] - rivals.max() >= 1 - 1e-8
+
+
+def test_without_explain_there_is_no_margin_and_the_sentence_says_so():
+    bags, labels = make_bags(n=24)
+    model = AttentionSVC(joint_steps=20).fit(bags, labels)
+    assert not hasattr(model, "solution_")
+    with pytest.raises(InputError, match="explain=True"):
+        model.set_params(pooling="margin").predict(bags)
+
+
+def test_rejects_are_the_bags_below_the_threshold():
+    bags, labels = make_bags(n=40)
+    model = AttentionSVC(assumption="collective", penalty="cv", reject=1.0).fit(bags, labels)
+    assert np.array_equal(model.rejects_, np.flatnonzero(model.margins_ < 1.0))
+    assert [len(margins) for margins in model.instance_margins_] == [len(bag) for bag in bags]
+
+
+def test_a_grid_over_the_parameters_of_bags():
+    train, test = planted(n=60, instances=5)
+    bags = np.split(train.rows, train.offsets[1:-1])
+    pipeline = make_pipeline(BagFeatures(StandardScaler()), AttentionSVC(penalty=1e-3))
+    search = GridSearchCV(pipeline, {"attentionsvc__assumption": ["standard", "collective"]}, cv=2)
+    search.fit(bags, train.labels)
+    assert search.predict(np.split(test.rows, test.offsets[1:-1])).shape == (test.n,)
+    assert cross_val_predict(pipeline, bags, train.labels, cv=2).shape == (train.n,)
+    assert "AttentionSVC" in search.best_estimator_._repr_html_()
