@@ -35,7 +35,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from attsvm.optim import CombinedOptimizer, SteepestDescent
 from attsvm.probe import LogitGuard
 from attsvm.probe.growth import Growth, HeadMetrics, Record
 from attsvm.probe.guard import in_trouble
-from attsvm.report.style import canvas, logarithmic
+from attsvm.report.style import canvas, label_ends, logarithmic
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
 FALL = 100  # steps at the end in which rates fall to zero
@@ -61,6 +61,7 @@ DATA = ("shakespeare", "wikitext")
 PEAKS = {"adamw": (0.003, 0.03, 0.1), "spectral": (0.03, 0.3, 1.0)}
 HEALTHY = {"adamw": 0.003, "spectral": 0.03}
 BROKEN = {"adamw": 0.1, "spectral": 1.0}
+MILD = {"adamw": 0.03, "spectral": 0.3}  # clipping alone is judged here, too
 LEAD = 50  # steps before the break that count as in time
 
 
@@ -143,10 +144,11 @@ def verdict(rounds: int) -> list[Cell]:
         both = [(data, kind) for data in DATA for kind in PEAKS]
         for peaks in (BROKEN, HEALTHY):
             cells += [Cell(data, kind, peaks[kind], "nothing", seed) for data, kind in both]
-        for data, kind in both:
-            cells.append(Cell(data, kind, BROKEN[kind], "qknorm", seed))
-            cells.append(Cell(data, kind, BROKEN[kind], "clip", seed, CLIP_TAU))
-    return cells
+        for peaks in (BROKEN, MILD):
+            for data, kind in both:
+                cells += [Cell(data, kind, peaks[kind], arm, seed) for arm in ("nothing", "qknorm")]
+                cells.append(Cell(data, kind, peaks[kind], "clip", seed, CLIP_TAU))
+    return list(dict.fromkeys(cells))
 
 
 def characters(path: Path) -> tuple[Tensor, int]:
@@ -344,118 +346,107 @@ def judged(runs: list[dict[str, Any]], alarm: Callable[[dict[str, Any]], int | N
 
 
 def table(folder: Path, first: int) -> str:
-    """The tables of the seeds from ``first`` on, in Markdown."""
+    """Alarms, runs and arms of the seeds from ``first`` on, as three tables in Markdown."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     mine = [r for r in found if (r["cell"]["seed"] >= 10_000) == (first >= 10_000)]
-    runs = [r for r in mine if r["cell"]["arm"] == "nothing"]
-    rows = [["alarm", f"in time, {LEAD} steps before the break", "median lead", "false alarms"]]
-    rows += [[name, *judged(runs, alarm)] for name, alarm in ALARMS.items()]
-    draws = [judged(runs, lambda found, s=s: permuted(found, s)) for s in range(20)]
-    mean = [statistics.fmean(float(row[c].split(" ")[0]) for row in draws) for c in (0, 2)]
+    alone = [r for r in mine if r["cell"]["arm"] == "nothing"]
+    chosen = {(kind, peaks[kind]) for kind in PEAKS for peaks in (BROKEN, HEALTHY)}
+    runs = [r for r in alone if (r["cell"]["optimizer"], r["cell"]["peak"]) in chosen]
+    return "\n\n".join([alarm_table(runs), run_table(alone), arm_table(mine)])
+
+
+def alarm_table(runs: list[dict[str, Any]]) -> str:
+    head = ["alarm", f"at least {LEAD} steps before the break", "median lead", "false alarms"]
+    rows = [[name, *judged(runs, alarm)] for name, alarm in ALARMS.items()]
     broken = [found for found in runs if breaks(found) is not None]
-    rate = sum(warned(found) is not None for found in runs) / max(len(runs), 1)
-    chance = [rate * max(int(breaks(found) or 0) - LEAD, 0) / STEPS for found in broken]
     healthy = len(runs) - len(broken)
-    rows.append(
-        ["guard on permuted measurements", f"{mean[0]:.1f} of {len(broken)}", "", f"{mean[1]:.1f}"]
-    )
-    rows.append(
-        [
-            "a random step, as often as the guard",
-            f"{sum(chance):.1f} of {len(broken)}",
-            "",
-            f"{rate * healthy:.1f}",
-        ]
-    )
-    lines = [_line(rows[0]), _line(["---"] * 4), *(_line(row) for row in rows[1:]), ""]
-    heads = [
-        "data",
-        "W_Q, W_K by",
-        "peak",
-        "runs",
-        "break",
-        "break at",
-        "warned at",
-        "held-out loss",
-    ]
-    lines += [_line(heads), _line(["---"] * len(heads))]
-    for key in sorted({(c["data"], c["optimizer"], c["peak"]) for c in (r["cell"] for r in runs)}):
-        some = [
-            r for r in runs if tuple(r["cell"][k] for k in ("data", "optimizer", "peak")) == key
-        ]
-        steps = [[f(r) for r in some] for f in (breaks, warned)]
-        shown = [", ".join("-" if s is None else str(s) for s in column) for column in steps]
-        final = f"{statistics.fmean(r['final'] for r in some):.3f}"
-        number = sum(s is not None for s in steps[0])
-        lines.append(_line([*key[:2], f"{key[2]:g}", str(len(some)), str(number), *shown, final]))
-    lines += [
-        "",
-        _line(["data", "W_Q, W_K by", "seed", "nothing", "clip", "QK-norm", "clip less QK-norm"]),
-    ]
-    lines.append(_line(["---"] * 7))
-    arms = {
-        (
-            tuple(r["cell"][k] for k in ("data", "optimizer", "seed", "peak")),
-            r["cell"]["arm"],
-            r["cell"]["tau"],
-        ): r["final"]
-        for r in mine
-    }
-    for key, arm, tau in sorted(arms):
-        if arm == "clip" and (key, "qknorm", TAU) in arms:
-            three = [arms[key, "nothing", TAU], arms[key, arm, tau], arms[key, "qknorm", TAU]]
-            lines.append(
-                _line(
-                    [
-                        *map(str, key[:3]),
-                        *(f"{x:.3f}" for x in three),
-                        f"{three[1] - three[2]:+.3f}",
-                    ]
-                )
-            )
-    return "\n".join(lines)
+    draws = [judged(runs, lambda found, s=s: permuted(found, s)) for s in range(20)]
+    early, false = (statistics.fmean(float(row[c].split(" ")[0]) for row in draws) for c in (0, 2))
+    rate = sum(warned(found) is not None for found in runs) / max(len(runs), 1)
+    chance = sum(rate * max(int(breaks(found) or 0) - LEAD, 0) / STEPS for found in broken)
+    for name, hits, wrong in (
+        ("guard, measurements in random order", early, false),
+        ("a random step, as often as the guard warns", chance, rate * healthy),
+    ):
+        rows.append([name, f"{hits:.1f} of {len(broken)}", "", f"{wrong:.1f} of {healthy}"])
+    return _markdown(head, rows)
 
 
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def run_table(runs: list[dict[str, Any]]) -> str:
+    head = ["data", "W_Q, W_K by", "peak", "break at step", "warned at step", "held-out loss"]
+    rows = []
+    for condition in sorted({_condition(found) for found in runs}):
+        some = [found for found in runs if _condition(found) == condition]
+        steps = [
+            ", ".join("-" if f(r) is None else str(f(r)) for r in some) for f in (breaks, warned)
+        ]
+        rows.append([*map(str, condition), *steps, ", ".join(f"{r['final']:.3f}" for r in some)])
+    return _markdown(head, rows)
+
+
+def arm_table(runs: list[dict[str, Any]]) -> str:
+    head = ["data", "W_Q, W_K by", "peak", "nothing", "clip", "QK-norm", "clip less QK-norm"]
+    ends: dict[tuple[Any, ...], dict[str, float]] = {}
+    for found in runs:
+        cell = found["cell"]
+        arm = f"clip{cell['tau']:g}" if cell["arm"] == "clip" else cell["arm"]
+        ends.setdefault((*_condition(found), cell["seed"]), {})[arm] = found["final"]
+    rows = []
+    for key, arms in sorted(ends.items()):
+        for arm in (name for name in arms if name.startswith("clip") and "qknorm" in arms):
+            three = [arms.get("nothing", float("nan")), arms[arm], arms["qknorm"]]
+            less = f"{arms[arm] - arms['qknorm']:+.3f}"
+            rows.append([*map(str, key[:3]), *(f"{x:.3f}" for x in three), less])
+    return _markdown(head, rows)
+
+
+def _condition(found: dict[str, Any]) -> tuple[str, str, float]:
+    return found["cell"]["data"], found["cell"]["optimizer"], found["cell"]["peak"]
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def figure(folder: Path, out: Path, seed: int = 10_000) -> None:
     """Loss and largest logit of one run as it is, clipped, and with normalised queries and keys."""
     cell = Cell("shakespeare", "adamw", BROKEN["adamw"], "nothing", seed)
-    colours = {"nothing": "#b3261e", "clip": "#1f5fa8", "QK-norm": "#6b6b6b"}
-    cells = {
-        "nothing": cell,
-        "clip": Cell(cell.data, cell.optimizer, cell.peak, "clip", seed, CLIP_TAU),
-        "QK-norm": Cell(cell.data, cell.optimizer, cell.peak, "qknorm", seed),
+    arms = {
+        "nothing": (cell, "#b3261e"),
+        "clip": (replace(cell, arm="clip", tau=CLIP_TAU), "#1f5fa8"),
+        "QK-norm": (replace(cell, arm="qknorm"), "#6b6b6b"),
     }
-    with canvas(2.9, 1, 2) as (drawing, axes):
-        for name, one in cells.items():
+    steps: dict[str, int | None] = {}
+    with canvas(2.9, 1, 2, width=8.0) as (drawing, axes):
+        ends: tuple[list[tuple[float, str, str]], ...] = ([], [])
+        for name, (one, colour) in arms.items():
             found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
-            colour = colours[name]
-            means = course(found["losses"])
-            axes[0].plot(range(WINDOW - 1, STEPS), means, color=colour, label=name)
-            peaks = [max(h["largest"] for h in heads) for heads in found["records"]]
-            axes[1].plot(range(0, STEPS, EVERY), peaks, color=colour, label=name)
             if name == "nothing":
                 steps = {"warning": warned(found), "break": breaks(found)}
+            means = course(found["losses"])
+            peaks = [max(h["largest"] for h in heads) for heads in found["records"]]
+            axes[0].plot(range(WINDOW - 1, STEPS), means, color=colour)
+            axes[1].plot(range(0, STEPS, EVERY), peaks, color=colour)
+            for side, values in enumerate((means, peaks)):
+                ends[side].append((float(values[-1]), name, colour))
         logarithmic(axes[1].yaxis, np.array([1.0, 1e5]))
-        for axis, title in zip(axes, ("training loss, nats", "largest logit"), strict=True):
-            axis.set_title(title, loc="left")
-            axis.set_xlabel("step")
-            for word, step in steps.items():
-                axis.axvline(step, color="#444444", linewidth=0.8, linestyle=":")
-                axis.annotate(
-                    word,
-                    (step, 1),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(3, -9),
-                    textcoords="offset points",
-                    fontsize=8,
-                )
         axes[1].axhline(CLIP_TAU, color="#1f5fa8", linewidth=0.8, linestyle="--")
-        axes[0].legend(frameon=False, loc="lower left", fontsize=8)
-        drawing.savefig(out, dpi=160)
+        titles = ("training loss, nats", f"largest logit (dashed: clipped at {CLIP_TAU:g})")
+        for side, heights in enumerate(((0.92, 0.92), (0.92, 0.5))):
+            axes[side].set_title(titles[side], loc="left")
+            axes[side].set_xlabel("step")
+            axes[side].set_xlim(0, STEPS)
+            label_ends(axes[side], ends[side])
+            for (word, step), height in zip(steps.items(), heights, strict=True):
+                axes[side].axvline(step, color="#6b6b6b", linewidth=0.8, linestyle=":")
+                axes[side].annotate(
+                    word,
+                    (step, height),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                )
+        drawing.savefig(out, dpi=160, metadata={"Software": None})
 
 
 def overhead(text: Path, steps: int = 200) -> None:
