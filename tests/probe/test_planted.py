@@ -67,7 +67,7 @@ def trained(seeds: range) -> list[tuple[attsvm.AttentionData, np.ndarray, float]
     "seeds",
     [
         pytest.param(range(3), id="3"),
-        pytest.param(range(100, 120), id="20", marks=pytest.mark.slow),
+        pytest.param(range(200, 220), id="20", marks=pytest.mark.slow),
     ],
 )
 def test_heads_at_their_limit_stand_out_and_random_heads_do_not(seeds: range) -> None:
