@@ -152,9 +152,9 @@ def solve_all(
         np.zeros(int(rows[-1])),
     )
     systems, written = np.zeros(count, dtype=np.int64), {}
-    if together is not None:
-        from attsvm.solvers import small
+    from attsvm.solvers import small
 
+    if together is not None:
         for batch, chosen in _stacks(programmes, shapes, np.diff(rows) <= FEW):
             found = small.settle(
                 batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
@@ -179,11 +179,16 @@ def solve_all(
                 solution = claim.solution(programmes[k], together, int(systems[k]))
                 if solution.status == "infeasible":
                     written[k], status[k], dual[part] = solution, "infeasible", solution.dual
-    for k in np.flatnonzero(status == "").tolist():
+
+    def settled(k: int) -> MarginSolution:
         try:
-            written[k] = solution = one(programmes[k])
+            return one(programmes[k])
         except InputError as error:
             raise InputError(f"programme {k}: {error}") from None
+
+    left = np.flatnonzero(status == "").tolist()
+    for k, solution in zip(left, small.shared_out(settled, left), strict=True):
+        written[k] = solution
         status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
         figures[k], systems[k] = (
             (solution.norm, solution.gap, solution.violation, 0.0),

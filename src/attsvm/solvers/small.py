@@ -20,8 +20,9 @@ Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -43,6 +44,7 @@ from attsvm.solvers.small_pivoting import pivot
 from attsvm.solvers.small_proofs import certify, contradiction
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2
+Part, Result = TypeVar("Part"), TypeVar("Result")
 
 _SWEEPS = 12
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
@@ -315,26 +317,33 @@ def settle(
         np.empty(count, dtype=np.int64),
         np.empty(count, dtype=np.int64),
     )
-    threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    if len(b) < _WORTH_SHARING or threads == 1:
+    rows = starts[parts]
+    if len(b) < _WORTH_SHARING:
         solve_range(0, count, D, Z, starts, parts, b, *found)
         return found
-    # Threads of our own over a kernel without the GIL: numba's would compile it twice and set
-    # OpenMP's defaults for torch.
-    rows = starts[parts]
-    shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads + 1)[1:-1]).tolist()
-    ranges = iter(list(zip([0, *shares], [*shares, count], strict=True)))
-
-    def work() -> None:
-        for first, last in ranges:
-            solve_range(first, last, D, Z, starts, parts, b, *found)
-
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work) for _ in range(threads - 1)]
-        work()
-        for each in others:
-            each.result()
+    shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1]).tolist()
+    shared_out(
+        lambda part: solve_range(*part, D, Z, starts, parts, b, *found),
+        list(zip([0, *shares], [*shares, count], strict=True)),
+    )
     return found
+
+
+def threads() -> int:
+    """How many threads batches take."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
+def shared_out(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """``work`` on every part, on all cores.
+
+    Threads of our own over kernels without the GIL: numba's would compile them twice and set
+    OpenMP's defaults for torch.
+    """
+    if threads() == 1 or len(parts) < 2:
+        return [work(part) for part in parts]
+    with ThreadPoolExecutor(threads()) as pool:
+        return list(pool.map(work, parts))
 
 
 def _plain(array: Any, kind: Any) -> Any:
