@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import typing
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -78,24 +81,61 @@ class Entries(SphinxDirective):
         return node.children
 
 
+INSIDE = ("method", "property", "attribute", "classmethod", "staticmethod")
+
+
+def meant(objects: Iterable[str], spelling: str) -> str | None:
+    """The one entry that ends like a name, however that is spelled."""
+    path = spelling.removeprefix("~").split(".")
+    for length in range(len(path), 0, -1):
+        tail = "." + ".".join(path[-length:])
+        found = [name for name in objects if name.endswith(tail)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
 def led(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, words: nodes.Element
 ) -> nodes.reference | None:
-    """The link of a name that Python's domain does not find as it is spelled: to the entry that
-    ends like it, where there is one only.
-    """
-    if node.get("refdomain") != "py":
+    """The link of a name that Python's domain does not find as it is spelled."""
+    if node.get("refdomain") != "py" or "attsvm" not in str(node.get("py:module") or "attsvm"):
         return None
-    domain = env.domains["py"]
-    path = str(node["reftarget"]).removeprefix("~").split(".")
-    for length in (2, 1):
-        tail = "." + ".".join(path[-length:])
-        found = [name for name in domain.data["objects"] if name.endswith(tail)]
-        if len(found) == 1 and len(path) >= length and (length == 2 or path[-1][:1] != "_"):
-            target = domain.data["objects"][found[0]]
-            uri = app.builder.get_relative_uri(env.docname, target.docname)
-            return nodes.reference("", "", words, internal=True, refuri=f"{uri}#{target.node_id}")
-    return None
+    objects = env.domains["py"].data["objects"]
+    known = [name for name, entry in objects.items() if not entry.aliased]
+    found = meant(known, str(node["reftarget"]))
+    if found is None:
+        return None
+    uri = app.builder.get_relative_uri(env.docname, objects[found].docname)
+    place = f"{uri}#{objects[found].node_id}"
+    return nodes.reference("", "", words, internal=True, refuri=place)
+
+
+def mended(app: Sphinx, error: Exception | None) -> None:
+    """The links of source pages back to entries: Sphinx has one package per source file for them,
+    and some names of a file are imported from another one.
+    """
+    if error is not None or app.builder.format != "html":
+        return
+    objects = app.env.domains["py"].data["objects"]
+
+    def right(match: re.Match[str]) -> str:
+        written, page = match[3], match[2]
+        last = re.sub(r"^(?:[a-z_]+[.])+", "", written)  # without its packages
+        inside = "." in last  # of a class
+        there = [
+            name
+            for name, entry in objects.items()
+            if entry.docname == page and not entry.aliased and inside == (entry.objtype in INSIDE)
+        ]
+        found = written if written in objects else meant(there, last)
+        return f'{match[1]}#{found or written}"'
+
+    for page in (Path(app.outdir) / "_modules").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        changed = re.sub(r'(href="[^"#]*(reference/[\w-]*)[.]html)#(attsvm[\w.]*)"', right, text)
+        if changed != text:
+            page.write_text(changed, encoding="utf-8")
 
 
 def skipped(
@@ -109,4 +149,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("entries", Entries)
     app.connect("autodoc-skip-member", skipped)
     app.connect("missing-reference", led)
+    app.connect("build-finished", mended)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
