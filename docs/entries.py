@@ -1,7 +1,8 @@
 """Sphinx extension: the entries of the reference, under the names by which they are imported.
 
 * ``{entries} PACKAGE`` is an entry for each public name of the package but those of the option
-  ``without``; the lines of its body, if there are any, are the names that it shows instead.
+  ``without``, beginning with those of ``first``; the lines of its body, if there are any, are the
+  names that it shows instead.
 * A name of a docstring leads to its entry, whichever way it is spelled there.
 """
 
@@ -64,16 +65,18 @@ class Entries(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[OptionSpec] = {"without": directives.unchanged}
+    option_spec: ClassVar[OptionSpec] = {
+        "first": directives.unchanged,
+        "without": directives.unchanged,
+    }
 
     def run(self) -> list[nodes.Node]:
         package = self.arguments[0]
-        without = str(self.options.get("without", "")).split()
-        if unknown := sorted(set(without) - set(public(package))):
+        first, without = (str(self.options.get(key, "")).split() for key in ("first", "without"))
+        if unknown := sorted({*first, *without} - set(public(package))):
             raise self.error(f"{package} has no {' and no '.join(unknown)}")
-        names = [line.strip() for line in self.content if line.strip()] or [
-            name for name in public(package) if name not in without
-        ]
+        rest = [name for name in public(package) if name not in (*first, *without)]
+        names = [line.strip() for line in self.content if line.strip()] or [*first, *rest]
         every = [line for name in names for line in ["", *entry(spelled(package, name)), ""]]
         text = StringList(["````{eval-rst}", *every, "````"], self.get_source_info()[0])
         node = nodes.container()
