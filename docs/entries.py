@@ -1,7 +1,8 @@
 """Sphinx extension: the entries of the reference, under the names by which they are imported.
 
 * ``{entries} PACKAGE`` is an entry for each public name of the package but those of the option
-  ``without``; the lines of its body, if there are any, are the names that it shows instead.
+  ``without``, beginning with those of ``first``; the lines of its body, if there are any, are the
+  names that it shows instead.
 * A name of a docstring leads to its entry, whichever way it is spelled there.
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import typing
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -61,16 +65,18 @@ class Entries(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[OptionSpec] = {"without": directives.unchanged}
+    option_spec: ClassVar[OptionSpec] = {
+        "first": directives.unchanged,
+        "without": directives.unchanged,
+    }
 
     def run(self) -> list[nodes.Node]:
         package = self.arguments[0]
-        without = str(self.options.get("without", "")).split()
-        if unknown := sorted(set(without) - set(public(package))):
+        first, without = (str(self.options.get(key, "")).split() for key in ("first", "without"))
+        if unknown := sorted({*first, *without} - set(public(package))):
             raise self.error(f"{package} has no {' and no '.join(unknown)}")
-        names = [line.strip() for line in self.content if line.strip()] or [
-            name for name in public(package) if name not in without
-        ]
+        rest = [name for name in public(package) if name not in (*first, *without)]
+        names = [line.strip() for line in self.content if line.strip()] or [*first, *rest]
         every = [line for name in names for line in ["", *entry(spelled(package, name)), ""]]
         text = StringList(["````{eval-rst}", *every, "````"], self.get_source_info()[0])
         node = nodes.container()
@@ -78,24 +84,61 @@ class Entries(SphinxDirective):
         return node.children
 
 
+INSIDE = ("method", "property", "attribute", "classmethod", "staticmethod")
+
+
+def meant(objects: Iterable[str], spelling: str) -> str | None:
+    """The one entry that ends like a name, however that is spelled."""
+    path = spelling.removeprefix("~").split(".")
+    for length in range(len(path), 0, -1):
+        tail = "." + ".".join(path[-length:])
+        found = [name for name in objects if name.endswith(tail)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
 def led(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, words: nodes.Element
 ) -> nodes.reference | None:
-    """The link of a name that Python's domain does not find as it is spelled: to the entry that
-    ends like it, where there is one only.
-    """
-    if node.get("refdomain") != "py":
+    """The link of a name that Python's domain does not find as it is spelled."""
+    if node.get("refdomain") != "py" or "attsvm" not in str(node.get("py:module") or "attsvm"):
         return None
-    domain = env.domains["py"]
-    path = str(node["reftarget"]).removeprefix("~").split(".")
-    for length in (2, 1):
-        tail = "." + ".".join(path[-length:])
-        found = [name for name in domain.data["objects"] if name.endswith(tail)]
-        if len(found) == 1 and len(path) >= length and (length == 2 or path[-1][:1] != "_"):
-            target = domain.data["objects"][found[0]]
-            uri = app.builder.get_relative_uri(env.docname, target.docname)
-            return nodes.reference("", "", words, internal=True, refuri=f"{uri}#{target.node_id}")
-    return None
+    objects = env.domains["py"].data["objects"]
+    known = [name for name, entry in objects.items() if not entry.aliased]
+    found = meant(known, str(node["reftarget"]))
+    if found is None:
+        return None
+    uri = app.builder.get_relative_uri(env.docname, objects[found].docname)
+    place = f"{uri}#{objects[found].node_id}"
+    return nodes.reference("", "", words, internal=True, refuri=place)
+
+
+def mended(app: Sphinx, error: Exception | None) -> None:
+    """The links of source pages back to entries: Sphinx has one package per source file for them,
+    and some names of a file are imported from another one.
+    """
+    if error is not None or app.builder.format != "html":
+        return
+    objects = app.env.domains["py"].data["objects"]
+
+    def right(match: re.Match[str]) -> str:
+        written, page = match[3], match[2]
+        last = re.sub(r"^(?:[a-z_]+[.])+", "", written)  # without its packages
+        inside = "." in last  # of a class
+        there = [
+            name
+            for name, entry in objects.items()
+            if entry.docname == page and not entry.aliased and inside == (entry.objtype in INSIDE)
+        ]
+        found = written if written in objects else meant(there, last)
+        return f'{match[1]}#{found or written}"'
+
+    for page in (Path(app.outdir) / "_modules").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        changed = re.sub(r'(href="[^"#]*(reference/[\w-]*)[.]html)#(attsvm[\w.]*)"', right, text)
+        if changed != text:
+            page.write_text(changed, encoding="utf-8")
 
 
 def skipped(
@@ -109,4 +152,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("entries", Entries)
     app.connect("autodoc-skip-member", skipped)
     app.connect("missing-reference", led)
+    app.connect("build-finished", mended)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

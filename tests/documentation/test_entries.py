@@ -47,8 +47,8 @@ def written() -> list[str]:
     for page in (DOCS / "reference").glob("*.md"):
         text = page.read_text(encoding="utf-8")
         for package, body in re.findall(r"```\{entries\} (\S+)\n(.*?)```", text, flags=re.DOTALL):
-            without = re.match(r":without: (.*)\n", body)
-            names = [] if without else body.split()
+            without = re.search(r"^:without: (.*)$", body, flags=re.MULTILINE)
+            names = re.sub(r"^:.*$", "", body, flags=re.MULTILINE).split()
             left = set(without[1].split()) if without else set()
             names = names or [name for name in entries.public(package) if name not in left]
             found += [entries.spelled(package, name) for name in names]

@@ -122,9 +122,9 @@ def presets() -> list[Preset]:
         Preset(
             "losses",
             "Two sequences of unequal worth (E1.6)",
-            "Being right about A is worth ten times as much as about B. The loss soon cares little"
-            " about A, so the path runs beside the green ray, always as far from it. Measured by"
-            " its angle, it still turns towards the ray.",
+            "Being right about A is worth ten times as much as about B, so the loss soon cares"
+            " little about A. The path ends parallel to the green ray, 3.2 below it; as the prompt"
+            " grows, its direction still turns towards the ray.",
             _toy("losses", C=10.0),
             "mmts-6",
         ),
