@@ -115,10 +115,16 @@ def fit_dataset(
             "timing": timing,
         }
         write_report(run_folder.path, run)
+        if dataset.kind == "array":  # bags of vectors, each with its evidence
+            from attsvm.report.bags import write_bags  # needs jinja2, as every page
+
+            names = [f"sequence {i}" for i in test]
+            page = run_folder.path / "bags.html"
+            write_bags(page, model, encoded.data.take(test), names=names, title=dataset.title)
         return run_folder.finish(run)
 
 
-_FILES = ("arrays.safetensors", "examples.json", "report.html")
+_FILES = ("arrays.safetensors", "bags.html", "examples.json", "report.html")
 _OURS = (
     "seed",
     "test_size",

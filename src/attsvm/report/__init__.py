@@ -71,15 +71,4 @@ def explore(
     return Explorer(state_of(data, tokens, scores, p))
 
 
-def write_bags(path: str | Path, model: Any, X: Any, y: ArrayLike | None = None, **how: Any) -> Path:
-    """Write one self-contained page about bags and the model that classifies them: instances with
-    what they add, the selected ones and whether they suffice, support instances, rejected bags.
-
-    See :func:`attsvm.report.bags.write_bags` for the arguments.
-    """
-    from attsvm.report.bags import write_bags
-
-    return write_bags(path, model, X, y, **how)
-
-
-__all__ = ["explore", "write", "write_bags"]
+__all__ = ["explore", "write"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.files import atomic_write
 from attsvm.report import pixels
@@ -115,23 +115,15 @@ def write_bags(
     """
     bags = as_bags(X, groups)
     labels = bag_labels(y, bags)
-    text = bags_page(model, bags, labels, instances, names, trained, title)
+    given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
+    seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
+    text = _page(seen, trained, title)
     with atomic_write(Path(path)) as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(path)
 
 
-def bags_page(
-    model: Any,
-    bags: Bags,
-    labels: np.ndarray[Any, Any],
-    instances: Any,
-    names: Sequence[str] | None,
-    trained: bool,
-    title: str,
-) -> str:
-    """The HTML of :func:`write_bags`."""
-    seen = _Seen(model, bags, labels, _looks(instances, bags), names)
+def _page(seen: _Seen, trained: bool, title: str) -> str:
     groups = [
         (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
         for name, rows in seen.groups().items()
@@ -147,7 +139,7 @@ def bags_page(
         support=seen.support() if trained else [],
         certificate=_certificate(seen.estimator),
         standard=seen.estimator.assumption == "standard",
-        classes=[str(name) for name in seen.estimator.classes_],
+        classes=[_named(name) for name in seen.estimator.classes_],
     )
 
 
@@ -157,6 +149,7 @@ class _Seen:
     def __init__(
         self,
         model: Any,
+        given: Any,
         bags: Bags,
         labels: np.ndarray[Any, Any],
         looks: tuple[str, Any],
@@ -167,7 +160,7 @@ class _Seen:
         self.bags, self.labels, (self.kind, self.looks) = bags, labels, looks
         self.names = names
         self.estimator = model[-1] if hasattr(model, "named_steps") else model
-        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else bags
+        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else given
         self.predicted = self.estimator.predict(inner)
         self.column = np.searchsorted(self.estimator.classes_, self.predicted)
         self.correct = self.predicted == labels
@@ -233,8 +226,8 @@ class _Seen:
         ]
         return Card(
             self._name(i),
-            str(self.labels[i]),
-            str(self.predicted[i]),
+            _named(self.labels[i]),
+            _named(self.predicted[i]),
             bool(self.correct[i]),
             float(self.probability[i]),
             float(found.margin[i]),
@@ -278,7 +271,7 @@ class _Seen:
             rows.append(
                 {
                     "bag": self._name(i),
-                    "label": str(self.labels[i]),
+                    "label": _named(self.labels[i]),
                     "selected": self._titled(i, chosen) if inside else ("no witness", "", ""),
                     "rival": self._titled(i, int(rival))
                     if rival < self.bags.lengths[i]
@@ -290,6 +283,11 @@ class _Seen:
 
     def _titled(self, i: int, t: int) -> tuple[str, str, str]:
         return (f"instance {t + 1}", *self._look(i, t))
+
+
+def _named(label: Any) -> str:
+    """A class in words: ``1`` for 1.0."""
+    return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:
