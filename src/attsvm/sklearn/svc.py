@@ -107,7 +107,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             300, about ten seconds of one core.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
-        steps: steps of the selection stage; ``None`` for 300 to 20000, about twenty
+        steps: steps of the selection stage; ``None`` for 300 to 20000, about ten
             seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
