@@ -510,7 +510,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (``standard``).
         """
         bags, read = self._read(X, groups)
-        return _places(X, bags)[bags.offsets[:-1] + _selected(read)]
+        positions: IntArray = _places(X, bags)[bags.offsets[:-1] + _selected(read)]
+        return positions
 
     def evidence(self, X: Any, instances: int = 1, *, groups: ArrayLike | None = None) -> Evidence:
         """What speaks for each prediction, and whether it suffices.
