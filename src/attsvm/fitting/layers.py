@@ -130,7 +130,7 @@ class WitnessLayer:
         if columns.shape[1] == 1:
             return columns - self.threshold
         if self.hard:
-            return columns.min(axis=1, keepdims=True) - self.threshold
+            return np.asarray(columns.min(axis=1, keepdims=True) - self.threshold)
         found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
         missed = np.log(-np.expm1(np.minimum(found, -1e-300)))
         return np.asarray(found - missed - self.threshold)

@@ -112,8 +112,8 @@ def attention_heads(
     pooling ``head`` of ``(d + 1, columns)``.
     """
     d, d_z = problem.rows.shape[1] - 1, problem.queries.shape[1]
-    root = np.sqrt(ratio)
-    first = np.zeros((heads, d, d_z))
+    root = float(np.sqrt(ratio))
+    first: FloatArray = np.zeros((heads, d, d_z))
     if heads > 1:
         first = _RANDOM_SIZE * np.random.default_rng([seed, 3]).normal(size=first.shape)
     start = np.concatenate([(root * first).ravel(), np.tile(head / heads, (heads, 1, 1)).ravel()])

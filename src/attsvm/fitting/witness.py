@@ -121,7 +121,7 @@ class Witnesses:
             every = found.sum(axis=1, keepdims=True)
             share = np.exp(found) * -np.expm1(every - found) / -np.expm1(every)
             share = np.where(self.labels[:, None] > 0, 1.0, share)
-        return p * np.repeat(share, np.diff(self.offsets), axis=0)
+        return np.asarray(p * np.repeat(share, np.diff(self.offsets), axis=0))
 
     def surrogate(
         self, theta: FloatArray, shares: FloatArray, targets: FloatArray

@@ -276,13 +276,15 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stages = Stages(Path(self.checkpoint), self._key(data))
         tokens, z = root_mean_square(bags.rows), root_mean_square(queries)
         self.unit_ = tokens * z
+        soft: Weights | None = None
         if joint:
             assert data is not None
             scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / z, data.mask)
             soft = self._joint(scaled, stages, tokens, z)
         else:
             self._predictor(bags, queries, labels, shares)
-            soft = self.weights_.rescaled(1 / tokens, 1 / z) if hasattr(self, "weights_") else None
+            if hasattr(self, "weights_"):
+                soft = self.weights_.rescaled(1 / tokens, 1 / z)
         self._describe(bags, queries, labels)
         if self.explain:
             assert data is not None
@@ -743,14 +745,14 @@ def _other_pooling(layer: Layer) -> Layer:
 
 
 def _one_column(values: FloatArray) -> FloatArray:
-    return values[:, 0] if values.shape[1] == 1 else values
+    return np.asarray(values[:, 0] if values.shape[1] == 1 else values)
 
 
 def _column(values: FloatArray) -> IntArray:
     """``(n,)``: the class that values predict."""
     if values.shape[1] == 1:
         return np.asarray(values[:, 0] > 0, dtype=np.int64)
-    return np.argmax(values, axis=1)
+    return np.asarray(np.argmax(values, axis=1), dtype=np.int64)
 
 
 def _selected(read: Reading) -> IntArray:
@@ -760,11 +762,9 @@ def _selected(read: Reading) -> IntArray:
 
 def _toward(read: Reading, column: IntArray, bags: Bags) -> FloatArray:
     """``(N,)``: by what instances of a bag are ranked, the selected one first."""
-    weight = read.contributions[np.arange(len(bags.rows)), 0]
     if read.contributions.shape[1] == 1:
-        weight = weight * np.where(column > 0, 1.0, -1.0)[bags.bag]
+        weight: FloatArray = read.contributions[:, 0] * np.where(column > 0, 1.0, -1.0)[bags.bag]
     else:
-        weight = read.contributions[np.arange(len(bags.rows)), column[bags.bag]]
-    weight = weight.copy()
+        weight = read.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
     weight[bags.offsets[:-1] + _selected(read)] = np.inf
     return weight

@@ -1,0 +1,45 @@
+"""Beside texts stands the baseline that reads their words."""
+
+import numpy as np
+
+from attsvm.datasets import load
+from attsvm.fitting.splitting import split
+from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.sklearn import AttentionSVC
+
+
+def fitted(data, parts):
+    model = AttentionSVC(explain=True, merge_duplicates=True, joint_steps=20, steps=50, records=5)
+    model.fit(data.take(parts))
+    return model
+
+
+def parts_of(labels):
+    rest, test = split(labels, 0.25, 0, "test_size")
+    return {"train": rest[10:], "validation": rest[:10], "test": test}, rest
+
+
+def test_texts_have_a_row_for_weighted_counts_of_words(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = ["text,label"]
+    for k in range(120):
+        words = generator.choice(["alpha", "beta", "gamma", "delta", "omega"], 4, replace=False)
+        rows.append(f"{' '.join(words)} {'good' if k % 2 else 'bad'},{k % 2}")
+    path = tmp_path / "texts.csv"
+    path.write_text("\n".join(rows) + "\n")
+    dataset = load(str(path))
+    parts, rest = parts_of(dataset.labels)
+    encoded = dataset.encode(rest)
+    table = accuracy_table(fitted(encoded.data, rest), encoded, parts, 0)
+    entry = {row["name"]: row for row in table}["tfidf"]
+    assert entry["test"] >= 0.95
+    assert [row["name"] for row in table][-1] == "majority"
+
+
+def test_numbers_have_none():
+    dataset = load("digits")
+    parts, rest = parts_of(dataset.labels[:120])
+    encoded = dataset.encode(np.arange(len(dataset)))
+    short = type(encoded)(encoded.data.take(np.arange(120)), encoded.views, [])
+    table = accuracy_table(fitted(short.data, rest), short, parts, 0)
+    assert "tfidf" not in {row["name"] for row in table}

@@ -1,0 +1,72 @@
+"""Features of instances: the transformer's own numbers, bag by bag."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
+
+from attsvm.errors import InputError
+from attsvm.sklearn import AttentionSVC, BagFeatures
+
+
+def bags(seed=0, n=8):
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=(generator.integers(1, 5), 3)) for _ in range(n)]
+
+
+def test_instances_are_transformed_as_the_rows_of_one_table():
+    given = bags()
+    found = BagFeatures(StandardScaler()).fit(given).transform(given)
+    rows = np.concatenate(given)
+    np.testing.assert_allclose(found.rows, (rows - rows.mean(axis=0)) / rows.std(axis=0))
+    assert found.lengths.tolist() == [len(bag) for bag in given]
+
+
+def test_the_context_of_a_bag_is_in_each_of_its_instances():
+    given = bags()
+    found = BagFeatures(context=FunctionTransformer()).fit(given).transform(given)
+    for i, bag in enumerate(given):
+        context = np.concatenate([bag.mean(axis=0), bag.min(axis=0), bag.max(axis=0)])
+        np.testing.assert_allclose(found[i], np.hstack([bag, np.tile(context, (len(bag), 1))]))
+    alone = BagFeatures("drop", context=FunctionTransformer()).fit(given).transform(given)
+    np.testing.assert_array_equal(alone.rows, found.rows[:, 3:])
+
+
+def test_nystroem_features_with_uniform_attention_are_the_mean_map_kernel():
+    given = bags(n=6)
+    rows = np.concatenate(given)
+    mapped = BagFeatures(Nystroem(gamma=0.3, n_components=len(rows))).fit(given).transform(given)
+    means = np.array([mapped[i].mean(axis=0) for i in range(6)])
+    kernel = [[rbf_kernel(a, b, gamma=0.3).mean() for a in given] for b in given]
+    np.testing.assert_allclose(means @ means.T, kernel, atol=1e-8)
+
+
+def test_a_length_is_learned_through_squares():
+    generator = np.random.default_rng(0)
+    shells, labels = generator.normal(size=(80, 5, 4)), np.arange(80) % 2
+    shells[labels > 0, 0] *= 8.0 / np.linalg.norm(shells[labels > 0, 0], axis=1, keepdims=True)
+    squares = BagFeatures(PolynomialFeatures(2, include_bias=False)).fit(shells[:50])
+    fitted = AttentionSVC(assumption="standard").fit(squares.transform(shells[:50]), labels[:50])
+    assert fitted.score(squares.transform(shells[50:]), labels[50:]) >= 0.9
+    assert (fitted.select(squares.transform(shells))[labels > 0] == 0).mean() >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("features", "sentence"),
+    [
+        (BagFeatures("scale"), "instances is 'scale'; give a transformer"),
+        (BagFeatures("drop"), "nothing is left"),
+    ],
+)
+def test_bad_parameters_are_one_sentence(features, sentence):
+    with pytest.raises(InputError, match=sentence):
+        features.fit(bags())
+
+
+def test_another_width_is_refused():
+    fitted = BagFeatures(StandardScaler()).fit(bags())
+    assert clone(fitted).get_params().keys() == {"instances", "context"}
+    with pytest.raises(InputError, match="X has 2 features per instance; this BagFeatures was"):
+        fitted.transform([np.zeros((2, 2))])
