@@ -87,7 +87,8 @@ def fit_dataset(
         **shared, explain=True, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
     )
     model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
-    with RunFolder(folder, request, files=_FILES, overwrite=overwrite) as run_folder:
+    files = (*_FILES, "bags.html") if dataset.kind == "array" else _FILES
+    with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
 
@@ -138,7 +139,7 @@ def fit_dataset(
         return run_folder.finish(run)
 
 
-_FILES = ("arrays.safetensors", "bags.html", "examples.json", "report.html")
+_FILES = ("arrays.safetensors", "examples.json", "report.html")
 _OURS = (
     "seed",
     "test_size",
