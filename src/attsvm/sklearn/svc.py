@@ -32,7 +32,14 @@ from attsvm.fitting.descent import (
 )
 from attsvm.fitting.layers import Layer, PooledLayer, Reading, WitnessLayer
 from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
-from attsvm.fitting.predicting import Predictor, Table, fit_pooled, fit_witnesses, margin_values
+from attsvm.fitting.predicting import (
+    Predictor,
+    Table,
+    against_rest,
+    fit_pooled,
+    fit_witnesses,
+    margin_values,
+)
 from attsvm.fitting.preparation import (
     check_selectable,
     check_units,
@@ -46,7 +53,7 @@ from attsvm.fitting.witness import CONSTANT
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import table_queries
-from attsvm.sklearn.evidence import Evidence, against_rest
+from attsvm.sklearn.evidence import Evidence
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
