@@ -46,11 +46,9 @@ def run(
         model = next(models)
         seconds = time.process_time() - start
         test = splits[fold][1]
-        for member, fitted in {**getattr(model, "members", {}), method: model}.items():
-            values = fitted.values(bags.take(test))
-            answer = {"values": values.tolist(), "y": y[test].tolist(), "choice": fitted.choice}
-            text = json.dumps(answer | {"cpu_seconds": seconds})
-            _write(folder / name / member.replace("/", "-") / paths[fold].name, text)
+        values = model.values(bags.take(test))
+        answer = {"values": values.tolist(), "y": y[test].tolist(), "choice": model.choice}
+        _write(paths[fold], json.dumps(answer | {"cpu_seconds": seconds}))
         say(f"{name} {method} {seed} fold {fold}: {_accuracy(answer):.3f}, {seconds:.1f} s")
         if time.monotonic() > until:
             return

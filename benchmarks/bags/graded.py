@@ -102,7 +102,7 @@ def make(what: str, name: str, seed: int, data: Path) -> Task:
     if what == "images":
         images = datasets.image_set("mnist", data)
         train, test = (
-            datasets.image_bags(images, 200, int(name), seed, part=part)
+            datasets.image_bags(images, 500, int(name), seed, part=part)
             for part in ("train", "test")
         )
         pca = PCA(50, random_state=0).fit(train.rows)
