@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 from attsvm import InputError
-from attsvm.probe import capture
+from attsvm.probe import audit, capture
 
 from .conftest import batch, family
 
@@ -113,6 +114,63 @@ def test_several_batches_go_on_counting() -> None:
     assert recording.texts == 4
     assert [text.text for text in recording.layers[1].texts] == [0, 1, 2, 3]
     assert len(recording.tokens) == 4
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+def test_chosen_heads_are_those_of_a_whole_capture(name: str) -> None:
+    model = family(name)
+    with torch.no_grad(), capture(model) as whole:
+        model(**batch(name))
+    with torch.no_grad(), capture(model, [1], [3, 1]) as some:
+        model(**batch(name))
+    (layer,) = some.layers
+    assert (layer.number, layer.numbers, layer.heads) == (1, [1, 3], 2)
+    for one, all_heads in zip(layer.texts, whole.layers[1].texts, strict=True):
+        torch.testing.assert_close(one.logits(), all_heads.logits()[[1, 3]])
+    if layer.projection is not None:
+        wanted = whole.layers[1].projection
+        np.testing.assert_array_equal(
+            layer.projection.W_K.reshape(2, 8, -1), wanted.W_K.reshape(4, 8, -1)[[1, 3]]
+        )
+    assert [each.head for each in audit(some, norms=()).heads] == [1, 3]
+    match = "layers of .* have heads 0 to 3"
+    with pytest.raises(InputError, match=match), torch.no_grad(), capture(model, heads=[4]):
+        model(**batch(name))
+
+
+def test_a_function_that_calls_attention() -> None:
+    q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+
+    def twice(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        once = nn.functional.scaled_dot_product_attention(q, k, k)
+        return nn.functional.scaled_dot_product_attention(once, q, q, is_causal=True)
+
+    with capture(twice) as recording:
+        twice(q, k)
+    assert [(each.number, each.cross) for each in recording.layers] == [(0, True), (1, False)]
+    torch.testing.assert_close(recording.layers[0].texts[1].logits(), q[1] @ k[1].mT / 2)
+    with pytest.raises(InputError, match="no attention of twice was seen"), capture(twice):
+        pass
+
+
+def test_flexible_attention_is_named_where_it_hides() -> None:
+    class Flexible(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x is None else flex_attention(x, x, x)
+
+    match = "flex_attention is compiled as a whole"
+    with pytest.raises(InputError, match=match), capture(Flexible()):
+        pass
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = family("bert")
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.query.weight[0, 0] = torch.nan
+    match = r"queries or keys of layer 1 \(encoder.layer.1.attention.self\) hold NaN"
+    with pytest.raises(InputError, match=match), torch.no_grad(), capture(model):
+        model(**batch("bert"))
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_refusals() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,79 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["probe", "some-model", "--out", str(tmp_path / "out")]) == 2
     assert "give --text FILE" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_of_a_model_is_written_but_statistics_texts_of_supports_and_names(
+    tmp_path: Path,
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a dog named Xylophone.\n", "utf-8")
+    out = tmp_path / "out"
+    command = ["probe", "demo", "--text", str(text), "--out", str(out), "--quiet", "--json"]
+    assert main([*command, "--null", "permuted"]) == 0
+    files = {path.name for path in out.rglob("*") if path.is_file()}
+    assert files == {".lock", "request.json", "run.json", "report.html"}
+    record = json.loads((out / "run.json").read_text("utf-8"))
+    told = {"format", "key", "files", "request", "environment", "headline", "detail", "heads"}
+    assert set(record) == told
+    for row in record["heads"]:
+        assert all(value is None or isinstance(value, str | float | int) for value in row.values())
+    numbers = sum(len(row) for row in record["heads"])
+    assert numbers < 60 * 40  # statistics of 40 heads; the model has 260,032 weights
+    assert "Xylophone" not in (out / "run.json").read_text("utf-8")
+    assert (out / "report.html").stat().st_size < 500_000
+
+
+def test_a_text_that_is_empty_after_tokenising(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder, text = tmp_path / "model", tmp_path / "text.txt"
+    family("gpt2").save_pretrained(folder)
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"w1": 0, "[UNK]": 1}, "[UNK]"))
+    words.normalizer = tokenizers.normalizers.Strip()
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.normalizer = tokenizers.normalizers.Replace("~", "")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+    text.write_text("w1 w1\n~\n", "utf-8")
+    out = tmp_path / "out"
+    assert main(["probe", str(folder), "--text", str(text), "--out", str(out), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "line 2 of" in error
+    assert "fewer than two tokens" in error
+    assert not out.exists()
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder, text = tmp_path / "model", tmp_path / "text.txt"
+    model = family("bert")
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.query.weight[0, 0] = torch.nan
+    model.save_pretrained(folder)
+    (folder / "words.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nw1", "utf-8")
+    transformers.BertTokenizer(str(folder / "words.txt")).save_pretrained(folder)
+    text.write_text("w1 w1\n", "utf-8")
+    out = tmp_path / "out"
+    assert main(["probe", str(folder), "--text", str(text), "--out", str(out), "--quiet"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "hold NaN or infinity" in error
+    assert "\n" not in error
+    assert not out.exists()
+
+
+def test_a_thousand_heads_on_one_page() -> None:
+    model = family("bert")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("bert"))
+    found = audit(recording, norms=())
+    found.heads = [
+        replace(found.heads[0], layer=layer, head=head) for layer in range(25) for head in range(40)
+    ]
+    html = page(found, "a large model")
+    assert html.count('class="head"') == 1000
+    assert len(html) < 4_000_000
 
 
 def test_words_of_a_text_are_inert_on_the_page() -> None:

@@ -73,6 +73,13 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help="sure queries per head that join its programme (default 80)",
     )
+    parser.add_argument(
+        "--draws",
+        type=positive_int,
+        default=3,
+        metavar="N",
+        help="draws of each null and of texts; more make intervals narrower (default 3)",
+    )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
@@ -93,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         tokens=options.tokens,
         threshold=options.threshold,
         queries=options.queries,
+        draws=options.draws,
         seed=options.seed,
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"

@@ -10,6 +10,7 @@ in the model's precision; statistics are computed from them later, see :mod:`att
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -216,6 +217,11 @@ class _Recorder:
 
     def finish(self) -> None:
         """Refuse an empty recording in a sentence that says why it is empty."""
+        if not self._seen and any(_flexible(module) for module in self._model.modules()):
+            raise InputError(
+                f"{self._named} calls flex_attention; flex_attention is compiled as a whole, so its"
+                " keys and queries are not seen; run the model with scaled_dot_product_attention"
+            )
         if not self._seen:
             raise InputError(
                 f"no attention of {self._named} was seen; call the model inside the"
@@ -382,6 +388,21 @@ def spread(n: int, most: int | None) -> IntArray:
     if most is None or n <= most:
         return np.arange(n)
     return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+
+
+def _flexible(module: nn.Module) -> bool:
+    """Whether the code of this module has torch's ``flex_attention`` by some name."""
+    source = sys.modules.get(type(module).__module__)
+    flexible = sys.modules.get("torch.nn.attention.flex_attention")
+    wanted = getattr(flexible, "flex_attention", None)
+    return (
+        wanted is not None
+        and source is not None
+        and any(
+            each is wanted or getattr(each, "_torchdynamo_orig_callable", None) is wanted
+            for each in vars(source).values()
+        )
+    )
 
 
 def _linear_map(module: nn.Module) -> bool:

@@ -64,9 +64,9 @@ class Comparison:
         .. math:: \pm\,t\,\sqrt{s_x^2+s_0^2\,(1+1/n)}
 
         with the variance :math:`s_x^2` of :attr:`resampled`, that of the ``n`` draws of the
-        strictest null :math:`s_0^2`, and the quantile of Student's t for the fewer of both. A head
-        that is itself a draw of the null has zero inside at least this often; NaN with fewer than
-        two draws of either.
+        strictest null :math:`s_0^2`, and the quantile of Student's t with Welch and Satterthwaite's
+        degrees of freedom. A head that is itself a draw of the null has zero inside about this
+        often or oftener; NaN with fewer than two draws of either. Few draws make it wide.
 
         Args:
             level: between 0 and 1.
@@ -76,14 +76,16 @@ class Comparison:
         """
         if not 0 < level < 1:
             raise InputError(f"level is {level}; it must lie between 0 and 1")
-        fewer = min(len(self.resampled), len(self._strict))
-        if fewer < 2:
+        n, texts = len(self._strict), len(self.resampled)
+        if min(n, texts) < 2:
             return float("nan"), float("nan")
         from scipy.special import stdtrit
 
-        spread = np.var(self.resampled, ddof=1)
-        spread += np.var(self._strict, ddof=1) * (1 + 1 / len(self._strict))
-        half = float(stdtrit(fewer - 1, 0.5 + level / 2) * np.sqrt(spread))
+        own = float(np.var(self.resampled, ddof=1))
+        other = float(np.var(self._strict, ddof=1)) * (1 + 1 / n)
+        spread = own + other
+        freedom = spread**2 / max(own**2 / (texts - 1) + other**2 / (n - 1), 1e-300)
+        half = float(stdtrit(max(freedom, 1.0), 0.5 + level / 2)) * spread**0.5
         return self.excess - half, self.excess + half
 
     @property

@@ -35,7 +35,7 @@ class Request:
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
         text: a file with a text per line; ``None`` for the demo's own story.
-        norms, nulls, threshold, queries, seed: see :func:`~attsvm.probe.audit`.
+        norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.probe.audit`.
         texts, tokens: the most of each that are read.
     """
 
@@ -47,6 +47,7 @@ class Request:
     tokens: int = 256
     threshold: float = 0.5
     queries: int = 80
+    draws: int = 3
     seed: int = 0
 
 
@@ -93,6 +94,7 @@ def probe(
                 request.nulls,
                 threshold=request.threshold,
                 most=request.queries,
+                draws=request.draws,
                 seed=request.seed,
                 progress=_part(progress, done, len(models)),
             )

@@ -168,8 +168,10 @@ def max_margin(
         def inner(
             part: Margins, near: float, start: FloatArray | None, left: float | None
         ) -> MarginSolution:
-            return _direct(part, norm, slack, near, start, left, method)
+            return _direct(part, norm, slack, near, start, left, whole)
 
+        # parts by the method of the whole: that of tiny programmes takes ten seconds to compile
+        whole = method or ("active-set" if norm == Frobenius() else None)
         found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
     else:
         found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
