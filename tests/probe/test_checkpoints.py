@@ -43,6 +43,8 @@ def test_figures_over_steps() -> None:
     html = page(found, "a model")
     assert html.count("<polyline") == 8 * html.count('<label for="by-')
     assert "<script" not in html
+    assert "class=&" not in html  # an attribute that was escaped
+    assert html.count('<td class="num">') > 8 * 9
 
 
 def test_checkpoints_are_of_one_model(tmp_path: Path) -> None:

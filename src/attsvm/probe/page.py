@@ -109,13 +109,14 @@ def detail(found: Audit | Checkpoints) -> str:
             f"No head was compared with a max-margin solution: that takes queries with top mass"
             f" above {audit.threshold:g}, or norms to compare in."
         )
+    above = sum(fit.excess > 0 for fit in fits)
     clear = sum(fit.interval()[0] > 0 for fit in fits)
     ratio = [fit.cosine / fit.null() for fit in fits if fit.null() > 0]
     typical = f", and {np.median(ratio):.1f} times it in the median" if ratio else ""
     return (
         f"{len(fits)} heads have enough sure queries to be compared with the max-margin solution of"
-        f" their own selections ({fits[0].norm} norm); the cosine is above its strictest null by"
-        f" more than the 95 % interval in {clear} of them{typical}."
+        f" their own selections ({fits[0].norm} norm); the cosine is above its strictest null in"
+        f" {above} of them, by more than the 95 % interval in {clear}{typical}."
     )
 
 
