@@ -384,9 +384,6 @@ def test_all_passes_of_an_accumulated_step_count_as_one() -> None:
     torch.testing.assert_close(found, torch.stack(alone).amax(dim=0))
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.compiler, "set_stance"), reason="torch before 2.6 cannot leave the compiler"
-)
 def test_compiled_models() -> None:
     """The guard around the compiled model; inside it nothing can be measured, and it says so."""
     found = []
