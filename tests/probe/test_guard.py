@@ -137,6 +137,8 @@ def test_eager_attention_is_measured_through_the_fused_one() -> None:
 def one_layer(name: str) -> nn.Module:
     """A family in one layer, whose inputs no clip changes."""
     t, small = transformers, {**SMALL, "num_hidden_layers": 1}
+    if name == "deepseek" and not hasattr(t, "DeepseekV3Model"):
+        pytest.skip("transformers before 4.51 has no latent heads")
     torch.manual_seed(0)
     latent = {
         "q_lora_rank": 12,

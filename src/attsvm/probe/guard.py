@@ -169,15 +169,14 @@ class LogitGuard:
             return
         self._started = True
         self._open.enter_context(fused(self._model))
-        if hasattr(torch.compiler, "set_stance"):  # torch 2.6
-            try:
-                self._open.enter_context(torch.compiler.set_stance("force_eager"))
-            except RuntimeError as error:
-                self._open.close()
-                raise InputError(
-                    f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
-                    " measured; guard the compiled model, LogitGuard(torch.compile(model))"
-                ) from error
+        try:
+            self._open.enter_context(torch.compiler.set_stance("force_eager"))
+        except RuntimeError as error:
+            self._open.close()
+            raise InputError(
+                f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
+                " measured; guard the compiled model, LogitGuard(torch.compile(model))"
+            ) from error
         self._watch.start()
 
     def stop(self) -> None:
