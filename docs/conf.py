@@ -34,7 +34,10 @@ exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
-autodoc_type_aliases = dict.fromkeys(("FloatArray", "IntArray", "BoolArray"), "~numpy.ndarray")
+autodoc_type_aliases = {
+    **dict.fromkeys(("FloatArray", "IntArray", "BoolArray"), "~numpy.ndarray"),
+    "ArrayLike": "~numpy.typing.ArrayLike",
+}
 autodoc_typehints_description_target = "documented"
 napoleon_google_docstring = True
 napoleon_use_ivar = True

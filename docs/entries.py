@@ -102,7 +102,7 @@ def led(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, words: nodes.Element
 ) -> nodes.reference | None:
     """The link of a name that Python's domain does not find as it is spelled."""
-    if node.get("refdomain") != "py" or "attsvm" not in str(node.get("py:module") or "attsvm"):
+    if node.get("refdomain") != "py" or node.get("reftype") == "mod":
         return None
     objects = env.domains["py"].data["objects"]
     known = [name for name, entry in objects.items() if not entry.aliased]
