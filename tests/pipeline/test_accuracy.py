@@ -1,10 +1,13 @@
 """Beside texts stands the baseline that reads their words."""
 
 import numpy as np
+import pytest
 
 from attsvm.datasets import load
 from attsvm.fitting.splitting import split
 from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.fit import fit_dataset
+from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC
 
 
@@ -19,7 +22,8 @@ def parts_of(labels):
     return {"train": rest[10:], "validation": rest[:10], "test": test}, rest
 
 
-def test_texts_have_a_row_for_weighted_counts_of_words(tmp_path):
+@pytest.fixture
+def texts(tmp_path):
     generator = np.random.default_rng(0)
     rows = ["text,label"]
     for k in range(120):
@@ -27,9 +31,30 @@ def test_texts_have_a_row_for_weighted_counts_of_words(tmp_path):
         rows.append(f"{' '.join(words)} {'good' if k % 2 else 'bad'},{k % 2}")
     path = tmp_path / "texts.csv"
     path.write_text("\n".join(rows) + "\n")
-    dataset = load(str(path))
-    parts, rest = parts_of(dataset.labels)
-    encoded = dataset.encode(rest)
+    return load(str(path))
+
+
+def test_the_accuracy_of_the_predictor_is_told_before_selection_begins(texts, tmp_path):
+    told = []
+    settings = FitSettings(joint_steps=20, steps=50, records=5)
+    run = fit_dataset(
+        texts,
+        settings,
+        tmp_path / "run",
+        progress=lambda stage, done, total: told.append(stage),
+        first=told.append,
+    )
+    accuracy = {row["name"]: row["test"] for row in run["results"]["accuracy"]}
+    at = told.index(accuracy["soft"])
+    assert "joint" in told[:at]
+    assert {"selection", "margin"} <= set(told[at:])
+    assert {"selection", "margin"}.isdisjoint(told[:at])
+    assert 0 < run["timing"]["predictor"] <= run["timing"]["fit"]
+
+
+def test_texts_have_a_row_for_weighted_counts_of_words(texts):
+    parts, rest = parts_of(texts.labels)
+    encoded = texts.encode(rest)
     table = accuracy_table(fitted(encoded.data, rest), encoded, parts, 0)
     entry = {row["name"]: row for row in table}["tfidf"]
     assert entry["test"] >= 0.95

@@ -515,3 +515,20 @@ def test_a_grid_over_the_parameters_of_bags():
     assert search.predict(np.split(test.rows, test.offsets[1:-1])).shape == (test.n,)
     assert cross_val_predict(pipeline, bags, train.labels, cv=2).shape == (train.n,)
     assert "AttentionSVC" in search.best_estimator_._repr_html_()
+
+
+@pytest.mark.parametrize("assumption", ["standard", "collective"])
+def test_positions_are_those_of_the_sequences_given(assumption):
+    train, _ = planted(n=60, instances=5)
+    plain = train.data(train.labels)
+    tokens = np.repeat(plain.tokens, 2, axis=1)  # a masked copy in front of every instance
+    mask = np.tile([False, True], (train.n, 5))
+    spread = AttentionData(tokens, plain.labels, np.ones((train.n, 1)), mask)
+    model = AttentionSVC(assumption=assumption, query="constant", **FAST).fit(spread)
+    known = AttentionSVC(assumption=assumption, query="constant", **FAST).fit(
+        np.split(train.rows, train.offsets[1:-1]), train.labels
+    )
+    assert np.array_equal(model.selected_tokens_, 2 * known.selected_tokens_ + 1)
+    assert np.array_equal(model.select(spread), 2 * known.select(train) + 1)
+    first = [part[0] for part in model.evidence(spread).instances]
+    assert np.array_equal(first, model.select(spread))

@@ -298,7 +298,13 @@ def margin_values(values: FloatArray, labels: IntArray) -> FloatArray:
     """``(n,)``: the value of each bag's own class above that of the others."""
     if values.shape[1] == 1:
         return np.where(labels > 0, values[:, 0], -values[:, 0])
+    return against_rest(values, labels)
+
+
+def against_rest(values: FloatArray, column: IntArray) -> FloatArray:
+    """``(n,)``: the value of one class above the best other; ``values`` is ``(n, K)``."""
     rows = np.arange(len(values))
     others = values.copy()
-    others[rows, labels] = -np.inf
-    return np.asarray(values[rows, labels] - others.max(axis=1))
+    others[rows, column] = -np.inf
+    margins: FloatArray = values[rows, column] - others.max(axis=1)
+    return margins

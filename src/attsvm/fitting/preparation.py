@@ -14,10 +14,10 @@ _UNIT = (1e-145, 1e145)
 
 
 def selection_steps(data: AttentionData) -> int:
-    """Steps of the selection stage that take about twenty seconds of one core, between 300 and
+    """Steps of the selection stage that take about ten seconds of one core, between 300 and
     20000: no clock decides the result.
     """
-    return int(np.clip(1.5e10 / _work(data), 300, 20_000))
+    return int(np.clip(8e9 / _work(data), 300, 20_000))
 
 
 def joint_steps(data: AttentionData) -> int:

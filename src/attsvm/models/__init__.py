@@ -1,6 +1,7 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
 from attsvm.models.attention import Attention
+from attsvm.models.bag_classifier import BagClassifier
 from attsvm.models.encoder import VisionTransformer, soft_sparsity
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import (
@@ -21,6 +22,7 @@ from attsvm.models.text_classifier import TextClassifier
 
 __all__ = [
     "Attention",
+    "BagClassifier",
     "Custom",
     "Exponential",
     "FactoredAttention",

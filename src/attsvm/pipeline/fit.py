@@ -5,6 +5,7 @@ folder.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def fit_dataset(
     checkpoint_seconds: float = 5.0,
     progress: Progress | None = None,
     command_line: str | None = None,
+    first: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Run the main job on ``dataset`` and return the content of ``run.json``.
 
@@ -56,6 +58,8 @@ def fit_dataset(
         checkpoint_seconds: time between two writes of unfinished work.
         progress: called with stage, steps done, steps in all.
         command_line: how the user asked for it, for the report.
+        first: called with the predictor's accuracy on the test part as soon as it is fitted, before
+            selection and margin.
 
     Raises:
         InputError: unusable data, a norm without a descent, or a folder that holds something else.
@@ -87,7 +91,17 @@ def fit_dataset(
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
-        model.set_params(checkpoint=run_folder.checkpoint, progress=progress).fit(learned)
+
+        def watch(stage: str, done: int, total: int) -> None:
+            if stage == "selection" and "predictor" not in timing:
+                timing["predictor"] = time.perf_counter() - started
+                if first is not None:
+                    held = encoded.data.take(test)
+                    first(float(model.score(held, held.labels)))
+            if progress is not None:
+                progress(stage, done, total)
+
+        model.set_params(checkpoint=run_folder.checkpoint, progress=watch).fit(learned)
         timing["fit"] = time.perf_counter() - started
         timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
         timing["selection_training"] = float(model.trajectory_.seconds[-1])

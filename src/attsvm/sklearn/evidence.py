@@ -40,13 +40,3 @@ class Evidence:
             for name in ("sufficient", "necessary", "agrees", "rejected")
         )
         return f"Evidence({len(self.margin)} bags: {shares})"
-
-
-def against_rest(values: FloatArray, column: IntArray) -> FloatArray:
-    """``(n,)``: the value of one class above the best other; ``values`` is ``(n, K)``."""
-    rows = np.arange(len(values))
-    own = values[rows, column]
-    others = values.copy()
-    others[rows, column] = -np.inf
-    margins: FloatArray = own - others.max(axis=1)
-    return margins

@@ -32,7 +32,14 @@ from attsvm.fitting.descent import (
 )
 from attsvm.fitting.layers import Layer, PooledLayer, Reading, WitnessLayer
 from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
-from attsvm.fitting.predicting import Predictor, Table, fit_pooled, fit_witnesses, margin_values
+from attsvm.fitting.predicting import (
+    Predictor,
+    Table,
+    against_rest,
+    fit_pooled,
+    fit_witnesses,
+    margin_values,
+)
 from attsvm.fitting.preparation import (
     check_selectable,
     check_units,
@@ -46,7 +53,7 @@ from attsvm.fitting.witness import CONSTANT
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.queries import table_queries
-from attsvm.sklearn.evidence import Evidence, against_rest
+from attsvm.sklearn.evidence import Evidence
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
@@ -107,7 +114,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             300, about ten seconds of one core.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
-        steps: steps of the selection stage; ``None`` for 300 to 20000, about twenty
+        steps: steps of the selection stage; ``None`` for 300 to 20000, about ten
             seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
@@ -265,12 +272,13 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: unusable bags or labels, one class only; with ``explain`` also one instance
                 in every bag, repeated instances, a norm that has no descent.
         """
-        bags, queries, labels, shares, joint, parts = self._prepared(X, y, groups, sample_weight)
+        prepared = self._prepared(X, y, groups, sample_weight)
+        bags, places, queries, labels, shares, joint, parts = prepared
         self.n_features_in_ = bags.d
         self.train_indices_, self.validation_indices_ = parts
         for name in [*_EXPLAINED, "weights_", "baseline_", "joint_trajectory_", "best_step_"]:
             self.__dict__.pop(name, None)
-        data = _padded(bags, labels, queries) if joint or self.explain else None
+        data = _padded(bags, places, labels, queries) if joint or self.explain else None
         stages = Stages(None, "")
         if self.checkpoint is not None and data is not None:
             stages = Stages(Path(self.checkpoint), self._key(data))
@@ -289,7 +297,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.explain:
             assert data is not None
             if self.assumption == "standard":
-                self._certify_witnesses(bags, labels)
+                self._certify_witnesses(bags, places, labels)
             else:
                 assert soft is not None
                 scaled = AttentionData(
@@ -400,17 +408,18 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._solve(data, self.selected_tokens_, self.train_indices_)
         self.direction_gap_ = float(direction_gap(W, self.solution_.W))
 
-    def _certify_witnesses(self, bags: Bags, labels: IntArray) -> None:
+    def _certify_witnesses(self, bags: Bags, places: IntArray, labels: IntArray) -> None:
         """The margin programme of witnesses and null tokens."""
         constant = np.full((len(bags.rows), 1), CONSTANT * root_mean_square(bags.rows))
-        ends = bags.offsets[1:]
+        ends, nulls = bags.offsets[1:], places[bags.offsets[1:] - 1] + 1
         tokens = np.insert(np.hstack([bags.rows, constant]), ends, 0.0, axis=0)
         offsets = bags.offsets + np.arange(bags.n + 1)
         wide = Bags(tokens, offsets, None, np.arange(len(tokens)))
-        data = _padded(wide, labels, np.ones((bags.n, 1)))
-        read = self._layer().read(bags.rows, bags.offsets, np.ones((bags.n, 1)))
-        self.selected_tokens_ = read.selected[:, 0]
-        selected = np.where(labels > 0, self.selected_tokens_, bags.lengths)
+        queries = np.ones((bags.n, 1))
+        data = _padded(wide, np.insert(places, ends, nulls), labels, queries)
+        read = self._layer().read(bags.rows, bags.offsets, queries)
+        self.selected_tokens_ = places[bags.offsets[:-1] + read.selected[:, 0]]
+        selected = np.where(labels > 0, self.selected_tokens_, nulls)
         self._solve(data, selected, np.arange(bags.n))
 
     def _solve(self, data: AttentionData, selected: IntArray, indices: IntArray) -> None:
@@ -507,8 +516,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predicted class (``collective``, soft), the one selected (hard), or the likeliest witness
         (``standard``).
         """
-        _, read = self._read(X, groups)
-        return _selected(read)
+        bags, read = self._read(X, groups)
+        positions: IntArray = _places(X, bags)[bags.offsets[:-1] + _selected(read)]
+        return positions
 
     def evidence(self, X: Any, instances: int = 1, *, groups: ArrayLike | None = None) -> Evidence:
         """What speaks for each prediction, and whether it suffices.
@@ -540,7 +550,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         single = np.hstack([-single, single]) if single.shape[1] == 1 else single
         best = np.maximum.reduceat(single, bags.offsets[:-1], axis=0)
         margin = against_rest(two, column) / (2.0 if read.values.shape[1] == 1 else 1.0)
-        first = order - np.repeat(bags.offsets[:-1], bags.lengths)
+        first = _places(X, bags)[order]
         return Evidence(
             [part[:instances] for part in np.split(first, bags.offsets[1:-1])],
             margin,
@@ -583,9 +593,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _prepared(
         self, X: Any, y: ArrayLike | None, groups: Any, sample_weight: Any
-    ) -> tuple[Bags, FloatArray, IntArray, FloatArray, bool, tuple[IntArray, IntArray]]:
-        """Bags, queries, classes, shares, whether weights and head are trained jointly, and the
-        training and validation bags; checked.
+    ) -> tuple[Bags, IntArray, FloatArray, IntArray, FloatArray, bool, tuple[IntArray, IntArray]]:
+        """Bags, places of instances, queries, classes, shares, whether weights and head are trained
+        jointly, and the training and validation bags; checked.
         """
         try:
             self._validate_params()
@@ -605,8 +615,11 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._seed = int(self.random_state)
         bags = as_bags(X, groups)
         labels = self._classes(bag_labels(y, bags))
+        places = _places(X, bags)
         if self.merge_duplicates:
-            bags = as_bags(bags.data(np.ones(bags.n)).without_duplicates())
+            ones = np.ones(bags.n)
+            left = _padded(bags, places, ones, ones[:, None]).without_duplicates()
+            bags, places = as_bags(left), _places(left, bags)
         weights = _weights(sample_weight, bags.n) * compute_sample_weight(
             self.class_weight, self.classes_[labels]
         )
@@ -621,7 +634,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         queries = self._queries(X, bags)
         check_units(bags.rows, queries)
         if self.explain:
-            self._check_explained(bags, queries, labels)
+            self._check_explained(_padded(bags, places, labels, queries))
         every = np.arange(bags.n)
         parts = every, every[:0]
         if joint:
@@ -630,15 +643,14 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif np.bincount(labels).min() < 2:
             few = self.classes_[np.argmin(np.bincount(labels))]
             raise InputError(f"class {few} has one bag; give at least two of each class")
-        return bags, queries, labels, weights / weights.sum(), joint, parts
+        return bags, places, queries, labels, weights / weights.sum(), joint, parts
 
-    def _check_explained(self, bags: Bags, queries: FloatArray, labels: IntArray) -> None:
+    def _check_explained(self, data: AttentionData) -> None:
         if len(self.classes_) != 2 or self.heads != 1:
             raise InputError(
                 f"explain=True needs two classes and one head; there are {len(self.classes_)}"
                 f" classes and {self.heads} heads"
             )
-        data = _padded(bags, labels, queries)
         check_selectable(data)
         if self.assumption == "collective":
             descent_kind(self.norm_)
@@ -715,9 +727,19 @@ _EXPLAINED = (
 )
 
 
-def _padded(bags: Bags, labels: IntArray, queries: FloatArray) -> AttentionData:
-    data = bags.data(np.where(labels > 0, 1.0, -1.0))
-    return AttentionData(data.tokens, data.labels, queries, data.mask)
+def _places(X: Any, bags: Bags) -> IntArray:
+    """``(N,)``: the position of each instance in its bag, as the caller counts."""
+    if isinstance(X, AttentionData):
+        return np.nonzero(X.mask)[1]
+    return np.arange(len(bags.rows)) - np.repeat(bags.offsets[:-1], bags.lengths)
+
+
+def _padded(bags: Bags, places: IntArray, labels: ArrayLike, queries: FloatArray) -> AttentionData:
+    """Sequences with each instance in its place."""
+    tokens = np.zeros((bags.n, int(places.max()) + 1, bags.d))
+    mask = np.zeros(tokens.shape[:2], dtype=np.bool_)
+    tokens[bags.bag, places], mask[bags.bag, places] = bags.rows, True
+    return AttentionData(tokens, np.where(np.asarray(labels) > 0, 1.0, -1.0), queries, mask)
 
 
 def _weights(sample_weight: Any, n: int) -> FloatArray:
