@@ -186,6 +186,16 @@ def _bags(change):
         (*_bags(lambda b, y: (b, ["cat"] * 12)), {}, r"y holds one class only \(cat\)"),
         (*_bags(lambda b, y: (b, np.arange(12) % 3)), {}, "explain=True needs two classes"),
         (*_bags(lambda b, y: (b, [1] * 11 + [0])), {"penalty": "cv"}, "class 0 has one bag"),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"assumption": "standard", "pooling": "margin"},
+            "pooling is 'margin', which needs collective attention",
+        ),
+        (
+            *_bags(lambda b, y: (b, y)),
+            {"assumption": "standard", "heads": 0},
+            "heads is 0, uniform attention",
+        ),
         (*_bags(lambda b, y: (b, y)), {"heads": 2}, "explain=True needs two classes and one head"),
         (
             *_bags(lambda b, y: (b, np.repeat(y, [len(bag) for bag in b]))),
