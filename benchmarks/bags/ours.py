@@ -130,5 +130,6 @@ METHODS = {
 }
 GRADED = {
     "attsvm standard": choose(STANDARD),
+    "attsvm standard, quadratic": _only(assumption="standard", features="quadratic"),
     "attsvm collective": _only(assumption="collective"),
 }

@@ -65,7 +65,7 @@ def test_poison_changes_sides_between_training_and_test(name):
         poison = bags.rows[bags.instance_labels == -1]
         assert abs(poison.mean() + 10) < 0.01
         assert abs(poison.std() - 0.1) < 0.01
-        # What the tests are for: "no poison, so positive" is perfect in training, and 0 in the test.
+        # What the tests are for: "no poison, so positive" is 1 in training and 0 in the test.
         lacking = largest(-bags.rows.mean(axis=1), bags)
         assert roc_auc_score(bags.labels, -lacking) == (1.0 if part == "train" else 0.0)
 

@@ -31,7 +31,7 @@ def texts(tmp_path):
         rows.append(f"{' '.join(words)} {'good' if k % 2 else 'bad'},{k % 2}")
     path = tmp_path / "texts.csv"
     path.write_text("\n".join(rows) + "\n")
-    return load(str(path))
+    return load(str(path), dim=4)
 
 
 def test_the_accuracy_of_the_predictor_is_told_before_selection_begins(texts, tmp_path):

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attsvm.bags import as_bags, bag_labels
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
-from attsvm.files import opened
+from attsvm.files import load_arrays, opened
 from attsvm.printable import name_of
+from attsvm.queries import bag_queries
 
 
 def array(path: str | Path) -> Dataset:
     """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
-    ``mask``).
+    ``mask``); or of an ``.npz`` file of bags: rows ``X`` of shape ``(N, d)``, the bag of each row
+    in ``groups``, and one label per bag in ``y``, in the order in which bags first appear.
 
     Raises:
-        InputError: what :meth:`attsvm.AttentionData.read` refuses, or a file with many instances.
+        InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.bags.as_bags` refuse, a
+            file with many instances, or labels of bags that are not two classes.
     """
     path = Path(path)
+    if _has_groups(path):
+        return _grouped(path)
     data, extras = AttentionData.read(path)
     if data.batch_shape:
         raise InputError(
@@ -60,6 +68,38 @@ def from_data(
     return Dataset(
         name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode
     )
+
+
+def _has_groups(path: Path) -> bool:
+    if path.suffix.lower() != ".npz":
+        return False
+    with opened(path) as file:
+        try:
+            return "groups.npy" in zipfile.ZipFile(file).namelist()
+        except zipfile.BadZipFile:
+            return False  # the reader says what is wrong with it
+
+
+def _grouped(path: Path) -> Dataset:
+    arrays = load_arrays(path)
+    for key in ("X", "y"):
+        if key not in arrays:
+            raise InputError(f"{path} has groups but no array {key}; store rows as X, labels as y")
+    try:
+        bags = as_bags(arrays["X"], arrays["groups"])
+        labels = bag_labels(arrays["y"], bags)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    classes = np.unique(labels)
+    if len(classes) != 2:
+        raise InputError(f"{path}: y holds {len(classes)} classes; attsvm fit needs two")
+    data = bags.data(np.where(labels == classes[1], 1.0, -1.0))
+    queries = bag_queries(data.tokens, data.mask, "mean")
+    data = AttentionData(data.tokens, data.labels, queries, data.mask)
+    provenance = {"source": name_of(path), "sha256": file_digest(path), "rows": data.n}
+    name = name_of(path.name)
+    names = (str(classes[0]), str(classes[1]))
+    return replace(from_data(data, name, f"Bags of {name}", provenance), class_names=names)
 
 
 def file_digest(path: Path) -> str:

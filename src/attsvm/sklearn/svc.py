@@ -445,9 +445,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _layer(self) -> Layer:
         """The model that predicts, with the ``pooling`` asked for now."""
         if self.pooling == "margin" and not hasattr(self, "selection_weights_"):
-            raise InputError(
-                "pooling is 'margin', which needs collective attention and a fit with explain=True"
-            )
+            raise InputError(_NO_MARGIN)
         if self.assumption == "standard":
             assert self.predictor_ is not None
             return self.predictor_.layer
@@ -608,6 +606,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"The 'checkpoint' parameter of {type(self).__name__} is {self.checkpoint!r}, the"
                 " folder that you work in; give another folder, or None"
             )
+        if self.pooling == "margin" and not (self.explain and self.assumption == "collective"):
+            raise InputError(_NO_MARGIN)
         if self.heads == 0 and self.assumption == "standard":
             raise InputError(
                 "heads is 0, uniform attention, which finds no witness; give at least 1"
@@ -718,6 +718,7 @@ _NOT_IN_KEY = (
     "progress",
     "reject",
 )  # what does not change the stages of training
+_NO_MARGIN = "pooling is 'margin', which needs collective attention and a fit with explain=True"
 _EXPLAINED = (
     "solution_",
     "status_",
