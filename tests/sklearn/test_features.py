@@ -67,6 +67,6 @@ def test_bad_parameters_are_one_sentence(features, sentence):
 
 def test_another_width_is_refused():
     fitted = BagFeatures(StandardScaler()).fit(bags())
-    assert clone(fitted).get_params().keys() == {"instances", "context"}
+    assert {"instances", "context"} <= clone(fitted).get_params().keys()
     with pytest.raises(InputError, match="X has 2 features per instance; this BagFeatures was"):
         fitted.transform([np.zeros((2, 2))])
