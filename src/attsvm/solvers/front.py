@@ -78,7 +78,8 @@ def max_margin(
         margins: one programme, or several, as a sequence or a
             :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes back, in which
             each has its own status, ``inaccurate`` where a solution leaves float64. Small
-            hard-margin programmes of the Frobenius norm are solved together, on all cores.
+            hard-margin programmes of the Frobenius norm are solved together, all others one by
+            one, on all cores.
         norm: the norm to minimise, or its name (``"lp:1.75"``); the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
