@@ -53,7 +53,8 @@ def test_a_contradiction_is_left_to_its_proof(norm: str) -> None:
     )
     assert max_margin(margins, norm).status == "infeasible"
     w, dual, _ = interior_point(*written(margins), Lp(1.0).p)
-    assert not w.any() and not dual.any()
+    assert not w.any()
+    assert not dual.any()
 
 
 def test_rows_that_ask_for_nothing() -> None:
