@@ -78,6 +78,29 @@ def test_curvature_is_the_derivative(p: float, shape: tuple[int, int, int]) -> N
         )
 
 
+def test_curvature_of_many_rows_on_large_weights() -> None:
+    """A head of a sentence encoder: written out, its features were too many to be formed."""
+    rng = np.random.default_rng(0)
+    offsets = np.arange(0, 1201, 15)
+    D, Z = rng.standard_normal((1200, 384)), rng.standard_normal((80, 384))
+    margins = Margins(D, Z, offsets, np.ones(1200), np.zeros(1200, int), np.zeros(80, int))
+    programme = reduce(equilibrate(margins, None)).programme
+    left, s, right = np.linalg.svd(rng.standard_normal((384, 80)), full_matrices=False)
+    prox = energy_of(math.inf).proximal(s[None], 5.0)
+    form = curvature(programme, np.arange(1200), left, s, right, prox)
+    assert form is not None
+    c, e = 3, 1100  # two rows once more, from the derivative itself
+    step = 1e-6 * programme.adjoint(np.eye(1200)[c])
+
+    def mapped(X: np.ndarray) -> float:
+        left, s, right = np.linalg.svd(X, full_matrices=False)
+        point = (left * energy_of(math.inf).proximal(s[None], 5.0).W[0]) @ right
+        return float(programme.values(point)[e])
+
+    X = (left * s) @ right
+    assert form[c, e] == pytest.approx((mapped(X + step) - mapped(X - step)) / 2e-6, abs=1e-8)
+
+
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_augmented_steps_finish_what_alternating_directions_began(p: float) -> None:
     margins = sphere(6, 8, 10, 1)

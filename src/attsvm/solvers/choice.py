@@ -108,7 +108,7 @@ METHODS: dict[str, _Method] = {
     ),
     "proximal": _Method("Frobenius: proximal multipliers with semismooth Newton steps", _frobenius),
     "entrywise": _Method(
-        "entrywise norms: splitting, then proximal multipliers with Newton steps on the dual",
+        "entrywise norms: interior points (small), else splitting, then Newton steps on the dual",
         _entrywise,
     ),
     "entrywise-splitting": _Method("entrywise norms: splitting alone", _entrywise),

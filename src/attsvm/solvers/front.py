@@ -102,7 +102,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
             back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
             Data with leading axes are several programmes. Small hard-margin programmes of the
-            Frobenius norm are solved together, on all cores.
+            Frobenius norm are solved together, all others one by one, on all cores.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.

@@ -19,7 +19,6 @@ is the verdict on programmes without a solution.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from attsvm.data import FloatArray
@@ -64,7 +63,7 @@ def _bounds(A: FloatArray, b: FloatArray, w: FloatArray, lam: FloatArray, p: flo
         size, dual = (np.abs(w) ** p).sum() ** (1.0 / p), (np.abs(pulled) ** q).sum() ** (1.0 / q)
     if not (ratio > 0.0 and size > 0.0 and dual > 0.0):
         return np.inf
-    return 1.0 - ratio * top / (size * dual)
+    return float(1.0 - ratio * top / (size * dual))
 
 
 @summing_kernel

@@ -44,7 +44,8 @@ from attsvm.solvers.small_pivoting import pivot
 from attsvm.solvers.small_proofs import certify, contradiction
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2
-Part, Result = TypeVar("Part"), TypeVar("Result")
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 _SWEEPS = 12
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
@@ -323,7 +324,7 @@ def settle(
         return found
     shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1]).tolist()
     shared_out(
-        lambda part: solve_range(*part, D, Z, starts, parts, b, *found),
+        lambda part: solve_range(part[0], part[1], D, Z, starts, parts, b, *found),
         list(zip([0, *shares], [*shares, count], strict=True)),
     )
     return found
