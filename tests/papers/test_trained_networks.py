@@ -2,6 +2,7 @@
 ends with the same numbers.
 """
 
+import importlib.util
 import json
 import os
 import signal
@@ -82,6 +83,18 @@ def test_sizes_do_not_apply_to_experiments_without_networks(tmp_path, capsys) ->
         == 2
     )
     assert "sizes do not apply to it" in capsys.readouterr().err
+
+
+def test_texts_without_their_package_are_left_out(monkeypatch) -> None:
+    found = importlib.util.find_spec
+
+    def without(name, *others):
+        return None if name == "tokenizers" else found(name, *others)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    assert {cell["task"]["data"] for cell in md_4.cells(md_4.QUICK)} == {IMAGES.data}
+    with pytest.raises(UnavailableError, match=r"need the package tokenizers; install it with"):
+        list(md_4.cells(Networks((Study(TEXTS, (Method("l2", (0.01,)),)),))))
 
 
 def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:

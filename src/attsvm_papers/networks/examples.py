@@ -1,6 +1,7 @@
 """The examples and the networks of the experiments on real data."""
 
 import functools
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,9 @@ MADE = ("sentences", "digits")
 """Data that need no files: texts made of those of
 :mod:`attsvm_papers.networks.sentences`, and scikit-learn's digits.
 """
+TEXTS = ("sentences", "imdb")
+"""Data that are texts."""
+_SMOKE = "(or choose the scale smoke)"
 
 
 @dataclass(frozen=True)
@@ -103,19 +107,23 @@ def files_digest(data: str) -> str:
     """What names the content of the files of these data; empty for data that need none.
 
     Raises:
-        UnavailableError: they are not here.
+        UnavailableError: they are not here, or the package that splits texts is not.
     """
+    if data in TEXTS and importlib.util.find_spec("tokenizers") is None:
+        raise UnavailableError(
+            "texts need the package tokenizers; install it with: pip install 'attsvm[text]'"
+        )
     if data in MADE:
         return ""
     if data == "imdb":
         try:
             return "".join(imdb().sha256)
         except InputError as error:
-            raise UnavailableError(str(error)) from None
+            raise UnavailableError(f"{error} {_SMOKE}") from None
     digest = image_digest(data)
     if not digest:
         raise UnavailableError(
-            f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them"
+            f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them {_SMOKE}"
         )
     return digest
 
@@ -125,7 +133,7 @@ def examples(task: Task) -> Known:
     """The examples of a task: the first ones after a fixed shuffle, the same for every seed and
     optimiser.
     """
-    return _texts(task) if task.data in ("sentences", "imdb") else _images(task)
+    return _texts(task) if task.data in TEXTS else _images(task)
 
 
 def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
@@ -223,3 +231,7 @@ def network(task: Task, known: Known) -> nn.Module:
     side = task.side or images.shape[-1]
     vision = VisionTransformer(side, task.patch, channels=images.shape[1], classes=10, **sizes)
     return Pixels(vision, mean.tolist(), std.tolist(), side)
+
+
+TEXTS = ("sentences", "imdb")
+_SMOKE = "(or choose the scale smoke)"

@@ -142,7 +142,7 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
         except UnavailableError as error:
             missing.append(str(error))
     if not here:
-        raise UnavailableError(f"{missing[0]} (or choose the scale smoke)")
+        raise UnavailableError(missing[0])
     if any(study.task.accelerator for study, _ in here):
         import torch
 
