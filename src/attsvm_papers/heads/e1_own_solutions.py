@@ -202,8 +202,9 @@ def H5(e):
 )
 def cosines(e, axes):
     """Cosine of a head's weights and the max-margin solution of their own selections after all
-    steps, mean over the heads of a training, a point per seed; grey ticks are the nulls: random,
-    rotated and permuted singular vectors, and the layer's other heads on this head's programme.
+    steps, mean over the heads of a training, a point per seed. Grey ticks are the nulls, from the
+    left: the layer's other heads on this head's programme; random, rotated and permuted singular
+    vectors with their own selections.
     """
     for ax, norm in zip(axes, NORMS, strict=False):
         names = known(e, OPTIMISERS)

@@ -186,6 +186,7 @@ def samples(evidence, axes):
         if axis == "queries":
             ax.set_xscale("log", base=2)
             ax.set_xticks(levels, [str(level) for level in levels])
+            ax.minorticks_off()
     axes[0].set_title("cosine, by queries")
     axes[1].set_title("cosine, by threshold")
     axes[2].set_title("held-out agreement")

@@ -13,7 +13,7 @@ import numpy as np
 from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.networks import RATES, files, trained
 from attsvm_papers.heads.reading import COLOURS, NAMES
-from attsvm_papers.kit import claim, grid, picture, rows, scales, true
+from attsvm_papers.kit import claim, grid, logarithmic, picture, rows, scales, true
 
 TRIED = {
     "adamw": (1e-3, 3e-3, 1e-2),
@@ -63,6 +63,6 @@ def rates(evidence, axes):
         ax.plot(tried, losses, "o-", color=COLOURS[name], ms=3.5, label=NAMES[name])
         used = losses[tried.index(RATES[name])]
         ax.plot(RATES[name], used, "o", ms=9, color=COLOURS[name], fillstyle="none")
-    ax.set_xscale("log")
+    logarithmic(ax.xaxis, evidence["rate"])
     ax.set(xlabel="learning rate", ylabel="nats per character")
     ax.legend(frameon=False, fontsize=8)

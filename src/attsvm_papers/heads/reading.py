@@ -82,10 +82,10 @@ def excess(evidence: Evidence, own: str = "cosine") -> FloatArray:
 
 
 def by_seed(evidence: Evidence, values: ArrayLike) -> FloatArray:
-    """``(seeds,)``: the mean of the rows of each seed."""
-    each = np.asarray(values, dtype=np.float64)
-    seeds = evidence["seed"]
-    return np.array([np.nanmean(each[seeds == seed]) for seed in np.unique(seeds)])
+    """``(seeds,)``: the mean of the rows of each seed that have a value; NaN where none has."""
+    each, at = np.asarray(values, dtype=np.float64), evidence["seed"]
+    told = [each[(at == seed) & ~np.isnan(each)] for seed in np.unique(at)]
+    return np.array([part.mean() if len(part) else np.nan for part in told])
 
 
 def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
