@@ -4,14 +4,17 @@ augmented steps, the rank inequality.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from instances import sphere
 
+from attsvm.datasets import unit_sphere
 from attsvm.geometry import Schatten
-from attsvm.margins import Margins
+from attsvm.margins import Margins, selection_margins
+from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.curvature import curvature
@@ -140,3 +143,22 @@ def test_rank_inequality() -> None:
     assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-5) == 2
     assert rank_bound(np.array([1.0, 1.0]), 1.0) is None
     assert numerical_rank(np.diag([1e200, 2e197, 1e196])) == 2
+
+
+@pytest.mark.parametrize("norm", ["nuc", "spec", "schatten:1.5"])
+def test_a_decomposition_that_does_not_converge_is_done_by_the_slow_method(norm, monkeypatch):
+    data, head = unit_sphere(6, 8, 10, 0)
+    margins = selection_margins(data, optimal_tokens(data, head))
+    expected = max_margin(margins, norm)
+    fast, calls = np.linalg.svd, itertools.count()
+
+    def failing(W, *args, **named):
+        if next(calls) % 3 == 0:
+            raise np.linalg.LinAlgError("SVD did not converge")
+        return fast(W, *args, **named)
+
+    monkeypatch.setattr("attsvm.solvers.spectra.np.linalg.svd", failing)
+    found = max_margin(margins, norm)
+    assert found.status == "optimal"
+    assert next(calls) > 3
+    assert found.norm == pytest.approx(expected.norm, rel=1e-6)

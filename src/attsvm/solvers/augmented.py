@@ -28,6 +28,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.curvature import curvature
 from attsvm.solvers.energies import GaugeEnergy, Proximal
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.spectra import svd
 
 _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)
 _RIDGE = 1e-13  # relative to the mean diagonal of the Newton matrix
@@ -111,7 +112,7 @@ class AugmentedLagrangian:
 
     def _point(self, dual: FloatArray) -> _Point:
         p = self.programme
-        left, s, right = np.linalg.svd(self.W + self.sigma * p.adjoint(dual), full_matrices=False)
+        left, s, right = svd(self.W + self.sigma * p.adjoint(dual))
         prox = self.energy.proximal(s[None], self.sigma)
         W = (left * prox.W[0]) @ right
         return _Point(

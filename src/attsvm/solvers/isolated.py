@@ -29,6 +29,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.spectra import singular_values, svd
 
 _LARGEST = 300  # unknowns
 _POSITIVE = 1e-7  # multipliers above this share of the largest are taken to be positive
@@ -61,7 +62,7 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
         too); ``None`` when nothing is proved: the programme is large, the solution is not the only
         one, multipliers or slacks vanish together, or rounding is too large.
     """
-    left, s, right = np.linalg.svd(W, full_matrices=False)
+    left, s, right = svd(W)
     k = int((s > _PRESENT * s[0]).sum())
     rows: IntArray = np.flatnonzero(dual > _POSITIVE * dual.max(initial=0.0))
     split = (W.shape[0] * k, (W.shape[0] + W.shape[1]) * k)
@@ -123,12 +124,12 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
     distance = radius * (float(np.linalg.norm(L, 2)) + float(np.linalg.norm(R, 2)) + radius) + 1e-15
     full = np.zeros(p.m)
     full[rows] = lam * size
-    mu = np.linalg.svd(p.adjoint(full), compute_uv=False)
+    mu = singular_values(p.adjoint(full))
     others = np.setdiff1d(np.arange(p.m), rows)
     room = (p.values(L @ R.T) - p.b / unit)[others] - distance
     optimal = (
         float(lam.min()) > radius
-        and float(np.linalg.svd(R, compute_uv=False)[-1]) > radius
+        and float(singular_values(R)[-1]) > radius
         and (k == len(mu) or float(mu[k]) + alpha * radius + 1e-14 < 1.0)
         and float(room.min(initial=1.0)) >= 0.0
     )

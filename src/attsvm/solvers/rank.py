@@ -36,7 +36,7 @@ from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, certify_hard
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.spectra import singular_values
+from attsvm.solvers.spectra import singular_values, svd
 
 RELATIVE = 1e-3  # singular values below this share of the largest do not count
 _ROUNDING = 1e-13  # no gap is trusted below this
@@ -65,9 +65,7 @@ def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
     rank = numerical_rank(found.W)
     if 1.0 < p < np.inf:
         return Facts(rank, None, None, True)
-    left, mu, right = np.linalg.svd(
-        _unit(margins.adjoint(found.dual / found.dual.max(initial=0.0)))
-    )
+    left, mu, right = svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
     if p == 1.0:
         mu = mu / mu[0]
         k = rank_bound(mu, found.error)
@@ -116,7 +114,7 @@ def weights_on_face(p: Programme, dual: FloatArray, k: int | None) -> FloatArray
     rows = np.flatnonzero(dual > _POSITIVE * dual.max(initial=0.0))
     if k is None or len(rows) * k * (k + 1) > 2 * _LARGEST_FACE:
         return None
-    left, _, right = np.linalg.svd(p.adjoint(dual))
+    left, _, right = svd(p.adjoint(dual), full_matrices=True)
     T, i, j = _symmetric_rows(p.D[rows] @ left[:, :k], p.Z[p.sequence[rows]] @ right[:k].T)
     coordinates = np.asarray(np.linalg.lstsq(T, p.b[rows], rcond=None)[0], dtype=np.float64)
     W: FloatArray = left[:, :k] @ _symmetric_matrix(coordinates, k, i, j) @ right[:k]
@@ -160,7 +158,7 @@ def _distance(
     coordinates.
     """
     top = float(np.abs(found.W).max())
-    C = float(np.linalg.svd(found.W / top, compute_uv=False).sum())
+    C = float(singular_values(found.W / top).sum())
     gap = max(found.error, _ROUNDING)
     tail = gap / (1.0 - float(mu[k])) if k < len(mu) else 0.0
     off = (

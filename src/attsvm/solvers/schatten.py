@@ -36,7 +36,7 @@ from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.projection import is_narrow
 from attsvm.solvers.reduction import reduce
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.spectra import length, singular_values
+from attsvm.solvers.spectra import length, singular_values, svd
 from attsvm.solvers.splitting import SINGULAR_VALUES, Splitting
 
 _DIGITS = " + extended precision"
@@ -294,7 +294,7 @@ class _Search:
         energy = energy_of(norm.p)
 
         def nearest(x: FloatArray, t: float) -> FloatArray:
-            left, s, right = np.linalg.svd(x, full_matrices=False)
+            left, s, right = svd(x)
             point: FloatArray = (left * energy.sizes(s, t)) @ right
             return point
 

@@ -1,4 +1,4 @@
-"""Singular values of weights, and their gauge."""
+"""Singular values and vectors of weights, and their gauge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,23 @@ from attsvm.data import FloatArray
 
 def singular_values(W: FloatArray) -> FloatArray:
     """``(q,)``, falling."""
-    return np.asarray(np.linalg.svd(W, compute_uv=False), dtype=np.float64)
+    try:
+        return np.asarray(np.linalg.svd(W, compute_uv=False), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return svd(W)[1]
+
+
+def svd(W: FloatArray, full_matrices: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Singular vectors and values of finite weights. LAPACK's fast method (``gesdd``) does not
+    converge on rare matrices; its slow one then does.
+    """
+    try:
+        left, s, right = np.linalg.svd(W, full_matrices=full_matrices)
+    except np.linalg.LinAlgError:
+        from scipy.linalg import svd as slow
+
+        left, s, right = slow(W, full_matrices=full_matrices, lapack_driver="gesvd")
+    return left, s, right
 
 
 def length(s: FloatArray, p: float) -> float:

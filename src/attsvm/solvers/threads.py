@@ -82,7 +82,7 @@ def _libraries(scipy_too: bool) -> tuple[list[Any], list[Any]]:
     """The BLAS libraries of this process, those with a number of threads for each thread apart;
     SciPy brings its own.
     """
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+    from threadpoolctl import ThreadpoolController
 
     found = ThreadpoolController().select(user_api="blas").lib_controllers
     single = [each for each in found if getattr(each, "threading_layer", "") == "openmp"]
