@@ -60,6 +60,7 @@ EVERY = 10
 WINDOW, RISE = 25, 0.15
 TAU, CLIP_TAU, HORIZON = 100.0, 10.0, 4 * EVERY
 DATA = ("shakespeare", "wikitext")
+CLIPS = ("clip", "shorten")
 PEAKS = {"adamw": (0.003, 0.03, 0.1), "spectral": (0.03, 0.3, 1.0)}
 HEALTHY = {"adamw": 0.003, "spectral": 0.03}
 BROKEN = {"adamw": 0.1, "spectral": 1.0}
@@ -118,7 +119,7 @@ class Decoder(nn.Module):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run; ``arm`` is nothing, clip or qknorm."""
+    """One run; ``arm`` is nothing, clip, shorten (clip, and shorten later steps) or qknorm."""
 
     data: str
     optimizer: str
@@ -129,7 +130,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        tau = f"-tau{self.tau:g}" if self.arm == "clip" else ""
+        tau = f"-tau{self.tau:g}" if self.arm in CLIPS else ""
         return f"{self.data}-{self.optimizer}-{self.peak:g}-{self.arm}{tau}-{self.seed}"
 
 
@@ -201,7 +202,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
     net = Decoder(kinds, cell.arm == "qknorm")
     optimizer = optimizer_of(net, cell.optimizer, cell.peak)
     alarms: list[dict[str, Any]] = []
-    clips = cell.arm == "clip"
+    clips = cell.arm in CLIPS
     guard = LogitGuard(
         net,
         tau=cell.tau,
@@ -209,6 +210,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
         every=1 if clips else EVERY,
         optimizer=optimizer,
         horizon=HORIZON,
+        shorten=cell.arm == "shorten",
     )
     train = ids[: int(0.9 * len(ids))]
     losses, sizes, records = [], [], []
