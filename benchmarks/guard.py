@@ -167,8 +167,9 @@ def verdict(rounds: int) -> list[Cell]:
 
 def clips(rounds: int) -> list[Cell]:
     """Clipping against QK-norm at the lowest peak that breaks training; whole seeds first."""
+    taus = {"clip": CLIP_TAU, "shorten": SHORTEN_TAU}
     return [
-        Cell(data, kind, peak, arm, seed, CLIP_TAU if arm == "clip" else SHORTEN_TAU)
+        Cell(data, kind, peak, arm, seed, taus.get(arm, TAU))
         for seed in range(20_000, 20_000 + rounds)
         for (data, kind), peak in LOWEST.items()
         for arm in ("qknorm", "shorten", "nothing", "clip")
