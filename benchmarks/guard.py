@@ -447,7 +447,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
         "QK-norm": (replace(cell, arm="qknorm"), "#6b6b6b"),
     }
     steps: dict[str, int | None] = {}
-    with canvas(2.9, 1, 2, width=8.0) as (drawing, axes):
+    with canvas(3.6, 1, 2, width=8.0) as (drawing, axes):
         ends: tuple[list[tuple[float, str, str]], ...] = ([], [])
         for name, (one, colour) in arms.items():
             found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
