@@ -3,7 +3,9 @@ of docs/guard.md.
 
     python benchmarks/guard.py sweep   --shakespeare input.txt --wikitext valid.txt.xz
     python benchmarks/guard.py verdict --shakespeare input.txt --wikitext valid.txt.xz
+    python benchmarks/guard.py clips   --shakespeare input.txt --wikitext valid.txt.xz
     python benchmarks/guard.py table
+    python benchmarks/guard.py table   --first 20000
     python benchmarks/guard.py figure --out guard.png
     python benchmarks/guard.py overhead --shakespeare input.txt
     python benchmarks/guard.py long     --shakespeare input.txt
@@ -24,8 +26,11 @@ Fixed before any run of the verdict was made:
   training, and, for healthy runs, the one with the best held-out loss. It chose tau and horizon,
   too; the levels of the other alarms were set without looking. The verdict is made on seeds from
   10,000 on.
-* The guard measures every 10 steps, warns at tau = 100, and clips, measuring every step, at
-  tau = 10.
+* The guard measures every 10 steps, warns at tau = 100, and clips, measuring every step, by K2's
+  rule alone at tau = 10.
+* ``clips`` compares the guard's own clipping (later steps shortened, too) with QK-norm, at the
+  lowest peak of the sweep that broke seed 0 on that text. Seeds 0 and 1 at these peaks chose
+  tau = 8 of 4, 6, 8 and 10. Its verdict is made on seeds from 20,000 on.
 """
 
 from __future__ import annotations
@@ -58,12 +63,19 @@ FALL = 100  # steps at the end in which rates fall to zero
 RATE = 3e-3
 EVERY = 10
 WINDOW, RISE = 25, 0.15
-TAU, CLIP_TAU, HORIZON = 100.0, 10.0, 4 * EVERY
+TAU, CLIP_TAU, SHORTEN_TAU, HORIZON = 100.0, 10.0, 8.0, 4 * EVERY
 DATA = ("shakespeare", "wikitext")
+CLIPS = ("clip", "shorten")
 PEAKS = {"adamw": (0.003, 0.03, 0.1), "spectral": (0.03, 0.3, 1.0)}
 HEALTHY = {"adamw": 0.003, "spectral": 0.03}
 BROKEN = {"adamw": 0.1, "spectral": 1.0}
 MILD = {"adamw": 0.03, "spectral": 0.3}  # clipping alone is judged here, too
+LOWEST = {  # peak of a sweep by half decades that broke training
+    ("shakespeare", "adamw"): 0.1,
+    ("shakespeare", "spectral"): 1.0,
+    ("wikitext", "adamw"): 0.1,
+    ("wikitext", "spectral"): 0.3,
+}
 LEAD = 50  # steps before the break that count as in time
 
 
@@ -118,7 +130,7 @@ class Decoder(nn.Module):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run; ``arm`` is nothing, clip or qknorm."""
+    """One run; ``arm`` is nothing, clip, shorten (clip, and shorten later steps) or qknorm."""
 
     data: str
     optimizer: str
@@ -129,7 +141,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        tau = f"-tau{self.tau:g}" if self.arm == "clip" else ""
+        tau = f"-tau{self.tau:g}" if self.arm in CLIPS else ""
         return f"{self.data}-{self.optimizer}-{self.peak:g}-{self.arm}{tau}-{self.seed}"
 
 
@@ -151,6 +163,17 @@ def verdict(rounds: int) -> list[Cell]:
                 cells += [Cell(data, kind, peaks[kind], arm, seed) for arm in ("nothing", "qknorm")]
                 cells.append(Cell(data, kind, peaks[kind], "clip", seed, CLIP_TAU))
     return list(dict.fromkeys(cells))
+
+
+def clips(rounds: int) -> list[Cell]:
+    """Clipping against QK-norm at the lowest peak that breaks training; whole seeds first."""
+    taus = {"clip": CLIP_TAU, "shorten": SHORTEN_TAU}
+    return [
+        Cell(data, kind, peak, arm, seed, taus.get(arm, TAU))
+        for seed in range(20_000, 20_000 + rounds)
+        for (data, kind), peak in LOWEST.items()
+        for arm in ("qknorm", "shorten", "nothing", "clip")
+    ]
 
 
 def characters(path: Path) -> tuple[Tensor, int]:
@@ -201,7 +224,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
     net = Decoder(kinds, cell.arm == "qknorm")
     optimizer = optimizer_of(net, cell.optimizer, cell.peak)
     alarms: list[dict[str, Any]] = []
-    clips = cell.arm == "clip"
+    clips = cell.arm in CLIPS
     guard = LogitGuard(
         net,
         tau=cell.tau,
@@ -209,6 +232,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
         every=1 if clips else EVERY,
         optimizer=optimizer,
         horizon=HORIZON,
+        shorten=cell.arm == "shorten",
     )
     train = ids[: int(0.9 * len(ids))]
     losses, sizes, records = [], [], []
@@ -350,7 +374,7 @@ def judged(runs: list[dict[str, Any]], alarm: Callable[[dict[str, Any]], int | N
 def table(folder: Path, first: int) -> str:
     """Alarms, runs and arms of the seeds from ``first`` on, as three tables in Markdown."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    mine = [r for r in found if (r["cell"]["seed"] >= 10_000) == (first >= 10_000)]
+    mine = [r for r in found if 0 <= r["cell"]["seed"] - first < 10_000]
     alone = [r for r in mine if r["cell"]["arm"] == "nothing"]
     chosen = {(kind, peaks[kind]) for kind in PEAKS for peaks in (BROKEN, HEALTHY)}
     runs = [r for r in alone if (r["cell"]["optimizer"], r["cell"]["peak"]) in chosen]
@@ -387,19 +411,22 @@ def run_table(runs: list[dict[str, Any]]) -> str:
 
 
 def arm_table(runs: list[dict[str, Any]]) -> str:
-    head = ["data", "W_Q, W_K by", "peak", "nothing", "clip", "QK-norm", "clip less QK-norm"]
-    ends: dict[tuple[Any, ...], dict[str, float]] = {}
+    """Held-out losses of the arms, a mean over seeds with the range of each clip less QK-norm."""
+    ends: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
     for found in runs:
         cell = found["cell"]
-        arm = f"clip{cell['tau']:g}" if cell["arm"] == "clip" else cell["arm"]
-        ends.setdefault((*_condition(found), cell["seed"]), {})[arm] = found["final"]
+        arm = f"{cell['arm']}, tau {cell['tau']:g}" if cell["arm"] in CLIPS else cell["arm"]
+        ends.setdefault(_condition(found), {}).setdefault(arm, {})[cell["seed"]] = found["final"]
     rows = []
-    for key, arms in sorted(ends.items()):
-        for arm in (name for name in arms if name.startswith("clip") and "qknorm" in arms):
-            three = [arms.get("nothing", float("nan")), arms[arm], arms["qknorm"]]
-            less = f"{arms[arm] - arms['qknorm']:+.3f}"
-            rows.append([*map(str, key[:3]), *(f"{x:.3f}" for x in three), less])
-    return _markdown(head, rows)
+    for condition, arms in sorted(ends.items()):
+        for arm, losses in arms.items():
+            less = [losses[s] - x for s, x in arms.get("qknorm", {}).items() if s in losses]
+            if less and arm != "qknorm":
+                spread = [f"{f(less):+.3f}" for f in (statistics.fmean, min, max)]
+                mean = f"{statistics.fmean(losses.values()):.3f}"
+                rows.append([*map(str, condition), arm, str(len(less)), mean, *spread])
+    head = ["data", "W_Q, W_K by", "peak", "arm", "seeds", "held-out loss", "less QK-norm"]
+    return _markdown([*head, "least", "largest"], rows)
 
 
 def _condition(found: dict[str, Any]) -> tuple[str, str, float]:
@@ -410,16 +437,17 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
-def figure(folder: Path, out: Path, seed: int = 10_000) -> None:
+def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
     """Loss and largest logit of one run as it is, clipped, and with normalised queries and keys."""
     cell = Cell("shakespeare", "adamw", BROKEN["adamw"], "nothing", seed)
     arms = {
         "nothing": (cell, "#b3261e"),
-        "clip": (replace(cell, arm="clip", tau=CLIP_TAU), "#1f5fa8"),
+        "K2's rule": (replace(cell, arm="clip", tau=CLIP_TAU), "#b07c1e"),
+        "clip": (replace(cell, arm="shorten", tau=SHORTEN_TAU), "#1f5fa8"),
         "QK-norm": (replace(cell, arm="qknorm"), "#6b6b6b"),
     }
     steps: dict[str, int | None] = {}
-    with canvas(2.9, 1, 2, width=8.0) as (drawing, axes):
+    with canvas(3.6, 1, 2, width=8.0) as (drawing, axes):
         ends: tuple[list[tuple[float, str, str]], ...] = ([], [])
         for name, (one, colour) in arms.items():
             found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
@@ -432,8 +460,9 @@ def figure(folder: Path, out: Path, seed: int = 10_000) -> None:
             for side, values in enumerate((means, peaks)):
                 ends[side].append((float(values[-1]), name, colour))
         logarithmic(axes[1].yaxis, np.array([1.0, 1e5]))
-        axes[1].axhline(CLIP_TAU, color="#1f5fa8", linewidth=0.8, linestyle="--")
-        titles = ("training loss, nats", f"largest logit (dashed: clipped at {CLIP_TAU:g})")
+        for bound, colour in ((CLIP_TAU, "#b07c1e"), (SHORTEN_TAU, "#1f5fa8")):
+            axes[1].axhline(bound, color=colour, linewidth=0.8, linestyle="--")
+        titles = ("training loss, nats", "largest logit (dashed: where it is clipped)")
         for side, heights in enumerate(((0.92, 0.92), (0.92, 0.5))):
             axes[side].set_title(titles[side], loc="left")
             axes[side].set_xlabel("step")
@@ -503,26 +532,29 @@ def long(text: Path, steps: int = 1500, seed: int = 20_000) -> None:
     print(f"breaks: {breaks({'losses': losses})}; first warning at step {first}")
 
 
+PLANS = {"sweep": lambda rounds: sweep(), "verdict": verdict, "clips": clips}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("what", choices=["sweep", "verdict", "table", "figure", "overhead", "long"])
+    parser.add_argument("what", choices=[*PLANS, "table", "figure", "overhead", "long"])
     parser.add_argument("--runs", type=Path, default=Path("runs/guard"))
     parser.add_argument("--shakespeare", type=Path, help="the text of tinyshakespeare")
     parser.add_argument("--wikitext", type=Path, help="a text of wikitext2, .xz or not")
     parser.add_argument("--rounds", type=int, default=3, help="seeds of the verdict per cell")
-    parser.add_argument("--first", type=int, default=10_000, help="0 for the table of the sweep")
+    parser.add_argument("--first", type=int, default=10_000, help="first seed of the table")
     parser.add_argument("--out", type=Path, default=Path("guard.png"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     texts = {"shakespeare": given.shakespeare, "wikitext": given.wikitext}
-    needed = {"sweep": DATA, "verdict": DATA, "overhead": DATA[:1], "long": DATA[:1]}.get(
-        given.what, ()
+    needed = {"table": (), "figure": (), "overhead": DATA[:1], "long": DATA[:1]}.get(
+        given.what, DATA
     )
     missing = [name for name in needed if texts[name] is None or not texts[name].is_file()]
     if missing:
         sys.exit(f"--{missing[0]} names no file; give the path of the text")
-    if given.what in ("sweep", "verdict"):
-        make(sweep() if given.what == "sweep" else verdict(given.rounds), given.runs, texts)
+    if given.what in PLANS:
+        make(PLANS[given.what](given.rounds), given.runs, texts)
     elif given.what == "table":
         print(table(given.runs, given.first))
     elif given.what == "figure":

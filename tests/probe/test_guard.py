@@ -227,6 +227,42 @@ def test_layers_written_by_hand_are_clipped_to_tau(kind: str) -> None:
     assert torch.equal(found[before < tau], before[before < tau])
 
 
+@pytest.mark.parametrize("shorten", [True, False])
+def test_later_steps_of_clipped_weights_shrink_with_them(shorten: bool) -> None:
+    """The third step from the same weights: with the guard of two clips, and with no guard."""
+    net = Net()
+    with torch.no_grad():
+        for parameter in net.attention.parameters():
+            parameter.mul_(6.0)
+    net(X)
+    before = net.attention.peaks(X)
+    taus = [float(before.sort().values[2:].mean()), float(before.sort().values[1:3].mean())]
+    optimizer = sgd(net, 1e-3)
+    guard = LogitGuard(net, taus[0], "clip", every=1, optimizer=optimizer, shorten=shorten)
+    rows: Tensor = torch.ones(16)
+    for tau in taus:
+        guard.tau = tau
+        net(X)
+        gamma = (tau / net.attention.peaks(X)).clamp(max=1.0).sqrt()
+        rows = rows * gamma.repeat_interleave(4)
+        step(net, optimizer, X)
+    assert len(rows.unique()) == 3  # heads clipped never, once and twice
+    alone = copy.deepcopy(net)
+    start = copy.deepcopy(net.attention)
+    kept = json.loads(json.dumps(guard.state_dict()))
+    guard.remove()
+    LogitGuard(net, 1e9, "clip", optimizer=optimizer, shorten=shorten).load_state_dict(kept)
+    step(alone, sgd(alone, 1e-3), X)
+    step(net, optimizer, X)
+    for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight"):
+        old, new, plain = (
+            each.get_parameter(name) for each in (start, net.attention, alone.attention)
+        )
+        factors = (rows if shorten else torch.ones(16)).reshape(-1, *[1] * (old.ndim - 1))
+        torch.testing.assert_close(new - old, factors * (plain - old), rtol=1e-3, atol=1e-7)
+        assert torch.equal(new[rows == 1], plain[rows == 1])
+
+
 def test_torchs_own_attention_is_clipped_to_tau() -> None:
     for settings in ({}, {"kdim": 12, "vdim": 12}):
         torch.manual_seed(0)

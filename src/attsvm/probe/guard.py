@@ -8,7 +8,10 @@ about to rise. :class:`LogitGuard` measures both now and then (:mod:`attsvm.prob
 With ``action="clip"`` it rescales the query and key weights of a head whose largest logit is
 :math:`S>\tau` so that its logits shrink by :math:`\tau/S`, after the optimiser's step (QK-clip,
 Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025; :mod:`attsvm.probe.head_weights` says for
-which heads how).
+which heads how). Weights that are kept small while the optimiser's steps stay as long turn ever
+further in each of them, so later steps of clipped weights are shortened by the same factors
+(``shorten``): relative to its weights, a head then moves as if it had never been clipped. Weights
+under normalised queries and keys slow themselves down in the same way, as they grow.
 """
 
 from __future__ import annotations
@@ -71,6 +74,9 @@ class LogitGuard:
             measurements when left out.
         by_hand: measure between :meth:`start` and :meth:`stop` alone, for loops that never call
             ``model`` itself; needs ``optimizer``.
+        shorten: with ``"clip"``, multiply every later change that the optimiser makes to clipped
+            weights (weight decay, too) by the product of their factors; ``False`` is K2's rule
+            alone.
 
     Raises:
         InputError: a tau or a count that is not positive, an unknown action, ``"clip"`` without an
@@ -88,6 +94,7 @@ class LogitGuard:
         optimizer: Optimizer | None = None,
         horizon: int | None = None,
         by_hand: bool = False,
+        shorten: bool = True,
     ) -> None:
         _check(model, tau, action, every, horizon, optimizer)
         if by_hand and optimizer is None:
@@ -102,6 +109,7 @@ class LogitGuard:
         self._found: dict[str, HeadWeights | None] = {}
         self._last: dict[str, tuple[Tensor, Tensor | None]] = {}
         self._watch = Watch(model, self._see)
+        self._clip = Clip(model)
         self._open = ExitStack()
         self._started = False
         self._ends_with_pass = optimizer is None
@@ -112,6 +120,8 @@ class LogitGuard:
                 model.register_forward_hook(self._after, always_call=True),
             ]
         if optimizer is not None:
+            if shorten and action == "clip":
+                self._hooks.append(optimizer.register_step_pre_hook(self._steps))
             self._hooks.append(optimizer.register_step_post_hook(self._stepped))
 
     def remove(self) -> None:
@@ -141,10 +151,11 @@ class LogitGuard:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, records and given warnings in plain numbers and lists, for a checkpoint."""
+        """Steps, records, warnings and factors in plain numbers and lists, for a checkpoint."""
         return {
             "steps": self.steps,
             "warned": sorted(list(key) for key in self._warned),
+            "shrunk": {name: each.tolist() for name, each in self._clip.shrunk.items()},
             "heads": [
                 [*key, track.name, [list(record) for record in track.records]]
                 for key, track in self._heads.items()
@@ -155,6 +166,9 @@ class LogitGuard:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
         self.steps = int(state["steps"])
         self._warned = {(layer, head) for layer, head in state["warned"]}
+        self._clip.shrunk = {
+            name: torch.tensor(each, dtype=torch.float64) for name, each in state["shrunk"].items()
+        }
         self._heads = {
             (layer, head): Growth(name, [Record(*record) for record in records])
             for layer, head, name, records in state["heads"]
@@ -195,7 +209,13 @@ class LogitGuard:
         if counted and output is not None and self._ends_with_pass:  # None: the pass failed
             self._end_step()
 
+    def _steps(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with torch.no_grad():
+            self._clip.before_step()
+
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with torch.no_grad():
+            self._clip.after_step()
         self._end_step()
 
     def _see(self, call: Call) -> None:
@@ -222,7 +242,7 @@ class LogitGuard:
         largest, means = _joined([each.passes for each in seen.values()])
         lies = {each.name: self._lie(each, len(each.passes[0][0][0])) for each in seen.values()}
         norms = {name: self._moved(name, weights) for name, weights in lies.items()}
-        clip, place = Clip(self._model), 0
+        place = 0
         for layer, each in seen.items():
             for head in range(each.passes[0][0].shape[1]):
                 peak, pressure = (float(rows[place]) for rows in largest)
@@ -232,9 +252,9 @@ class LogitGuard:
                 track = self._heads.setdefault((layer, head), Growth(each.name))
                 track.records.append(record)
                 if self.action == "clip" and self.tau < pressure < math.inf:
-                    clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
+                    self._clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
                 place += 1
-        clip.apply()
+        self._clip.apply()
         self._judge()
 
     def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:

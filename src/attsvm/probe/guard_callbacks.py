@@ -20,7 +20,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
 
     Args:
         trainer: before ``train()``.
-        settings: ``tau``, ``action``, ``every`` and ``horizon`` of :class:`LogitGuard`.
+        settings: what :class:`LogitGuard` takes beside the model and the optimiser.
 
     Raises:
         MissingExtraError: transformers is not installed.
@@ -75,7 +75,7 @@ def guard_lightning(**settings: Any) -> Any:
     networks it likes; one that is called twice within it counts as twice the layers.
 
     Args:
-        settings: ``tau``, ``action``, ``every`` and ``horizon`` of :class:`LogitGuard`.
+        settings: what :class:`LogitGuard` takes beside the model and the optimiser.
 
     Raises:
         MissingExtraError: lightning is not installed.

@@ -176,11 +176,16 @@ class Clip:
 
     Args:
         model: whose parameters are multiplied.
+
+    Attributes:
+        shrunk: per parameter, the product of all factors so far, one number for each row.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._factors: dict[str, Tensor] = {}
+        self.shrunk: dict[str, Tensor] = {}
+        self._starts: dict[str, Tensor] = {}
 
     def head(self, weights: HeadWeights, head: int, factor: float) -> None:
         """Ask for ``factor`` on the logits of this head; of several askings the smallest counts."""
@@ -206,9 +211,28 @@ class Clip:
     def apply(self) -> None:
         """Multiply; rows of other heads keep their bits."""
         for name, factors in self._factors.items():
-            parameter = self._model.get_parameter(name).detach()
-            mine = local(parameter)
-            shape = (-1, 1) if parameter.ndim > 1 and len(factors) == parameter.shape[0] else (-1,)
-            values = factors.to(mine).reshape(shape).expand(parameter.shape).contiguous()
-            mine.mul_(part(values, parameter))
+            mine, values = self._beside(name, factors)
+            mine.mul_(values)
+            self.shrunk[name] = factors * self.shrunk.get(name, 1.0)
         self._factors = {}
+
+    def before_step(self) -> None:
+        """Keep the weights that have been clipped, to shorten the step that comes."""
+        self._starts = {name: self._beside(name, f)[0].clone() for name, f in self.shrunk.items()}
+
+    def after_step(self) -> None:
+        """Shorten the step since :meth:`before_step` as the weights have been: it stays as long,
+        relative to them, as it would be had they never been clipped. Other rows keep their bits.
+        """
+        for name, start in self._starts.items():
+            mine, values = self._beside(name, self.shrunk[name])
+            mine.copy_(torch.where(values < 1, start + values * (mine - start), mine))
+        self._starts = {}
+
+    def _beside(self, name: str, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """This process's part of a parameter, and of factors of its rows in the same shape."""
+        parameter = self._model.get_parameter(name).detach()
+        mine = local(parameter)
+        shape = (-1, 1) if parameter.ndim > 1 and len(factors) == parameter.shape[0] else (-1,)
+        values = factors.to(mine).reshape(shape).expand(parameter.shape).contiguous()
+        return mine, part(values, parameter)
