@@ -73,7 +73,7 @@ except attsvm.InputError as error:
 attsvm.max_margin(3)  # type: ignore[call-overload]
 attsvm.max_margin(data)  # type: ignore[call-overload]
 attsvm.train(model, data, step)  # type: ignore[call-arg]
-AttentionSVC("lp:1.75")  # type: ignore[call-arg]
+AttentionSVC("lp:1.75")  # type: ignore[call-arg, arg-type]
 solution.W = None  # type: ignore[misc, assignment]
 """
 

@@ -157,6 +157,6 @@ def test_a_step_in_a_norm_with_short_steps_moves_no_logit_by_more_than_a_third(i
 @pytest.mark.parametrize("name", ["lp:1.001", "lp:50", "schatten:1.005"])
 def test_extreme_exponents_are_refused_in_one_sentence(name):
     with pytest.raises(
-        InputError, match=r"give an exponent between 1\.01 and 10, or use attsvm solve --norm"
+        InputError, match=r"give an exponent between 1\.01 and 10, or use max_margin"
     ):
         descent_kind(parse_norm(name))

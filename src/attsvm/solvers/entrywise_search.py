@@ -25,6 +25,7 @@ _NEARLY_SUM, _NEARLY_LARGEST = (
     1.001,
     300.0,
 )  # exponents beyond which the linear programme is a good start
+_APART = 1e-8  # slack of rows that are not active, and multipliers that are none, relative
 _COMPILED = 1.2  # least exponent above one whose duality map interior points follow
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
 
@@ -49,6 +50,9 @@ class EntrywiseSearch(Search):
             return False
         rows = explicit_rows(p, np.arange(p.m))
         W, dual, self.iterations = interior_point(rows, p.b, exponent)
+        # what interior points leave to rows that are not active is what their gap is made of
+        apart = rows @ W - p.b > _APART * np.abs(p.b).max(initial=0.0)
+        dual[apart & (dual < _APART * dual.max(initial=0.0))] = 0.0
         self._consider(p, W.reshape(p.D.shape[1], -1), dual, "interior points")
         return True
 

@@ -2,6 +2,8 @@
 them.
 """
 
+from attsvm.store.code import code_fingerprint
+from attsvm.store.entries import entry_path, load_entry, save_entry
 from attsvm.store.environment import environment, versions
 from attsvm.store.folder import RunFolder, announce, finished_run, read_run
 from attsvm.store.json_files import fingerprint, read_json, write_json
@@ -12,15 +14,19 @@ __all__ = [
     "RunFolder",
     "Stages",
     "announce",
+    "code_fingerprint",
+    "entry_path",
     "environment",
     "fingerprint",
     "finished_run",
     "flatten",
     "gather",
     "in_the_way",
+    "load_entry",
     "read_json",
     "read_run",
     "remove_stages",
+    "save_entry",
     "versions",
     "write_json",
 ]
