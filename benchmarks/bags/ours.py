@@ -130,6 +130,7 @@ METHODS = {
 }
 GRADED = {
     "attsvm standard": choose(STANDARD),
+    "attsvm standard, linear": _only(assumption="standard"),
     "attsvm standard, quadratic": _only(assumption="standard", features="quadratic"),
     "attsvm collective": _only(assumption="collective"),
 }

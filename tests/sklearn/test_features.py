@@ -5,10 +5,12 @@ import pytest
 from sklearn.base import clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagFeatures
+from sklearn import config_context
 
 
 def bags(seed=0, n=8):
@@ -51,6 +53,17 @@ def test_a_length_is_learned_through_squares():
     fitted = AttentionSVC(assumption="standard").fit(squares.transform(shells[:50]), labels[:50])
     assert fitted.score(squares.transform(shells[50:]), labels[50:]) >= 0.9
     assert (fitted.select(squares.transform(shells))[labels > 0] == 0).mean() >= 0.9
+
+
+def test_bags_come_out_of_pipelines_that_ask_for_tables():
+    given, labels = bags(n=12), np.arange(12) % 2
+    pipeline = make_pipeline(BagFeatures(StandardScaler()), AttentionSVC(penalty=0.01))
+    expected = pipeline.fit(given, labels).decision_function(given)
+    asked = clone(pipeline).set_output(transform="pandas").fit(given, labels)
+    np.testing.assert_array_equal(asked.decision_function(given), expected)
+    with config_context(transform_output="pandas"):
+        found = clone(pipeline).fit(given, labels).decision_function(given)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

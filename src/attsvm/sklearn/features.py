@@ -80,6 +80,12 @@ class BagFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rows = parts[0] if len(parts) == 1 else np.hstack(parts)
         return Bags(rows, bags.offsets, bags.labels, bags.source)
 
+    def set_output(self, *, transform: str | None = None) -> BagFeatures:
+        """Bags come out whatever table is asked for; a pipeline that holds this step can then set
+        the output of its other steps.
+        """
+        return self
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
