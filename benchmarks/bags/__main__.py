@@ -69,7 +69,7 @@ def main() -> int:
         fits = {method: found[method] for method in chosen}
         graded.run(options.results, options.data, options.what, fits, _say, until)
     elif options.what == "speed":
-        speed.run(options.results, options.data, _say)
+        speed.run(options.results, options.data, _say, until)
     tables.show_all(options.results, options.what)
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     return 0

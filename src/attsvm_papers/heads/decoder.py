@@ -132,7 +132,7 @@ def _path(text: str) -> Path:
     if not place or not path.is_file():
         where = f"{place} has no {text}/input.txt" if place else "ATTSVM_DATA is not set"
         raise UnavailableError(
-            f"{where}; set ATTSVM_DATA to a folder with {text}/input.txt (the scale smoke needs none)"
+            f"{where}; set ATTSVM_DATA to a folder with {text}/input.txt (scale smoke needs none)"
         )
     return path
 

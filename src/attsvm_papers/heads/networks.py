@@ -18,8 +18,7 @@ from torch import Tensor
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.probe import capture
-from attsvm.store.code import code_fingerprint
-from attsvm.store.entries import entry_path, load_entry, save_entry
+from attsvm.store import code_fingerprint, entry_path, load_entry, save_entry
 from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,
