@@ -14,6 +14,7 @@ from attsvm_papers.heads import e2_norms as heads_2
 from attsvm_papers.heads import e4_samples as heads_4
 from attsvm_papers.heads import e5_other_inputs as heads_5
 from attsvm_papers.heads import e6_pretrained as heads_6
+from attsvm_papers.heads import e8_matched as heads_8
 from attsvm_papers.heads import networks
 from attsvm_papers.heads.decoder import (
     MADE,
@@ -132,7 +133,7 @@ def test_checkpoints_are_twenty_from_the_first_weights_to_the_last() -> None:
     assert torch.equal(training.model(0).tokens.weight, fresh.tokens.weight)
 
 
-@pytest.mark.parametrize("name", ["heads-1", "heads-2", "heads-3", "heads-4", "heads-5", "heads-7"])
+@pytest.mark.parametrize("name", [f"heads-{k}" for k in (1, 2, 3, 4, 5, 7, 8)])
 def test_without_the_text_an_experiment_says_so_in_one_sentence(name, monkeypatch, tmp_path):
     chosen = experiment(name)
     monkeypatch.delenv("ATTSVM_DATA", raising=False)
@@ -279,6 +280,54 @@ def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> Non
     rows, others = made.reshape(-1, 6), inputs.reshape(-1, 6)
     assert np.abs(np.cov(rows.T) - np.cov(others.T)).max() < 0.25
     assert np.abs(rows - others).max() > 0.5, "they are other vectors"
+
+
+def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(40, 25, 6)) @ rng.normal(size=(6, 6)) + rng.normal(size=6)
+    rows = inputs.reshape(-1, 6)
+    unit = rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0))
+    R = heads_8.reflection(inputs, rng)
+    np.testing.assert_allclose(R @ R, np.eye(6), atol=1e-10)
+    np.testing.assert_allclose(R @ unit, unit, atol=1e-10)
+    assert np.abs(R - np.eye(6)).max() > 0.1
+    outside = np.eye(6) - np.outer(unit, unit)
+    covariance = outside @ np.cov(rows.T) @ outside
+    np.testing.assert_allclose(R @ covariance @ R, covariance, atol=1e-9)
+    _, V = np.linalg.eigh(covariance + 100 * np.outer(unit, unit))
+    W = rng.normal(size=(6, 6))
+    np.testing.assert_allclose(np.abs(V.T @ (R @ W @ R) @ V), np.abs(V.T @ W @ V), atol=1e-8)
+
+
+def matched_evidence(apart: float, reflected: float) -> Evidence:
+    """Heads with cosine .4, and an excess of .2 in heads-1, beside these nulls."""
+    rng, table = np.random.default_rng(0), []
+    for name in OPTIMISERS:
+        for seed in range(5):
+            row = {"optimiser": name, "seed": seed, "digest": "a", "cosine": 0.4, "heads": 0.0}
+            row |= {"random": np.nan, "rotated": 0.2, "permuted": 0.2, "average": 0.4}
+            row |= {"optimal": 1, "gap": 0.0, "worst": 0.0}
+            for draw in range(heads_8.DRAWS):
+                row[f"apart {draw}"] = apart + 0.005 * rng.normal()
+                row[f"reflected {draw}"] = reflected + 0.005 * rng.normal()
+            table.append(row)
+    return Evidence({name: np.array([row[name] for row in table]) for name in table[0]})
+
+
+@pytest.mark.parametrize(
+    ("apart", "reflected", "holding"),
+    [(0.2, 0.2, {"H11", "H11a", "H11b"}), (0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
+)
+def test_nulls_that_match_the_covariance_can_explain_the_excess(apart, reflected, holding) -> None:
+    known, evidence = claims(heads_8), matched_evidence(apart, reflected)
+    for name in ("H11", "H11a", "H11b"):
+        assert (known[name].check(evidence).verdict == "holds") == (name in holding), name
+    assert known["H11n"].check(evidence).verdict == "holds"
+    worse = dict(evidence)
+    worse["reflected 0"] = np.full(len(worse["reflected 0"]), 0.5)
+    assert known["H11n"].check(worse).verdict == "fails"
+    worse["worst"] = np.ones(len(worse["worst"]))
+    assert known["H11c"].check(worse).verdict == "fails"
 
 
 def heads_evidence(own: float, *, null: float = 0.2, muon: float = 10.0) -> Evidence:

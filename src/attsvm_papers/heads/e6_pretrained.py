@@ -118,7 +118,8 @@ def minilm(home):
     from attsvm.datasets import imdb
 
     tokenizer = AutoTokenizer.from_pretrained(home)
-    texts = [imdb().test[row] for row in np.random.default_rng(0).permutation(25_000)[:48]]
+    reviews = imdb().test
+    texts = [reviews[row] for row in np.random.default_rng(0).permutation(25_000)[:48]]
     batches = [
         tokenizer(text, return_tensors="pt", truncation=True, max_length=PIECES)["input_ids"]
         for text in texts
