@@ -88,7 +88,9 @@ def known(words: list[str]) -> None:
         case ["python", "-c", code]:
             compile(code, "python -c", "exec")
         case ["python", file, *rest]:
-            source = (ROOT / file).read_text(encoding="utf-8")
+            path = ROOT / file
+            files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+            source = "".join(each.read_text(encoding="utf-8") for each in files)
             assert [word for word in rest if word.startswith("--") and word not in source] == []
         case ["pip", "install", "-c", file, *_]:
             assert (ROOT / file).exists()
@@ -132,6 +134,11 @@ def test_blocks_of_a_page(
                 if page in FOLLOWED:
                     assert main(words[1:]) in (0, None), place
             printed = ""
+        elif language == "bash":  # a script for a cluster
+            lines = re.sub(r"\\\n", " ", text).splitlines()
+            for words in [shlex.split(each) for each in lines if not each.startswith("#")]:
+                if "attsvm" in words:
+                    known(words[words.index("attsvm") :])
         elif language == "text":
             assert not printed or same(printed, text), f"{place}: it prints\n{printed}"
             printed = ""

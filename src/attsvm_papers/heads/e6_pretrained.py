@@ -58,7 +58,7 @@ def layers(parameters):
     if not here:
         raise UnavailableError(
             "set ATTSVM_DATA to a folder with all-MiniLM-L6-v2 and imdb, or with rxnmapper and"
-            " reactions (or use --scale smoke)"
+            " reactions (scale smoke needs none)"
         )
     return [(name, k) for name in here for k in range(LAYERS[name])]
 
