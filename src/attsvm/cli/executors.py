@@ -10,6 +10,9 @@ from urllib.parse import parse_qsl
 
 from attsvm.errors import InputError, MissingExtraError, UnavailableError
 
+_ANSWER = "20s"  # how long a scheduler is waited for
+_DAY = 24 * 60  # minutes
+
 
 @contextlib.contextmanager
 def executor(text: str | None, folder: Path) -> Iterator[tuple[Any, int | None]]:
@@ -19,7 +22,8 @@ def executor(text: str | None, folder: Path) -> Iterator[tuple[Any, int | None]]
         text: ``local:8``, ``dask://HOST:PORT``, ``submitit:PARTITION`` or ``submitit:local``, with
             further options of ``submitit.AutoExecutor.update_parameters`` as in
             ``submitit:gpu?timeout_min=600&mem_gb=8``.
-        folder: of the run; submitit keeps its scripts and logs in ``submitit`` beside it.
+        folder: of the run; submitit keeps its scripts and logs beside it, in the folder of this
+            name that ends in ``-submitit``.
 
     Raises:
         InputError: none of these.
@@ -58,9 +62,6 @@ def _client(address: str) -> Iterator[Any]:
         yield client
 
 
-_ANSWER = "20s"
-
-
 def _submitit(place: str, folder: Path) -> Any:
     try:
         import submitit
@@ -90,6 +91,3 @@ def _submitit(place: str, folder: Path) -> Any:
             " submitit.AutoExecutor.update_parameters"
         ) from None
     return found
-
-
-_DAY = 24 * 60

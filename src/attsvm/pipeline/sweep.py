@@ -24,8 +24,8 @@ from attsvm.store.ledger import remove_partials
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
 _CALL = 1.0  # seconds of work in one call, where calls are cheap
+_MANY = 64  # tasks in one call
 _LOOK = 0.5  # seconds between looks at what others are doing
-_MANY = 64  # tasks in one of them
 _LOSSES = 10  # calls lost one after the other, without a result between them
 
 Task = tuple[str, dict[str, Any], Path]

@@ -287,9 +287,11 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tokens, z = root_mean_square(bags.rows), root_mean_square(queries)
         self.unit_ = tokens * z
         soft: Weights | None = None
-        if joint:
-            assert data is not None
+        scaled: AttentionData | None = None
+        if data is not None and self.assumption == "collective":
             scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / z, data.mask)
+        if joint:
+            assert scaled is not None
             soft = self._joint(scaled, stages, tokens, z)
         else:
             self._predictor(bags, queries, labels, shares)
@@ -302,12 +304,10 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._certify_witnesses(bags, places, labels)
             else:
                 assert soft is not None
-                scaled = AttentionData(
-                    data.tokens / tokens, data.labels, data.queries / z, data.mask
-                ).take(self.train_indices_)
+                assert scaled is not None
                 length = float(np.linalg.norm(soft.head)) or 1.0
                 unit = Weights(soft.W, soft.head / length, soft.intercept / length)
-                hard = self._select(scaled, unit, stages)
+                hard = self._select(scaled.take(self.train_indices_), unit, stages)
                 self.selection_weights_ = hard.rescaled(tokens, z)
                 self._certify(data)
         return self
