@@ -166,6 +166,7 @@ def test_weights_that_are_not_numbers(tmp_path: Path, capsys: pytest.CaptureFixt
     transformers.BertTokenizer(str(folder / "words.txt")).save_pretrained(folder)
     text.write_text("w1 w1\n", "utf-8")
     out = tmp_path / "out"
+    capsys.readouterr()  # saving draws a bar of its own
     assert main(["probe", str(folder), "--text", str(text), "--out", str(out), "--quiet"]) == 2
     error = capsys.readouterr().err.strip()
     assert "hold NaN or infinity" in error
