@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
+from attsvm.claims import Claim, Evidence, Null, at_least, at_most, between, close_to, true
 from attsvm.errors import InputError
 
 
@@ -173,3 +173,89 @@ def test_an_interval_is_the_one_of_student():
         .interval
         is None
     )
+
+
+NULL = Null("a random direction", lambda e: e.but({"gap": e["random"]}))
+"""Of gaps that should be small."""
+
+
+class TestNulls:
+    def small(self, **more):
+        return claim(lambda e: e["gap"], at_most(0.1, "why"), null=NULL, **more)
+
+    def test_a_claim_holds_where_its_null_fails(self):
+        found = self.small().check({"gap": [0.01, 0.02], "random": [0.9, 0.05]})
+        assert (found.verdict, found.null.verdict) == ("holds", "fails")
+        assert found.to_json()["null"] == {
+            "words": "a random direction",
+            "measured": 0.9,
+            "verdict": "fails",
+            "passed": 1,
+            "counted": 2,
+        }
+        assert found.columns == ("gap",), "the evidence is the claim's, not its null's"
+
+    def test_a_claim_whose_null_holds_too_is_not_shown(self):
+        found = self.small().check({"gap": [0.01], "random": [0.02]})
+        assert (found.verdict, found.null.verdict) == ("not shown", "holds")
+        assert str(found).startswith("X1 not shown")
+
+    def test_a_claim_that_fails_fails_whatever_its_null_does(self):
+        assert self.small().check({"gap": [0.5], "random": [0.02]}).verdict == "fails"
+
+    def test_a_null_of_missing_numbers_breaks_nothing(self):
+        found = self.small().check({"gap": [0.01, 0.02], "random": [0.05, math.nan]})
+        assert found.verdict == "not shown"
+        assert json.dumps(found.to_json(), allow_nan=False)
+
+    def test_the_same_instances_are_counted(self):
+        found = self.small(assumes={"feasible": lambda e: e["ok"]}).check(
+            {"gap": [0.01, 0.02], "random": [0.9, 0.05], "ok": [False, True]}
+        )
+        assert (found.verdict, found.null.counted) == ("not shown", 1)
+
+    def test_a_null_of_another_length_is_an_error(self):
+        shorter = Null("fewer", lambda e: e.take([0]))
+        with pytest.raises(InputError, match=r"claim X1: its null \(fewer\) speaks of"):
+            claim(lambda e: e["gap"], at_most(1.0, "why"), null=shorter).check({"gap": [0.1, 0.2]})
+
+    def test_a_null_says_what_is_broken(self):
+        with pytest.raises(InputError, match="a null needs words"):
+            Null(" ", lambda e: e)
+
+
+class TestTrials:
+    def verdict(self, gaps, seeds, **more):
+        return claim(lambda e: e["gap"], at_most(1.0, "why"), **more).check(
+            {"gap": gaps, "seed": seeds}
+        )
+
+    def test_rows_of_one_trial_are_counted_once(self):
+        found = self.verdict([0.1] * 9, [0, 0, 0, 1, 1, 1, 2, 2, 2])
+        assert (found.passed, found.counted, found.trials) == (9, 9, 3)
+        low, high = found.share
+        assert (low, high) == pytest.approx((0.025 ** (1 / 3), 1.0))  # 9 of 9 of 3 trials
+
+    def test_the_interval_is_that_of_clopper_and_pearson(self):
+        from scipy.stats import binomtest
+
+        found = self.verdict([0.1] * 7 + [5.0] * 3, list(range(10)))
+        assert found.share == pytest.approx(tuple(binomtest(7, 10).proportion_ci()), rel=1e-9)
+        none = self.verdict([5.0] * 4, list(range(4)))
+        assert none.share == pytest.approx(tuple(binomtest(0, 4).proportion_ci()), rel=1e-9)
+
+    def test_a_mean_over_trials_is_no_share(self):
+        found = claim(lambda e: e["gap"].mean(), at_most(1.0, "why")).check(
+            {"gap": [0.1, 0.2], "seed": [0, 1]}
+        )
+        assert (found.trials, found.share) == (2, None)
+
+    def test_trials_are_those_that_count(self):
+        found = self.verdict([0.1, 0.2, 0.3], [0, 1, 2], assumes={"late": lambda e: e["seed"] > 0})
+        assert (found.counted, found.trials) == (2, 2)
+
+    def test_several_columns_may_say_which_trial_it_is(self):
+        more = {"gap": [0.1] * 4, "seed": [0, 1, 0, 1], "d": [2, 2, 4, 4]}
+        stated = claim(lambda e: e["gap"], at_most(1.0, "why"), trials="d seed")
+        assert stated.check(more).trials == 4
+        assert stated.check({"gap": [0.1]}).trials is None

@@ -22,7 +22,7 @@ numbers: look into it before `python tests/papers/verdicts.py` writes the table 
 def measured(identifier):
     """The experiment, the arrays of its cells and its evidence at the quick scale."""
     chosen = experiment(identifier)
-    cells = list(chosen.cells(chosen.quick))
+    cells = chosen.work(chosen.quick)
     results = [chosen.run(**cell) for cell in cells]
     return chosen, results, chosen.evidence(cells, results)
 

@@ -7,7 +7,20 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
-from attsvm_papers.kit import at_most, blocks, claim, cut, each, grid, rows, same, scales, setting
+from attsvm_papers.kit import (
+    SEARCH,
+    VERDICT,
+    at_most,
+    blocks,
+    claim,
+    cut,
+    each,
+    grid,
+    rows,
+    same,
+    scales,
+    setting,
+)
 from attsvm_papers.kit.experiment import read
 from attsvm_papers.kit.words import words
 
@@ -79,7 +92,7 @@ def test_a_run_without_a_row_is_told():
 
 
 def test_a_claim_is_its_function():
-    @claim(at_most(1.0, "a bound"), "seen", "P1", assumes="kept")
+    @claim(at_most(1.0, "a bound"), "paper", "P1", assumes="kept")
     def E1_2a(e):
         """The gap is small:
         always.
@@ -90,7 +103,7 @@ def test_a_claim_is_its_function():
     assert (made.id, made.statement, made.source) == (
         "E1.2a",
         "The gap is small: always.",
-        "seen",
+        "paper",
     )
     found = Evidence({"gap": [0.5, 2.0], "kept": [True, False]})
     assert made.check(found).verdict == "holds"
@@ -127,3 +140,22 @@ def test_parameters_that_are_not_an_axis_come_from_the_scale():
 
     assert [cell["d"] for cell in run.cells(known.parameters)] == [2, 4]
     assert [cell["d"] for cell in run.cells(known.quick)] == [2]
+
+
+def test_verdicts_are_given_on_seeds_that_no_threshold_was_set_on():
+    known = scales(seeds=3, first_seed=VERDICT, quick={"seeds": 1})
+
+    @grid(seeds=blocks(2, start=1))
+    def run(seeds):
+        return {"x": np.zeros(len(seeds))}
+
+    def then(parameters, evidence):
+        return [{"seeds": [7]}, {"seeds": [SEARCH]}, {"seed": SEARCH}]
+
+    figure = read("mmts-99", SimpleNamespace(__doc__="T.", SCALES=known, run=run, then=then))
+    assert [cell["seeds"] for cell in figure.work(known.parameters)] == [[10_001, 10_002], [10_003]]
+    assert [cell["seeds"] for cell in figure.work(known.quick, 5)] == [[10_006]]
+    tuned = figure.at(tuning=True)
+    assert figure.work(tuned)[0]["seeds"] == [1, 2]
+    after = figure.work(known.quick, 5, Evidence({"x": [0.0]}))
+    assert after == [{"seeds": [10_012]}, {"seeds": [SEARCH]}, {"seed": SEARCH}]

@@ -13,6 +13,7 @@ from attsvm.report.page import tally
         (["holds", "fails", "holds"], "2 of 3 claims hold"),
         (["holds", "not applicable", "not applicable"], "1 of 1 claims hold, 2 not applicable"),
         (["not applicable"], "1 not applicable"),
+        (["holds", "not shown"], "1 of 2 claims hold, 1 not shown"),
     ],
 )
 def test_claims_that_do_not_apply_are_counted_apart(verdicts, words):
@@ -55,3 +56,50 @@ def test_every_page_has_a_policy_and_nothing_that_steers(page, tmp_path):
     assert "default-src 'none'" in text.replace("&#39;", "'")
     assert not set(text) & {"\x00", "\x1b", "\x9b", "\u202e"}
     assert "<script" not in text
+
+
+def test_a_null_stands_beside_its_claim(tmp_path):
+    claim = {
+        **dict.fromkeys(("statement", "source", "reference", "explanation", "reason"), ""),
+        "id": "T1",
+        "measured": 0.004,
+        "counted": 40,
+        "passed": 40,
+        "trials": 20,
+        "share": [0.832, 1.0],
+        "interval": None,
+        "expectation": "at most 0.01",
+        "verdict": "holds",
+        "unmet": [],
+    }
+    null = {"words": "a random direction", "measured": 0.98, "passed": 1, "counted": 40}
+    claims = [
+        {**claim, "null": {**null, "verdict": "fails"}},
+        {**claim, "verdict": "not shown", "null": {**null, "verdict": "holds"}},
+        {**claim, "null": None},
+    ]
+    names = ("title", "paper_title", "protocol", "reference", "notes", "attsvm")
+    run = {
+        **dict.fromkeys(names, ""),
+        "id": "x-1",
+        "scale": "smoke",
+        "trials": 1,
+        "seconds": 1.0,
+        "first_seed": 10_000,
+        "parameters": {},
+        "environment": {},
+        "claims": claims,
+    }
+    (tmp_path / "x-1").mkdir()
+    write_experiment(tmp_path / "x-1", run, [])
+    write_index(tmp_path, [run])
+    page = (tmp_path / "x-1" / "report.html").read_text(encoding="utf-8")
+    assert "null: a random direction, 0.980 (1 of 40 pass): fails, as it must" in page
+    assert "null: a random direction, 0.980 (1 of 40 pass): holds too" in page
+    assert page.count("no null") == 2
+    assert "1 claim has no null yet" in page
+    assert "83.2\u202f% to 100\u202f% (20 trials)" in page
+    assert "Judged on seeds from 10\u202f000 on" in page
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "1 claim not shown, because its null holds too" in index
+    assert "(1 without a null)" in index

@@ -1,11 +1,11 @@
 """A small language for claims that a machine can check.
 
 A claim is a statement with a source, the assumptions it needs, a measured quantity, and a threshold
-with its reason. Checked against evidence it gives a verdict: ``holds``, ``fails`` or
-``not applicable``.
+with its reason. Checked against evidence, and against that of a broken variant, its null, it gives
+a verdict: ``holds``, ``fails``, ``not shown`` or ``not applicable``.
 """
 
-from attsvm.claims.claim import Claim, Outcome, Source, Verdict
+from attsvm.claims.claim import Claim, Null, Outcome, Source, Verdict
 from attsvm.claims.evidence import Evidence
 from attsvm.claims.expectation import Expectation, at_least, at_most, between, close_to, true
 
@@ -13,6 +13,7 @@ __all__ = [
     "Claim",
     "Evidence",
     "Expectation",
+    "Null",
     "Outcome",
     "Source",
     "Verdict",

@@ -94,6 +94,10 @@ class Evidence(Mapping[str, NDArray[Any]]):
         index = np.asarray(rows)
         return Evidence({name: column[index] for name, column in self._columns.items()}, self.used)
 
+    def but(self, columns: Mapping[str, ArrayLike]) -> Evidence:
+        """The same trials with these columns, in place of those of the same names."""
+        return Evidence({**self._columns, **columns})
+
     def levels(self, name: str) -> list[Any]:
         """The distinct values of a column, sorted."""
         values: list[Any] = np.unique(self[name]).tolist()

@@ -63,6 +63,11 @@ def add_parser(commands: Any) -> None:
         help="add N to every seed: the same claims on trials that nobody has looked at",
     )
     parser.add_argument(
+        "--tuning-seeds",
+        action="store_true",
+        help="the seeds on which thresholds are set, from 0 on, instead of those that judge",
+    )
+    parser.add_argument(
         "--sizes",
         type=positive_int,
         nargs="+",
@@ -130,6 +135,7 @@ def run(options: argparse.Namespace) -> int:
                 scale=options.scale,
                 seeds=options.seeds,
                 shift=options.shift_seeds,
+                tuning=options.tuning_seeds,
                 sizes=options.sizes,
                 jobs=options.jobs or jobs,
                 executor=found,
@@ -157,20 +163,30 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-_MARKS = {"holds": "holds         ", "fails": "FAILS         ", "not applicable": "not applicable"}
+_MARKS = {
+    "holds": "holds         ",
+    "fails": "FAILS         ",
+    "not shown": "not shown     ",
+    "not applicable": "not applicable",
+}
 
 
 def _sentence(claim: dict[str, Any]) -> str:
     if claim["verdict"] == "not applicable":
         return f"{claim['statement']} (no instance has: {', '.join(claim['unmet'])})"
-    measured = "not a number" if claim["measured"] is None else f"{claim['measured']:.4g}"
     counts = f", {claim['passed']} of {claim['counted']}" if claim["counted"] > 1 else ""
-    interval = claim.get("interval")  # runs of earlier versions have none
+    interval, null = claim.get("interval"), claim.get("null")  # earlier versions have none
     mean = (
         ""
         if interval is None
         else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
     )
+    beside = "" if null is None else f"; null, {null['words']}: {_number(null['measured'])}"
     return (
-        f"{claim['statement']} (measured {measured}, expected {claim['expectation']}{counts}{mean})"
+        f"{claim['statement']} (measured {_number(claim['measured'])}, expected"
+        f" {claim['expectation']}{counts}{mean}{beside})"
     )
+
+
+def _number(measured: float | None) -> str:
+    return "not a number" if measured is None else f"{measured:.4g}"

@@ -35,6 +35,7 @@ def reproduce(
     scale: str | None = None,
     seeds: int | None = None,
     shift: int = 0,
+    tuning: bool = False,
     sizes: Sequence[int] | None = None,
     jobs: int | None = None,
     executor: Any = None,
@@ -59,6 +60,7 @@ def reproduce(
             never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
         shift: added to every seed, so that the same claims meet trials that nobody has looked at.
+        tuning: whether to use the seeds on which thresholds are set, instead of those that judge.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
         jobs: processes; the number of cores, or of the executor's slots, when left out.
         executor: computes the cells instead of processes of this machine: any
@@ -83,7 +85,10 @@ def reproduce(
     for each in chosen:
         try:
             setting = each.at(
-                scale=asked, seeds=seeds, sizes=None if sizes is None else tuple(sizes)
+                scale=asked,
+                seeds=seeds,
+                sizes=None if sizes is None else tuple(sizes),
+                tuning=tuning,
             )
             asked_for.append((each, setting, each.work(setting, shift)))
         except InputError as error:  # of this experiment alone
@@ -103,7 +108,7 @@ def reproduce(
         runs = []
         with Workers(compute, jobs, executor=executor) as workers:
             for each, setting, evidence, computed in _computed(
-                asked_for, cells, Sweep(workers), progress
+                asked_for, shift, cells, Sweep(workers), progress
             ):
                 run = {
                     "format": FORMAT,
@@ -116,6 +121,7 @@ def reproduce(
                     "protocol": each.protocol,
                     "notes": each.notes,
                     "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
+                    "first_seed": each.first_seed(setting) + shift,
                     "seconds": round(computed.seconds, 3),
                     "trials": evidence.rows,
                     "parameters": asdict(setting),
@@ -162,6 +168,7 @@ def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _computed(
     asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
+    shift: int,
     folder: Path,
     sweep: Sweep,
     progress: Progress | None,
@@ -191,7 +198,7 @@ def _computed(
             first = Cells(each, cells, folder)
             sweep.add(first.missing)
             computed = results(each.id, first)
-            if further := list(each.then(setting, each.evidence(cells, computed.arrays))):
+            if further := each.work(setting, shift, each.evidence(cells, computed.arrays)):
                 second = Cells(each, further, folder)
                 sweep.add(second.missing)
                 computed.add(results(f"{each.id} (2)", second))

@@ -14,7 +14,12 @@ from attsvm.report.numbers import count, number, plain
 from attsvm.solvers import MarginSolution, SolutionBatch
 
 _SHOWN = 6
-_WORDS = {"holds": "✓ holds", "fails": "✗ fails", "not applicable": "– not applicable"}
+_WORDS = {
+    "holds": "✓ holds",
+    "fails": "✗ fails",
+    "not shown": "? not shown",
+    "not applicable": "– not applicable",
+}
 
 Rows = list[tuple[str, str]]
 
@@ -98,6 +103,9 @@ def _verdict(of: Verdict) -> Rows:
     rows += _claim(of.claim)
     if of.counted > 1:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
+    if of.null is not None and of.claim.null is not None:
+        told = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
+        rows.append(("null", told))
     if of.unmet:
         rows.append(("no instance has", "; ".join(of.unmet)))
     if of.verdict == "fails" and of.claim.explanation:

@@ -5,7 +5,7 @@ verdicts.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from attsvm.report.explorer import fragment, presets, script_hash, style
 from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
 
-_ORDER = ("fails", "not applicable", "holds")
+_ORDER = ("fails", "not shown", "not applicable", "holds")
 
 
 def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Picture]) -> None:
@@ -37,6 +37,7 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
         run=run,
         claims=run["claims"],
         tally=tally(list(run["claims"])),
+        without=without_null(run["claims"]),
         pictures=[(picture, Markup(inline(picture))) for picture in pictures],
         title=run["title"],
     )
@@ -69,6 +70,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
             verdict: sum(claim["verdict"] == verdict for claim in claims)
             for verdict in reversed(_ORDER)
         },
+        without=without_null(claims),
         title="Claims and figures, reproduced",
         experiments=len(runs),
     )
@@ -77,11 +79,18 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
     return folder / "index.html"
 
 
+def without_null(claims: Iterable[Mapping[str, Any]]) -> int:
+    """How many of the claims that were judged have no null; runs of earlier versions have none."""
+    judged = [claim for claim in claims if claim["verdict"] != "not applicable"]
+    return sum(claim.get("null") is None for claim in judged)
+
+
 def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     first = sorted((folder / run["id"] / "figures").glob("*.svg"))
     thumbnail = base64.b64encode(first[0].read_bytes()).decode() if first else ""
     verdicts = [claim["verdict"] for claim in run["claims"]]
     mark = next(
-        (verdict for verdict in ("fails", "holds") if verdict in verdicts), "not applicable"
+        (verdict for verdict in ("fails", "not shown", "holds") if verdict in verdicts),
+        "not applicable",
     )
     return {**run, "thumbnail": thumbnail, "mark": mark, "tally": tally(list(run["claims"]))}

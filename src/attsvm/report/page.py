@@ -83,9 +83,11 @@ def _templates() -> jinja2.Environment:
     )
     for convert in (numbers.count, numbers.number, numbers.percent, numbers.degrees, numbers.plain):
         environment.filters[convert.__name__] = convert
-    environment.filters["mark"] = lambda verdict: {"holds": "✓", "fails": "✗"}.get(
-        str(verdict), "–"
-    )
+    environment.filters["mark"] = lambda verdict: {
+        "holds": "✓",
+        "fails": "✗",
+        "not shown": "?",
+    }.get(str(verdict), "–")
     environment.globals["policy"] = POLICY
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return environment
@@ -144,15 +146,15 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
 
 
 def tally(claims: list[dict[str, Any]]) -> str:
-    """``5 of 6 claims hold, 2 not applicable``: those that do not apply are not counted with the
-    others, and not hidden.
+    """``5 of 7 claims hold, 1 not shown, 2 not applicable``: those that do not apply are not
+    counted with the others, and not hidden.
     """
     verdicts = [claim.get("verdict") for claim in claims]
-    counted = verdicts.count("holds") + verdicts.count("fails")
-    others = verdicts.count("not applicable")
-    words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + (
-        [f"{others} not applicable"] if others else []
-    )
+    counted = sum(verdicts.count(each) for each in ("holds", "fails", "not shown"))
+    others = [(each, verdicts.count(each)) for each in ("not shown", "not applicable")]
+    words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + [
+        f"{number} {each}" for each, number in others if number
+    ]
     return ", ".join(words)
 
 

@@ -154,7 +154,7 @@ LONG = {"100 000 steps": lambda e: np.array(np.nanmax(e["step"]) >= FAR)}
 
 @claim(
     at_least(0.93, "the specification's; one on the limit"),
-    "seen",
+    "paper",
     "P6, implicit bias of key and query; specification P6-E1",
 )
 def C6_1(e):
@@ -202,7 +202,7 @@ def C6_1c(e):
 
 @claim(
     between(-0.01, 0.01, "the direction is within 1e-3 of the solution at this norm"),
-    "seen",
+    "paper",
     "P6, combined weights",
 )
 def C6_1d(e):

@@ -108,7 +108,7 @@ LONG = FEASIBLE | {
 
 @claim(
     at_least(0.995, "the specification's, from one run"),
-    "seen",
+    "paper",
     "P6, diagonal case; specification P6-E2",
     assumes=LONG,
     explanation=(

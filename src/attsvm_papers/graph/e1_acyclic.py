@@ -103,7 +103,7 @@ def _measure_mean(e: Evidence, part: int) -> Any:
 
 @claim(
     at_most(1e-12, "relative to the chord: rounding of attention masses down to 1e-40"),
-    "seen",
+    "ours",
     "P4; derived, multinomial logistic regression",
 )
 def C4_1(e):
@@ -145,7 +145,7 @@ def C4_2n(e):
 
 @claim(
     at_least(0.985, "the authors' stored figures show .991 and .995 for a few seeds"),
-    "seen",
+    "authors' code",
     "P4, figure of acyclic graphs",
 )
 def C4_4a(e):
@@ -157,7 +157,7 @@ def C4_4a(e):
 
 @claim(
     at_least(0.997, "the specification's runs lie between .998 and .9998"),
-    "seen",
+    "authors' code",
     "P4, figure of acyclic graphs",
 )
 def C4_4b(e):

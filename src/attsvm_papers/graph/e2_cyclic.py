@@ -125,7 +125,7 @@ def _constant(evidence: Evidence) -> Evidence:
         f"the authors' runs end at .976 to .993, the specification's at .978 to .995; {SLOW}",
         share=0.95,
     ),
-    "seen",
+    "authors' code",
     "P4, figure of cyclic graphs",
     assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
 )
@@ -138,7 +138,6 @@ def C4_4c(e):
 
 @claim(
     at_least(0.97, "as for the whole", share=0.95),
-    "seen",
     assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
 )
 def C4_4p(e):
@@ -148,7 +147,7 @@ def C4_4p(e):
 
 @claim(
     at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=0.95),
-    "seen",
+    "authors' code",
 )
 def C4_4f(e):
     """The part inside ends within .01 of the finite part."""
@@ -217,7 +216,7 @@ def C4_4d(e):
     at_least(
         0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=0.95
     ),
-    "seen",
+    "paper",
 )
 def C4_6m(e):
     """The component of the winner gets all attention."""

@@ -97,7 +97,7 @@ def run(d, lr, steps, seeds):
         "largest error of a probability after training; gradient descent converges at a linear"
         " rate here",
     ),
-    "seen",
+    "authors' code",
     "P4, soft composition; data of the authors' code",
 )
 def C4_6(e):

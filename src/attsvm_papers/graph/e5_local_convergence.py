@@ -155,7 +155,7 @@ _STAGNANT = (
 @each(
     claim(
         at_least(0.98, "the authors' stored runs end at .992 to .9995"),
-        "seen",
+        "authors' code",
         reference="P4, local convergence",
         id=f"C4.8{letter}",
         statement=(
@@ -179,7 +179,7 @@ def own_local_graphs(e, part):
             " now and then",
             share=0.8,
         ),
-        "seen",
+        "authors' code",
         id=f"C4.8{letter}",
         statement=(
             f"{NAMES[part].capitalize()}: that cosine is at least the one to the data's graph"
@@ -195,7 +195,7 @@ def lead_over_global(e, part):
 
 @claim(
     at_most(0.9, "the authors' runs end at .26 to .95"),
-    "seen",
+    "authors' code",
 )
 def C4_8n(e):
     """It may be far from the data's graph programme: with the general head the median cosine to

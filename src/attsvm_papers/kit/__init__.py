@@ -1,6 +1,6 @@
 """What a figure is written with: scales and grid, claims as functions, pictures as functions."""
 
-from attsvm.claims import Claim, Evidence, at_least, at_most, between, close_to, true
+from attsvm.claims import Claim, Evidence, Null, at_least, at_most, between, close_to, true
 from attsvm.report.style import (
     ATTENTION,
     BEST,
@@ -16,8 +16,17 @@ from attsvm.report.style import (
 )
 from attsvm_papers.kit.claims import claim, each
 from attsvm_papers.kit.curves import band, loglog
-from attsvm_papers.kit.experiment import Experiment, Plot, Scales, scales
+from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
+from attsvm_papers.kit.nulls import (
+    at_start,
+    coins,
+    exchanged,
+    mixed_records,
+    noise,
+    replaced,
+    shuffled,
+)
 from attsvm_papers.kit.pictures import picture
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
 from attsvm_papers.kit.slopes import slopes
@@ -29,36 +38,46 @@ __all__ = [
     "INK",
     "PAPERS",
     "RULE",
+    "SEARCH",
     "TRAINED",
+    "VERDICT",
     "Cell",
     "Claim",
     "Evidence",
     "Experiment",
+    "Null",
     "Picture",
     "Plot",
     "Scales",
     "at_least",
     "at_most",
+    "at_start",
     "band",
     "between",
     "blocks",
     "canvas",
     "claim",
     "close_to",
+    "coins",
     "cut",
     "each",
+    "exchanged",
     "experiment",
     "grid",
     "identifiers",
     "label_ends",
     "logarithmic",
     "loglog",
+    "mixed_records",
+    "noise",
     "picture",
     "render",
+    "replaced",
     "rows",
     "same",
     "scales",
     "setting",
+    "shuffled",
     "slopes",
     "titles",
     "true",

@@ -8,7 +8,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from attsvm.claims import Claim, Expectation, Source
+from attsvm.claims import Claim, Expectation, Null, Source
+from attsvm_papers.kit.nulls import Breaks, named
 from attsvm_papers.kit.words import one_line
 
 Measure = Callable[..., Any]
@@ -40,13 +41,16 @@ def claim(
     assumes: Mapping[str, Measure] | str | None = None,
     explanation: str = "",
     interval: bool = False,
+    null: Null | Breaks | None = None,
+    trials: str = "seed",
     **fields: Any,
 ) -> Callable[[Measure | Claims], Claims]:
     """Makes a function of the evidence a :class:`~attsvm.claims.Claim`.
 
     Args:
         expect: what the numbers are held against, with its reason.
-        source: ``seen``, ``recalled`` or ``ours``, see :class:`~attsvm.claims.Claim`.
+        source: ``paper``, ``authors' code``, ``recalled`` or ``ours``, see
+            :class:`~attsvm.claims.Claim`.
         reference: where the statement stands.
         id: name of the claim; the function's, a dot for every underscore, when left out.
         statement: what is claimed; the function's docstring when left out. ``{field}`` in it stands
@@ -54,6 +58,10 @@ def claim(
         assumes: conditions, or a column of booleans; instances that miss one are not counted.
         explanation: why it fails, where it is known to.
         interval: whether the verdict gives the confidence interval of the mean.
+        null: the broken variant on which the claim must fail: one of :mod:`attsvm_papers.kit.nulls`
+            or a function from the evidence to that of the variant, whose docstring says what is
+            broken.
+        trials: the columns, between spaces, whose distinct values are the independent trials.
         **fields: further arguments of the function, and words of the statement. Several claims on
             one measurement are several decorators, first to last from above, or :func:`each`.
     """
@@ -75,6 +83,8 @@ def claim(
             reference,
             explanation,
             interval,
+            named(null),
+            trials,
         )
         return Claims(function, (made, *known.claims))
 

@@ -29,6 +29,11 @@ SCALES = ("smoke", "small", "paper")
 whatever they need.
 """
 
+VERDICT = 10_000
+"""Seeds from here on judge; thresholds are set before on the smaller ones, the tuning seeds."""
+SEARCH = 1_000_000
+"""Seeds from here on belong to searches, as of a learning rate, that no verdict rests on."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -42,7 +47,8 @@ class Experiment:
         protocol: what is done, as a caption would say it; a few sentences.
         parameters: the frozen dataclass of everything that decides the result, at the scale that
             runs when none is asked for: the paper's where that takes minutes on two CPU cores. A
-            field ``seeds`` is the number of trials.
+            field ``seeds`` is the number of trials, a field ``first_seed`` what is added to all
+            their seeds.
         quick: the same for a run of seconds, small enough for continuous integration.
         cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
             :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
@@ -112,9 +118,11 @@ class Experiment:
         scale: str | None = None,
         seeds: int | None = None,
         sizes: tuple[int, ...] | None = None,
+        tuning: bool = False,
     ) -> Any:
         """The parameters at a scale (``quick`` is short for ``smoke``), with another number of
-        trials, or networks with other numbers of blocks, where they are asked for.
+        trials, on tuning seeds, or networks with other numbers of blocks, where they are asked
+        for.
 
         Where the published sizes take minutes, ``small`` is ``paper``.
 
@@ -137,10 +145,15 @@ class Experiment:
                 f"{self.id} trains no networks of several sizes, so sizes do not apply to it;"
                 " leave them out"
             )
-        asked = {"seeds": seeds, "sizes": sizes}
+        first = 0 if tuning and hasattr(chosen, "first_seed") else None
+        asked = {"seeds": seeds, "sizes": sizes, "first_seed": first}
         return replace(
             chosen, **{name: value for name, value in asked.items() if value is not None}
         )
+
+    def first_seed(self, parameters: Any) -> int:
+        """What these parameters add to every seed."""
+        return int(getattr(parameters, "first_seed", 0))
 
     def evidence(
         self, cells: Sequence[Cell], results: Sequence[Mapping[str, ArrayLike]]
@@ -150,21 +163,24 @@ class Experiment:
             [described(cell, found, self.axes) for cell, found in zip(cells, results, strict=True)]
         )
 
-    def work(self, parameters: Any, shift: int = 0) -> list[Cell]:
-        """The cells, their random trials ``shift`` seeds later: every ``first``, ``seed`` and
-        member of ``seeds`` in them.
+    def work(self, parameters: Any, shift: int = 0, evidence: Evidence | None = None) -> list[Cell]:
+        """The cells, or those that follow from the evidence of the first ones, with the parameters'
+        ``first_seed`` and ``shift`` added to every seed: every ``first``, ``seed`` and member of
+        ``seeds`` in them below :data:`SEARCH`.
 
-        What was settled after a look at some seeds, a threshold above all, is tested by others.
+        What was settled after a look at some seeds, a threshold above all, is judged on others.
 
         Raises:
             InputError: there are no seeds to shift.
             UnavailableError: this machine lacks what the cells need.
         """
-        cells = list(self.cells(parameters))
-        if not shift:
-            return cells
-        found: list[Cell] = [_moved(cell, shift) for cell in cells]
-        if self.then is not None or found == cells:
+        if evidence is None:
+            cells = list(self.cells(parameters))
+        else:
+            cells = list(self.then(parameters, evidence)) if self.then is not None else []
+        by = shift + self.first_seed(parameters)
+        found: list[Cell] = [_moved(cell, by) for cell in cells] if by else cells
+        if shift and evidence is None and self.then is None and found == cells:
             raise InputError(f"{self.id} has no seeds that could be shifted; leave the shift out")
         return found
 
@@ -172,9 +188,9 @@ class Experiment:
 def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
     def moved(key: str, value: Any) -> Any:
         if key in ("first", "seed"):
-            return value + by
+            return value + by if value < SEARCH else value
         if key == "seeds":
-            return [seed + by for seed in value]
+            return [moved("seed", seed) for seed in value]
         return _moved(value, by) if isinstance(value, Mapping) else value
 
     return {key: moved(key, value) for key, value in cell.items()}
@@ -197,7 +213,8 @@ def scales(
     """Everything that decides a figure's numbers, and what is different when it runs in seconds or
     at published sizes.
 
-    A parameter ``seeds`` is the number of random trials.
+    A parameter ``seeds`` is the number of random trials, and ``first_seed`` what is added to their
+    seeds: ``first_seed=VERDICT`` judges on seeds that no threshold was set on.
     """
     chosen = make_dataclass("Parameters", own, frozen=True)(**own)
     return Scales(

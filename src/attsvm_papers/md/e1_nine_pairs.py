@@ -211,7 +211,7 @@ def M6b(e):
 
 @claim(
     between(-0.003, 0.003, RERUN),
-    "seen",
+    "authors' code",
     "P3, figure of directional divergence",
     assumes=SCALE,
 )
@@ -222,7 +222,7 @@ def E1_1(e):
 
 @claim(
     between(-0.05, 0.05, RERUN),
-    "seen",
+    "authors' code",
     "P3, figure of directional divergence",
     assumes=SCALE,
 )
@@ -233,7 +233,7 @@ def E1_2(e):
 
 @claim(
     true("what the figure shows"),
-    "seen",
+    "authors' code",
     "P3, figure of directional divergence",
 )
 def E1_3(evidence):

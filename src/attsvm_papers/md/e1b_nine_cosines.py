@@ -60,7 +60,7 @@ def run(seeds, length):
 
 @claim(
     between(-0.03, 0.03, "the specification's tolerance; other random starts"),
-    "seen",
+    "authors' code",
     "P3, first repository; specification E1b",
     assumes={
         "100 seeds at the published length": lambda e: (

@@ -116,7 +116,7 @@ def _measure_marked(evidence: Evidence, rows: slice, exponents: tuple[float, ...
 
 @claim(
     between(-0.01, 0.01, "the specification's; arrows are steps of the stored figures"),
-    "seen",
+    "authors' code",
     "P3, figure of trajectories",
 )
 def E2_1(e):
@@ -126,7 +126,7 @@ def E2_1(e):
 
 @claim(
     between(-0.01, 0.01, "the specification's"),
-    "seen",
+    "authors' code",
 )
 def E2_2(e):
     """The end of the run with p = 3."""
@@ -135,7 +135,7 @@ def E2_2(e):
 
 @claim(
     between(-0.01, 0.01, "the specification's"),
-    "seen",
+    "authors' code",
     explanation=(
         "At the end the gradient is below the epsilon added to its norm, and the"
         " textbook softmax gradient is its own "

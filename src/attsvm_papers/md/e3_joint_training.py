@@ -139,7 +139,7 @@ def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
 
 @claim(
     true("printed in the authors' notebook"),
-    "seen",
+    "authors' code",
     "P3, figures of joint training",
 )
 def E3_1(e):
@@ -155,7 +155,7 @@ def E3_1(e):
 
 @claim(
     between(-2e-3, 2e-3, "the specification's; its table has three digits"),
-    "seen",
+    "authors' code",
     "P3, figures of joint training",
 )
 def E3_2(evidence):
@@ -172,7 +172,7 @@ def E3_2(evidence):
 
 @claim(
     at_least(0.999, "the specification's"),
-    "seen",
+    "authors' code",
 )
 def E3_3(evidence):
     """Both probabilities are above .999 by iteration 100, in both arithmetics."""

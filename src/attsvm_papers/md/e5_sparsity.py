@@ -73,7 +73,7 @@ SIZES = (
     for made in (
         claim(
             expect,
-            "seen",
+            "authors' code",
             FIGURE,
             id=f"E5{letters[0]}",
             statement=f"Published networks: {words}",

@@ -65,7 +65,7 @@ FULL = {**md_5.FULL, "three pairs of runs": _pairs}
         "specification E6; the published means over 44 sentences of one pair of runs are .4387"
         " and .3122",
     ),
-    "seen",
+    "authors' code",
     "P3, tables of attention maps (notebook outputs)",
     assumes=FULL,
 )

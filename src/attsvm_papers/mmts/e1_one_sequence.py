@@ -115,7 +115,7 @@ def far(far):
 
 @claim(
     at_most(5.1e-5, "they are printed to four digits"),
-    "seen",
+    "authors' code",
     "P1, stored solver output",
 )
 def E1_1a(evidence):
@@ -130,7 +130,7 @@ def E1_1a(evidence):
 
 @claim(
     at_most(1e-7, "1 - cosine after 100000 steps, the specification's bar"),
-    "seen",
+    "authors' code",
     "P1, Figure 1 (panel recalled)",
 )
 def E1_1b(e):
@@ -192,7 +192,7 @@ def E1_1f(e):
 
 @claim(
     between(0.0, 90.0, "degrees"),
-    "seen",
+    "authors' code",
     "P1, stored plot",
 )
 def E1_1g(evidence):

@@ -132,7 +132,7 @@ def _measure_limits(evidence: Evidence) -> Any:
 
 @claim(
     at_most(1e-7, "1 - cosine after 100000 steps"),
-    "seen",
+    "authors' code",
     "P1, Figure 1; the negative claim of two limits",
 )
 def N1(e):

@@ -187,7 +187,7 @@ def E1_3b(e):
 
 @claim(
     close_to(PUBLISHED_OBJECTIVE, 5.1e-6, "printed to five digits"),
-    "seen",
+    "authors' code",
     "P1, stored solver output",
 )
 def E1_3c(e):
@@ -247,7 +247,7 @@ def E1_3g(e):
 
 @claim(
     at_most(1e-7, "1 - cosine after 100000 steps, the specification's bar"),
-    "seen",
+    "authors' code",
     "P1, Figures 1 and 2",
 )
 def E1_3h(e):

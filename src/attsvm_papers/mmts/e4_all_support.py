@@ -116,7 +116,7 @@ def E1_4a(evidence):
 
 @claim(
     at_most(1e-7, "1 - cosine after 100000 steps"),
-    "seen",
+    "authors' code",
     "P1, Figure 3a",
 )
 def E1_4b(e):
@@ -159,7 +159,7 @@ def E1_4e(e):
 
 @claim(
     close_to(0.0, 5.1e-4, "three to four digits; they agree with the stored plot"),
-    "seen",
+    "authors' code",
     "P1, Figure 3c, stored plot",
 )
 def E1_4f(e):
@@ -171,7 +171,7 @@ def E1_4f(e):
 
 @claim(
     close_to(0.0, 1.01e-4, "four digits; they agree with the stored plot"),
-    "seen",
+    "authors' code",
     "P1, Figure 3c, stored plot",
 )
 def E1_4g(e):
@@ -181,7 +181,7 @@ def E1_4g(e):
 
 @claim(
     at_least(0.0, "by how much"),
-    "seen",
+    "paper",
     "P1, Figure 3c, caption",
 )
 def E1_4h(e):

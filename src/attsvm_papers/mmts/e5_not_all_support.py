@@ -148,7 +148,7 @@ def E1_5a(evidence):
 
 @claim(
     at_most(1e-9, "1 - cosine after 100000 steps"),
-    "seen",
+    "authors' code",
     "P1, Figure 3b",
 )
 def E1_5b(e):
@@ -164,7 +164,7 @@ def E1_5b(e):
         5e-5,
         "the cosine of 11.310 degrees to four digits; the prompt is still 0.0017 degrees away",
     ),
-    "seen",
+    "authors' code",
     "P1, Figure 3b",
 )
 def N3(e):

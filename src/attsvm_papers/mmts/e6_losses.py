@@ -184,7 +184,7 @@ def E1_6a(evidence):
 
 @claim(
     close_to(0.0, 0.0051, "two digits after the point"),
-    "seen",
+    "authors' code",
     "P1, Figure 4 (number recalled), dashed line",
 )
 def E1_6b(evidence):

@@ -59,7 +59,7 @@ CLAIMS = (
     Claim(
         "E1.3j",
         "In single precision the norm has the kink of the published plot, near step 145.",
-        "seen",
+        "authors' code",
         lambda e: kink(of(e, "published")["published_norm"][0])[0],
         close_to(PUBLISHED_KINK, 10, "steps; where the margin passes 24 bits, read off a plot"),
         reference="P1, stored plot",
@@ -67,7 +67,7 @@ CLAIMS = (
     Claim(
         "E1.3k",
         "There it ends at 19.45.",
-        "seen",
+        "authors' code",
         lambda e: kink(of(e, "published")["published_norm"][0])[1],
         close_to(
             PUBLISHED_END,

@@ -18,7 +18,7 @@ import numpy as np
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
-from attsvm_papers.kit import Cell, Evidence
+from attsvm_papers.kit import SEARCH, Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
 """A row's column ``data`` is the position of its examples in this list."""
 METHODS = ("l1.1", "l2", "l3", "adam", "spectral")
 """A row's column ``method`` is the position of its optimiser in this list."""
-TUNING_SEED = 1_000_000
+TUNING_SEED = SEARCH
 """Seed of the trainings that choose a learning rate; no other training has it."""
 COURSE = 1000
 """Length of the columns that hold a number per epoch, NaN after the last one."""

@@ -213,7 +213,7 @@ def gap_slope(e, beta):
 
 @claim(
     at_least(-1e-6, "derived; tolerance of the margin"),
-    "seen",
+    "paper",
     "P7, proxy of the loss",
 )
 def C7_4d(e):
@@ -238,7 +238,7 @@ def C7_4e(e):
 
 @claim(
     at_least(-1e-12, "exact; rounding"),
-    "seen",
+    "paper",
     "P7, proxy of the loss",
 )
 def C7_4f(e):

@@ -163,7 +163,7 @@ SLOW = (
 @each(
     claim(
         at_least(0.0, "the ordering of the paper's figure; the specification's P7-E2"),
-        "seen",
+        "paper",
         reference="P7, Figure of synthetic multiclass data",
         id=f"C7.{number}",
         statement=(
@@ -192,7 +192,7 @@ def own_margin_leads(e, norm, without):
         0.0,
         "its limit is the max-norm margin; the order of the columns is the specification's P7-E2",
     ),
-    "seen",
+    "paper",
     "P7, Adam",
 )
 def C7_3(e):
@@ -221,7 +221,7 @@ def C7_3a(e):
 
 @claim(
     at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm"),
-    "seen",
+    "paper",
     "P7, rate of Adam",
     explanation=(
         "Four of 10 data sets are at -0.29 to -0.33; the mean is -0.35. The theorem has a"
@@ -237,7 +237,7 @@ def C7_3b(e):
 @each(
     claim(
         at_most(-0.3, BAR),
-        "seen",
+        "paper",
         reference="P7, rates of NSD and NMD",
         id=f"C7.{number}",
         statement=(
@@ -255,7 +255,7 @@ def own_rate(e, optimiser):
 
 @claim(
     at_least(-1e-5, "derived; tolerance of the margin"),
-    "seen",
+    "paper",
     "P7, proxy of the loss",
 )
 def C7_1c(e):
@@ -267,7 +267,7 @@ def C7_1c(e):
 
 @claim(
     at_most(1e-9, "derived; rounding"),
-    "seen",
+    "paper",
     "P7, proxy of the loss",
 )
 def C7_1d(e):

@@ -171,7 +171,7 @@ def _measure_decay(evidence: Evidence, bound: int) -> Any:
         "a finite offset of the weights turns the direction by its size over R, and the gap is"
         " half the square",
     ),
-    "seen",
+    "paper",
     "P2, Theorem 2; the rate is derived",
 )
 def T12(e):
@@ -183,7 +183,7 @@ def T12(e):
 
 @claim(
     between(-1.2, -0.8, "a finite offset over R"),
-    "seen",
+    "paper",
     "P2, Theorem 2; the rate is derived",
 )
 def T12b(e):

@@ -94,7 +94,7 @@ def E2_1b(e):
 
 @claim(
     close_to(0.0, 1e-4, "four digits are given; the run is deterministic"),
-    "seen",
+    "ours",
     "P2, Figure 1 (number recalled); numbers of the specification",
 )
 def T23(e):
@@ -121,7 +121,7 @@ def E2_1c(e):
 
 @claim(
     at_least(0.9998, "the specification's measurement at 2000 steps, for every start"),
-    "seen",
+    "authors' code",
     "P2, Figure 1 (number recalled)",
 )
 def T23b(e):

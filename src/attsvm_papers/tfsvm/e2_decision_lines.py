@@ -84,7 +84,7 @@ def E2_2b(e):
 
 @claim(
     at_least(-5e-5, "four digits are given"),
-    "seen",
+    "ours",
     "P2, second figure of trajectories (number recalled); numbers of the specification",
 )
 def T23(e):
@@ -99,7 +99,7 @@ def T23(e):
 
 @claim(
     at_least(0.9998, "the specification's measurement at 2000 steps, for every start"),
-    "seen",
+    "authors' code",
     "P2, second figure of trajectories (number recalled)",
 )
 def T23b(e):

@@ -143,7 +143,7 @@ def T16b(e):
         "the specification's: matched pairs beat mismatched ones by more than 0.1, on average"
         " over seeds",
     ),
-    "seen",
+    "authors' code",
     "P2, figure of local convergence",
 )
 def T23(evidence):

@@ -129,7 +129,7 @@ def E2_4a(e):
 
 @claim(
     at_least(1e-9, "strictly lower, on average over each cell"),
-    "seen",
+    "authors' code",
     "P2, figure of ranks",
 )
 def E2_4b(evidence):
@@ -164,7 +164,7 @@ def E2_4c(e):
 
 @claim(
     at_most(0.1, "reading error of the plot; its instances are another 100"),
-    "seen",
+    "authors' code",
     "P2, stored plot of the released notebook",
     assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(e.levels("d")) * 5},
 )

@@ -211,7 +211,7 @@ def T15b(e):
 
 @claim(
     at_least(-0.06, TREND),
-    "seen",
+    "paper",
 )
 def E2_5a(e):
     """The share of global convergence grows with d."""

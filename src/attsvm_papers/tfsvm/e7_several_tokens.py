@@ -196,7 +196,7 @@ FACTOR = float(np.log(1.5))
 
 @claim(
     at_least(0.0, "at every record from step 200 on, at every dimension"),
-    "seen",
+    "paper",
     "P2, multi-token figure; a proposed equivalence supported by experiment",
     assumes={"30 accepted runs": lambda e: _enough(e, 30)},
 )
@@ -232,7 +232,7 @@ def T19c(e):
 
 @claim(
     at_most(0.0, "means at step 2000"),
-    "seen",
+    "authors' code",
     "P2, stored plots",
     assumes={
         "all four dimensions": _all_dimensions,
@@ -246,7 +246,7 @@ def E2_7a(e):
 
 @claim(
     between(0.11, 0.17, "the stored plots, with a standard error of 0.007"),
-    "seen",
+    "authors' code",
     "P2, stored plots",
     assumes={"100 accepted runs": lambda e: _enough(e, 100)},
 )
@@ -257,7 +257,7 @@ def E2_7b(e):
 
 @claim(
     at_most(FACTOR, "logarithm of 1.5: heavy tails, other starts"),
-    "seen",
+    "authors' code",
     "P2, stored plots",
     assumes={"100 accepted runs": lambda e: _enough(e, 100)},
 )
@@ -293,7 +293,7 @@ def E2_7e(e):
 
 @claim(
     true("the scatter rises to 0.1 near 1e-6", share=0.75),
-    "seen",
+    "authors' code",
     "P2, stored plots",
     assumes={"100 accepted runs": lambda e: _enough(e, 100)},
 )

@@ -223,7 +223,7 @@ def T21(e):
 
 @claim(
     at_least(-1e-3, "medians at every strength up to 1; equal where one token is selected"),
-    "seen",
+    "paper",
     "P2, a proposed equivalence supported by experiment",
 )
 def T19(e):

@@ -113,7 +113,7 @@ def run(n, T, d, steps, lr, seeds, causal):
         " turn, at .996",
         share=0.95,
     ),
-    "seen",
+    "paper",
     "P2, Theorem 11",
     assumes={"every position has chosen": lambda e: e["saturated"]},
 )

@@ -1,0 +1,111 @@
+"""Nulls of claims: evidence that is broken in a known way, so that a claim must fail on it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attsvm import InputError
+from attsvm.claims import Evidence, Null
+from attsvm_papers.kit.words import one_line
+
+Breaks = Callable[[Evidence], Evidence]
+Values = Callable[[NDArray[Any]], ArrayLike]
+
+
+def named(null: Null | Breaks | None) -> Null | None:
+    """A function as the null that its docstring names.
+
+    Raises:
+        InputError: it has no docstring.
+    """
+    if null is None or isinstance(null, Null):
+        return null
+    return Null(one_line(inspect.getdoc(null) or "").removesuffix("."), null)
+
+
+def replaced(words: str, **columns: str | Callable[[Evidence], ArrayLike]) -> Null:
+    """What the run measured for a broken variant, in place of what the claim reads.
+
+    ``replaced("a random direction", gap="gap_random")`` puts the column ``gap_random`` in place of
+    ``gap``; a function of the evidence computes what takes its place.
+    """
+    return Null(
+        words,
+        lambda e: e.but(
+            {
+                name: e[source] if isinstance(source, str) else source(e)
+                for name, source in columns.items()
+            }
+        ),
+    )
+
+
+def exchanged(words: str, column: str, one: Any, other: Any) -> Null:
+    """The rows of one variant under the name of the other: ``exchanged("plain descent in its
+    place", "rule", POLYAK, PLAIN)``.
+    """
+
+    def of(e: Evidence) -> Evidence:
+        values = e[column]
+        return e.but(
+            {column: np.where(values == one, other, np.where(values == other, one, values))}
+        )
+
+    return Null(words, of)
+
+
+def at_start(*columns: str, words: str = "before any training") -> Null:
+    """Every record ``(rows, records, ...)`` is the first one: nothing was learned."""
+    return _each(words, columns, lambda values: np.broadcast_to(values[:, :1], values.shape))
+
+
+def shuffled(*columns: str, within: str = "", words: str = "") -> Null:
+    """Every row has another's value, half of them further on: for claims that pair columns.
+
+    ``within`` names columns, between spaces; values are exchanged among rows that agree in them. A
+    claim about one column alone does not see the order of rows, and needs another null.
+    """
+
+    def of(e: Evidence) -> Evidence:
+        told = [e[name].astype(str) for name in within.split()]
+        _, group = np.unique(np.stack(told), axis=1, return_inverse=True) if told else (0, None)
+        place = np.arange(e.rows)
+        for each in [place] if group is None else [place[group == k] for k in np.unique(group)]:
+            place[each] = np.roll(each, max(1, len(each) // 2))
+        return e.but({name: e[name][place] for name in columns})
+
+    return Null(words or f"{' and '.join(columns)} of another instance", of)
+
+
+def mixed_records(*columns: str, words: str = "its records in random order") -> Null:
+    """The records ``(rows, records)`` of every row in an order of their own: no trend is left."""
+    return _each(words, columns, lambda values: _rng().permuted(values, axis=1))
+
+
+def noise(*columns: str, low: float = 0.0, high: float = 1.0, words: str = "") -> Null:
+    """Random numbers between ``low`` and ``high``, where the column has a number."""
+
+    def of(values: NDArray[Any]) -> ArrayLike:
+        return np.where(np.isnan(values), np.nan, _rng().uniform(low, high, values.shape))
+
+    return _each(words or f"random numbers from {low:g} to {high:g}", columns, of)
+
+
+def coins(*columns: str, words: str = "the toss of a coin") -> Null:
+    """Columns of booleans as a coin would have them."""
+    return _each(words, columns, lambda values: _rng().random(values.shape) < 0.5)
+
+
+def _each(words: str, columns: tuple[str, ...], of: Values) -> Null:
+    if not columns:
+        raise InputError(f"the null {words!r} names no column; say which ones it breaks")
+    return Null(words, lambda e: e.but({name: of(e[name]) for name in columns}))
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)  # a verdict is the same every time
