@@ -21,6 +21,7 @@ from attsvm.errors import AttsvmError
 from attsvm.pipeline.cells import work
 from attsvm.store.leases import Watch, take
 from attsvm.store.ledger import remove_partials
+from attsvm.thread_limits import at_most_threads, thread_pools
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
 _CALL = 1.0  # seconds of work in one call, where calls are cheap
@@ -194,18 +195,14 @@ def _at_most(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
+    import numba
     import torch
-    from threadpoolctl import threadpool_limits
 
-    from attsvm.parallel import at_most_threads
+    from attsvm.parallel import start_threads
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, threads))
-    try:
-        with at_most_threads(threads), threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    start_threads()
+    with at_most_threads(threads, torch, numba, *thread_pools(scipy=True)):
+        yield
 
 
 def _compute(task: Task) -> bool:
