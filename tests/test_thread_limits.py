@@ -16,7 +16,7 @@ class Pool:
     """A library with one number for the whole process, of which one thread has the say."""
 
     def __init__(self, count, mine=True):
-        self.count, self.filepath, self.mine = count, object(), mine
+        self.count, self.filepath, self.mine, self.user_api = count, object(), mine, "blas"
 
     def get_num_threads(self):
         return self.count
@@ -34,7 +34,7 @@ def library(request):
         return
     start_threads()
     found = {"torch": torch, "numba": numba} | {
-        each.user_api: each for each in thread_pools(scipy=True)
+        each.user_api: each for each in thread_pools("blas", "openmp", scipy=True)
     }
     if request.param not in found:
         pytest.skip("is not in this process")
@@ -106,7 +106,7 @@ def test_libraries_that_share_a_number_are_given_back_in_turn():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with at_most_threads(1, torch, *thread_pools(scipy=True)):
+        with at_most_threads(1, torch, *thread_pools("blas", "openmp", scipy=True)):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 3
     finally:

@@ -17,9 +17,13 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+_LAPACK = "scipy.linalg.lapack"
+
 
 class _Limits:
-    """The limits that hold now on a library, and how many threads it took before the first."""
+    """The limits that hold now on a library with one number for the whole process, and how many
+    threads it took before the first.
+    """
 
     def __init__(self, library: Any) -> None:
         self._library, self._counts, self._ours = library, list[int](), False
@@ -55,13 +59,8 @@ class _Limits:
         return bool(self._library.get_num_threads() == wanted)
 
 
-class _Own(threading.local):
-    def __init__(self) -> None:
-        self.limits: dict[Any, _Limits] = {}
-
-
-_lock, _own = threading.Lock(), _Own()
-_shared: dict[Any, _Limits] = {}
+_lock = threading.Lock()
+_shared: dict[str, _Limits] = {}
 
 
 @contextmanager
@@ -74,44 +73,49 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
         libraries: ``torch``, ``numba`` (once :func:`attsvm.parallel.start_threads` was called), and
             those of :func:`thread_pools`.
     """
+    own, shared = list[tuple[Any, int]](), list[_Limits]()
     for library in libraries:
-        _change(library, _Limits.add, count)
+        if isinstance(library, ModuleType) or _threads_of_caller(library):
+            before = library.get_num_threads()
+            own.append((library, before))
+            if before > count:
+                library.set_num_threads(count)
+        else:
+            with _lock:
+                limits = _shared.get(library.filepath) or _Limits(library)
+                _shared[library.filepath] = limits
+                shared.append(limits)
+                limits.add(count)
     try:
         yield
     finally:
-        for library in reversed(libraries):
-            _change(library, _Limits.remove, count)
-
-
-def _change(library: Any, change: Any, count: int) -> None:
-    layer = getattr(library, "threading_layer", getattr(library, "user_api", None))
-    if isinstance(library, ModuleType) or layer == "openmp":  # a number for each thread
-        change(_limits(_own.limits, library), count)
-    else:
+        for library, before in reversed(own):
+            library.set_num_threads(before)
         with _lock:
-            change(_limits(_shared, library), count)
-
-
-def _limits(known: dict[Any, _Limits], library: Any) -> _Limits:
-    key = getattr(library, "filepath", library)
-    if key not in known:
-        known[key] = _Limits(library)
-    return known[key]
-
-
-def thread_pools(*, scipy: bool) -> Sequence[Any]:
-    """The libraries of BLAS and OpenMP in this process.
-
-    Args:
-        scipy: load SciPy's BLAS first; where it is left out SciPy may load it later.
-    """
-    if scipy:
-        importlib.import_module("scipy.linalg.lapack")
-    return _pools(*(name in sys.modules for name in ("scipy.linalg.lapack", "sklearn", "torch")))
+            for limits in shared:
+                limits.remove(count)
 
 
 @functools.cache
-def _pools(*brought: bool) -> Sequence[Any]:
+def _threads_of_caller(library: Any) -> bool:
+    return bool(getattr(library, "threading_layer", library.user_api) == "openmp")
+
+
+def thread_pools(*apis: str, scipy: bool) -> Sequence[Any]:
+    """The libraries in this process that make threads.
+
+    Args:
+        apis: ``blas``, ``openmp``.
+        scipy: load SciPy's BLAS first; where it is left out SciPy may load it later.
+    """
+    loaded = sys.modules
+    if scipy and _LAPACK not in loaded:
+        importlib.import_module(_LAPACK)
+    return _pools(apis, _LAPACK in loaded, "sklearn" in loaded, "torch" in loaded)
+
+
+@functools.cache
+def _pools(apis: tuple[str, ...], *brought: bool) -> Sequence[Any]:
     from threadpoolctl import ThreadpoolController
 
-    return list(ThreadpoolController().lib_controllers)
+    return [each for each in ThreadpoolController().lib_controllers if each.user_api in apis]

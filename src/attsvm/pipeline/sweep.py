@@ -237,7 +237,7 @@ def _at_most(threads: int | None) -> Iterator[None]:
     from attsvm.parallel import start_threads
 
     start_threads()
-    with at_most_threads(threads, torch, numba, *thread_pools(scipy=True)):
+    with at_most_threads(threads, torch, numba, *thread_pools("blas", "openmp", scipy=True)):
         yield
 
 

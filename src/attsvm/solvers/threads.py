@@ -23,6 +23,5 @@ def threads_that_pay(margins: Margins) -> Iterator[None]:
     if margins.m * min(margins.m, margins.shape[0] * margins.shape[1]) >= _LARGE:
         yield
         return
-    pools = thread_pools(scipy=margins.m > FEW)  # smaller ones may do without it
-    with at_most_threads(1, *(each for each in pools if each.user_api == "blas")):
-        yield
+    with at_most_threads(1, *thread_pools("blas", scipy=margins.m > FEW)):
+        yield  # smaller ones may do without SciPy's
