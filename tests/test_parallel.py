@@ -34,8 +34,8 @@ weight.sum().backward()
 MirrorDescent([weight], 0.1, p=3, fused=True).step()
 """,
     "a limit": """
-from attsvm.parallel import at_most_threads
-with at_most_threads(2): pass
+from attsvm.parallel import threads_for
+with threads_for(1e6): pass
 """,
 }
 
@@ -60,16 +60,9 @@ def test_torch_keeps_its_number_of_threads(start):
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core")
-def test_limits_are_inner_ones_and_end_with_their_block():
+def test_short_sections_take_one_thread():
     before = numba.get_num_threads()
-    with parallel.at_most_threads(1):
-        assert numba.get_num_threads() == 1
-        with parallel.at_most_threads(before):
-            assert numba.get_num_threads() == 1
-    assert numba.get_num_threads() == before
     with parallel.threads_for(1.0):
         assert numba.get_num_threads() == 1
     with parallel.threads_for(1e6):
         assert numba.get_num_threads() == before
-    with parallel.at_most_threads(0):
-        assert numba.get_num_threads() == 1

@@ -1,6 +1,4 @@
-"""Kernels whose loops are spread over the cores, and how many threads they take; torch keeps its
-own number.
-"""
+"""Kernels whose loops are spread over the cores; torch keeps its own number of threads."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numba
 
 from attsvm.jit import compiled
+from attsvm.thread_limits import at_most_threads
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,22 +45,9 @@ def threads_for(microseconds: float) -> Iterator[None]:
     """One thread for a parallel section that is too short to share: waiting for another core would
     cost more than it saves.
     """
-    with at_most_threads(1 if microseconds < _WORTH_SHARING else sys.maxsize):
-        yield
-
-
-@contextmanager
-def at_most_threads(count: int) -> Iterator[None]:
-    """No more than ``count`` threads in the parallel sections of this block, and no more than
-    before it.
-    """
     start_threads()
-    before = numba.get_num_threads()
-    numba.set_num_threads(max(1, min(before, count)))
-    try:
+    with at_most_threads(1 if microseconds < _WORTH_SHARING else sys.maxsize, numba):
         yield
-    finally:
-        numba.set_num_threads(before)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -30,7 +31,8 @@ _THREADS = (
     "RAYON_NUM_THREADS",
 )
 _PR_SET_PDEATHSIG = 1
-_POLL = 0.2
+_POLL = 0.2  # seconds
+_ASK = 0.5
 
 
 class Workers(Generic[Result]):
@@ -61,6 +63,8 @@ class Workers(Generic[Result]):
         self._executor = executor
         self._pool: ProcessPoolExecutor | None = None
         self._calls: list[Any] = []
+        self._asked = -math.inf
+        self._slots: int | None = None
 
     def __enter__(self) -> Workers[Result]:
         return self
@@ -82,8 +86,11 @@ class Workers(Generic[Result]):
 
     @property
     def slots(self) -> int:
-        """How many calls can run at a time, at this moment."""
-        return self._jobs or executor_slots(self._executor) or os.cpu_count() or 1
+        """How many calls can run at a time, asked anew twice a second."""
+        now = time.monotonic()
+        if now >= self._asked + _ASK:
+            self._asked, self._slots = now, executor_slots(self._executor)
+        return self._jobs or self._slots or os.cpu_count() or 1
 
     @property
     def keeps_processes(self) -> bool:

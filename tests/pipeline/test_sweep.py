@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from attsvm.errors import AttsvmError
+from attsvm.pipeline import sweep
 from attsvm.pipeline.reproduce import reproduce
-from attsvm.pipeline.sweep import compute
-from attsvm.store.leases import take
+from attsvm.pipeline.sweep import Outcome, Sweep, compute
+from attsvm.store.leases import Watch, take
 from attsvm.workers import Workers
 
 FIGURE = '''"""Squares.
@@ -220,6 +221,86 @@ def test_a_call_ends_after_its_seconds(tmp_path):
     tasks = [(str(toy.path), {"first": k}, tmp_path / f"{k}.safetensors") for k in range(5)]
     assert len(compute(tasks, 0.0).done) == 1
     assert len(compute(tasks, 60.0, threads=1).done) == 5
+
+
+class Prompt(Executor):
+    """An executor that is done at once: every file of a call is written."""
+
+    _max_workers = 4
+
+    def submit(self, function, /, tasks, *_):
+        future = Future()
+        for task in tasks:
+            task[2].touch()
+        future.set_result(Outcome([task[2] for task in tasks], []))
+        return future
+
+
+def test_folders_are_listed_now_and_then_and_no_file_is_asked_for(tmp_path, monkeypatch):
+    """At 10,000 cells on a file system of a network every question is a millisecond."""
+    listed, asked, list_folder, now = [], [], os.scandir, [0.0]
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or list_folder(path))
+    monkeypatch.setattr(Watch, "held", lambda self, path: asked.append(path))
+    monkeypatch.setattr(Path, "exists", lambda self: asked.append(self))
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
+    paths = [tmp_path / f"{k % 2}" / f"{k}.safetensors" for k in range(3000)]
+    for k in range(2):
+        (tmp_path / f"{k}").mkdir()
+    with Workers(compute, executor=Prompt()) as workers:
+        found = Sweep(workers)
+        found.add([("toy", {}, path) for path in paths])
+        assert len(listed) == 2
+        left = []
+        for missing in found.finish(paths):
+            now[0] += 0.1
+            left.append(missing)
+            assert len(listed) <= 2 * (1 + len(left) // 5)
+    assert len(left) > 20
+    assert left[-1] == 0
+    assert asked == []
+
+
+def test_slow_folders_are_listed_less_often(tmp_path, monkeypatch):
+    now, listed, list_folder = [0.0], [], os.scandir
+
+    def slow(path):
+        listed.append(now[0])
+        now[0] += 1.0
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", slow)
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
+    with Workers(compute, executor=Prompt()) as workers:
+        found = Sweep(workers)
+        found.add([("toy", {}, tmp_path / f"{k}.safetensors") for k in range(2000)])
+        for _ in found.finish([tmp_path / "1999.safetensors"]):
+            pass
+        while now[0] < 100.0:
+            now[0] += 0.5
+            found._look()
+    assert len(listed) == 5
+
+
+def test_what_others_write_is_progress_without_a_call(tmp_path):
+    """Jobs of a cluster return when all is done; the bar moves before."""
+
+    class Busy(Cluster):
+        def submit(self, function, *arguments):
+            job = super().submit(function, *arguments)
+            job.done = lambda: False
+            return job
+
+    paths = [tmp_path / f"{k}.safetensors" for k in range(3)]
+    with Workers(compute, 1, executor=Busy()) as workers:
+        found = Sweep(workers)
+        found.add([("toy", {}, path) for path in paths])
+        writer = threading.Timer(0.3, paths[0].touch)
+        writer.start()
+        progress = found.finish(paths)
+        assert next(progress) == 2
+        paths[1].touch()
+        paths[2].touch()
+        assert list(progress)[-1] == 0
 
 
 def test_slots_are_those_of_the_executor():

@@ -13,12 +13,14 @@ import gc
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import torch
 from torch import Tensor
 
@@ -26,6 +28,8 @@ from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrice
 from attsvm.bench.machine import load
 from attsvm.bench.record import Cells
 from attsvm.errors import InputError
+from attsvm.parallel import start_threads
+from attsvm.thread_limits import at_most_threads
 
 Progress = Callable[[str, int, int], None]
 
@@ -140,7 +144,10 @@ def run(plan: Plan, cells: Cells, progress: Progress) -> list[dict[str, Any]]:
     """Every cell of the plan, measured or taken from ``cells``."""
     lots = [(name, lot) for name in plan.parameters for lot in _lots(plan, name)]
     results: list[dict[str, Any]] = []
-    with _threads(plan.threads):
+    start_threads()
+    with at_most_threads(sys.maxsize, torch, numba):
+        torch.set_num_threads(plan.threads)
+        numba.set_num_threads(min(plan.threads, numba.get_num_threads()))
         for number, (name, lot) in enumerate(lots):
             progress("step", number, len(lots))
             identities = [
@@ -334,20 +341,3 @@ def _count(wanted: list[tuple[int, ...]]) -> int:
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    import numba
-
-    from attsvm.parallel import start_threads
-
-    start_threads()
-    before = torch.get_num_threads(), numba.get_num_threads()
-    torch.set_num_threads(count)
-    numba.set_num_threads(min(count, before[1]))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        numba.set_num_threads(before[1])

@@ -4,6 +4,7 @@ same process, same threads.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.parallel import start_threads
+from attsvm.thread_limits import at_most_threads
 
 Progress = Callable[[str, int, int], None]
 Times = tuple[float, float]
@@ -68,9 +70,8 @@ def run(threads: int, cells: Cells, progress: Progress, *, quick: bool) -> list[
     """Every job, measured or taken from ``cells``; compilation comes before the clock."""
     named = jobs(threads, quick=quick)
     start_threads()
-    before = torch.get_num_threads(), numba.get_num_threads()
     results = []
-    try:
+    with at_most_threads(sys.maxsize, torch, numba):
         for done, (name, job) in enumerate(named.items()):
             progress("train", done, len(named))
             cell = cells.get({"job": name})
@@ -78,9 +79,6 @@ def run(threads: int, cells: Cells, progress: Progress, *, quick: bool) -> list[
                 at = load()
                 cell = cells.put({"job": name}, {**job(), "load": [at, load()]})
             results.append(cell)
-    finally:
-        torch.set_num_threads(before[0])
-        numba.set_num_threads(before[1])
     progress("train", len(named), len(named))
     return results
 

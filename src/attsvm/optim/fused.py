@@ -7,6 +7,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.powers import Exponent
-from attsvm.parallel import at_most_threads
+from attsvm.parallel import start_threads
+from attsvm.thread_limits import at_most_threads
 
 _KINDS = {
     Exponent(1, 0.0): power_kernels.PRODUCT1,
@@ -73,7 +75,8 @@ def fused_step(
             np.array([_address(tensors[index]) for index in members])
             for tensors in (gradients, duals, weights)
         )
-        with at_most_threads(min(torch.get_num_threads(), len(starts))):
+        start_threads()
+        with at_most_threads(min(torch.get_num_threads(), len(starts)), numba):
             step(g, y, w, sizes, starts, owners, float(shrink), float(lr), inverse, forward)
     torch.autograd.graph.increment_version(weights)  # torch does not see these writes
     torch.autograd.graph.increment_version([dual for dual in duals if dual is not None])

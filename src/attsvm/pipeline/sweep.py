@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import pickle
 import threading
 import time
@@ -19,13 +20,15 @@ from typing import Any, NamedTuple
 
 from attsvm.errors import AttsvmError
 from attsvm.pipeline.cells import work
-from attsvm.store.leases import Watch, take
+from attsvm.store.leases import Watch, leased_name, take
 from attsvm.store.ledger import remove_partials
+from attsvm.thread_limits import at_most_threads, thread_pools
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
 _CALL = 1.0  # seconds of work in one call, where calls are cheap
 _MANY = 64  # tasks in one call
-_LOOK = 0.5  # seconds between looks at what others are doing
+_LOOK = 0.5  # seconds between looks at what others are doing, and ...
+_REST = 20.0  # ... times what the last one took: folders of a network may be slow to list
 _LOSSES = 10  # calls lost one after the other, without a result between them
 
 Task = tuple[str, dict[str, Any], Path]
@@ -37,11 +40,13 @@ class Outcome(NamedTuple):
 
     Attributes:
         done: files that are there.
+        held: files that others are at work on.
         failed: the file of the cell that raised an error, which ended the call.
         error: what it raised.
     """
 
     done: list[Path]
+    held: list[Path]
     failed: Path | None = None
     error: Exception | None = None
 
@@ -56,15 +61,20 @@ class Sweep:
     def __init__(self, workers: Workers[Outcome]) -> None:
         self._workers = workers
         self._waiting: dict[Path, Task] = {}
+        self._names: dict[Path, dict[str, Path]] = {}  # of the same, by folder
+        self._wanted: dict[Path, None] = {}
         self._errors: dict[Path, Exception] = {}
         self._calls: dict[Any, Sequence[Task]] = {}
-        self._others: dict[Path, float] = {}
-        self._watch = Watch()
+        self._held: set[Path] = set()
+        self._watch, self._looks_at = Watch(), 0.0
         self._losses = 0
 
     def add(self, tasks: Collection[Task]) -> None:
         """Have further results computed, after those that were added before."""
-        self._waiting.update((task[2], task) for task in tasks)
+        for task in tasks:
+            self._waiting[task[2]] = task
+            self._names.setdefault(task[2].parent, {})[task[2].name] = task[2]
+        self._looks_at = 0.0
         self._submit()
 
     def finish(self, paths: Collection[Path]) -> Iterator[int]:
@@ -79,20 +89,22 @@ class Sweep:
             Exception: what computing one of the files raised.
         """
         missing = len(paths)
+        self._wanted = {path: None for path in paths if path in self._waiting}
         while missing:
-            now = sum(path in self._waiting for path in paths)
-            if now != missing:
-                missing = now
+            if len(self._wanted) != missing:
+                missing = len(self._wanted)
                 yield missing
-            for path in self._errors.keys() & set(paths):
-                raise self._errors[path]
+            for path, error in self._errors.items():
+                if path in self._wanted:
+                    raise error
             if missing:
-                self._step(paths)
+                self._step()
 
-    def _step(self, wanted: Collection[Path]) -> None:
+    def _step(self) -> None:
         """Let something happen, for half a second at most where others work."""
         if self._workers.alone(len(self._waiting)):
-            tasks = self._next(1, wanted)
+            self._look()
+            tasks = self._next(1, self._wanted)
             if tasks:
                 self._take(compute(tasks, 0.0))
             else:
@@ -117,19 +129,51 @@ class Sweep:
                         " workers, and call again with the same folder to go on"
                     ) from error
 
+    def _look(self) -> bool:
+        """See which files others have written and which they hold: a listing of each folder, never
+        a question for each file.
+
+        Returns:
+            False: it is too early for another look.
+        """
+        began = time.monotonic()
+        if began < self._looks_at:
+            return False
+        leases: set[Path] = set()
+        for folder, names in self._names.items():
+            if not names:
+                continue
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if path := names.get(entry.name):
+                        self._settle(path)
+                    elif path := names.get(leased_name(entry.name) or ""):
+                        leases.add(path)
+        self._held = set(filter(self._watch.held, leases & self._waiting.keys()))
+        now = time.monotonic()
+        self._looks_at = now + max(_LOOK, _REST * (now - began))
+        return True
+
+    def _settle(self, path: Path) -> None:
+        self._waiting.pop(path, None)
+        self._wanted.pop(path, None)
+        self._names[path.parent].pop(path.name, None)
+
     def _take(self, outcome: Outcome) -> None:
+        self._held.update(outcome.held)  # until the next look
         for path in outcome.done:
             self._losses = 0
-            self._waiting.pop(path, None)
+            self._settle(path)
         if outcome.failed is not None and outcome.error is not None:
             self._errors[outcome.failed] = outcome.error
 
     def _submit(self) -> None:
         if self._workers.alone(len(self._waiting)):
             return
-        slots = self._workers.slots
+        slots, cheap = self._workers.slots, self._workers.keeps_processes
+        if not self._look() and not cheap:  # a job is asked for by what is known now
+            return
         while len(self._calls) < slots and len(self._calls) < len(self._waiting):
-            cheap = self._workers.keeps_processes
             count = max(1, min(len(self._waiting) // (4 * slots), _MANY))
             tasks = self._next(count if cheap else len(self._waiting), self._waiting)
             if not tasks:
@@ -144,19 +188,12 @@ class Sweep:
     def _next(self, count: int, among: Collection[Path]) -> list[Task]:
         """Tasks for another call: not those of a call that is under way, nor of others."""
         given = {task[2] for tasks in self._calls.values() for task in tasks}
-        now = time.monotonic()
         chosen: list[Task] = []
         for path in among:
             if len(chosen) == count:
                 break
-            if path not in self._waiting or path in given or path in self._errors:
-                continue
-            if now < self._others.get(path, 0.0):
-                continue
-            if self._watch.held(path) and not path.exists():
-                self._others[path] = now + _LOOK
-                continue
-            chosen.append(self._waiting[path])
+            if path not in given and path not in self._errors and path not in self._held:
+                chosen.append(self._waiting[path])
         return chosen
 
 
@@ -173,17 +210,17 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
         threads: of every numerical library; as many as there are when left out.
     """
     done: list[Path] = []
+    held: list[Path] = []
     began = time.monotonic()
     with _ALONE, _at_most(threads):
         for task in tasks:
             try:
-                if _compute(task):
-                    done.append(task[2])
+                (done if _compute(task) else held).append(task[2])
             except Exception as error:
-                return Outcome(done, task[2], _portable(error))
+                return Outcome(done, held, task[2], _portable(error))
             if time.monotonic() - began > seconds:
                 break
-    return Outcome(done)
+    return Outcome(done, held)
 
 
 @contextlib.contextmanager
@@ -194,18 +231,14 @@ def _at_most(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
+    import numba
     import torch
-    from threadpoolctl import threadpool_limits
 
-    from attsvm.parallel import at_most_threads
+    from attsvm.parallel import start_threads
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, threads))
-    try:
-        with at_most_threads(threads), threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    start_threads()
+    with at_most_threads(threads, torch, numba, *thread_pools("blas", "openmp", scipy=True)):
+        yield
 
 
 def _compute(task: Task) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 
 from attsvm.errors import InputError
+from attsvm.thread_limits import at_most_threads
 from attsvm.training.classifier import Progress, train_classifier
 from attsvm.training.history import History
 from attsvm.training.labelled import Examples
@@ -149,11 +151,12 @@ def _work(
     options: dict[str, Any],
     threads: int,
 ) -> tuple[int, History]:
-    torch.set_num_threads(threads)
     train, held = torch.load(
         exchange / "examples.pt", weights_only=False, mmap=True
     )  # ours, written a moment ago
     model = torch.load(exchange / f"model-{k}.pt", weights_only=False)
-    history = train_classifier(model, train, held, plan, folder=folder, **options)
+    with at_most_threads(sys.maxsize, torch):  # the process may be an executor's
+        torch.set_num_threads(threads)
+        history = train_classifier(model, train, held, plan, folder=folder, **options)
     torch.save(model.state_dict(), exchange / f"trained-{k}.pt")
     return k, history

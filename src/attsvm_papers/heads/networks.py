@@ -19,6 +19,7 @@ from torch import Tensor
 from attsvm.data import FloatArray, IntArray
 from attsvm.probe import capture
 from attsvm.store import code_fingerprint, entry_path, load_entry, save_entry
+from attsvm.thread_limits import at_most_threads
 from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,
@@ -103,16 +104,12 @@ def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict
     judged = windows(held, JUDGED, sizes.context + 1, 1)
     found: dict[str, Any] = {"vocabulary": np.array([vocabulary])}
     losses: list[float] = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # whose bits do not depend on how many run side by side
-    try:
+    with at_most_threads(1, torch):  # bits do not depend on how many run side by side
         for step, model in training(train, vocabulary, sizes, name, rate, seed):
             if step in checkpoints(sizes.steps):
                 state = model.state_dict()
                 found |= {f"{len(losses)}.{k}": v.numpy().copy() for k, v in state.items()}
                 losses.append(held_out_loss(model, judged))
-    finally:
-        torch.set_num_threads(threads)
     return {**found, "losses": np.array(losses)}
 
 

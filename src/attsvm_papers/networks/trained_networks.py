@@ -8,8 +8,8 @@ trains anything twice.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
+from attsvm.thread_limits import at_most_threads
 from attsvm_papers.kit import SEARCH, Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
 
@@ -174,7 +175,8 @@ def run(
 
     spec, name = Task(**task), method["name"]
     tuning = seed == TUNING_SEED
-    with _one_thread(unless=spec.accelerator):
+    # trainings run side by side on a CPU, and their bits do not depend on how many do
+    with at_most_threads(sys.maxsize if spec.accelerator else 1, torch):
         known = examples(spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -250,19 +252,3 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
             ]
         columns |= opinion_scores(rows, known.places)
     return columns
-
-
-@contextmanager
-def _one_thread(*, unless: bool) -> Iterator[None]:
-    """Torch on one thread: trainings run side by side, and their bits do not depend on how many
-    do.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    if not unless:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,0 +1,121 @@
+"""How many threads the numerical libraries of this process take, for a while.
+
+Torch, numba and OpenMP keep a number for each thread that calls them, most BLAS libraries one for
+the whole process. Blocks of :func:`at_most_threads` nest, and in different threads overlap: while
+several hold, the smallest number counts, and when the last one ends everything is as it was before
+the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+_LAPACK = "scipy.linalg.lapack"
+
+
+class _Limits:
+    """The limits that hold now on a library with one number for the whole process, and how many
+    threads it took before the first.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library, self._counts, self._ours = library, list[int](), False
+        self._before: int | None = None
+
+    def add(self, count: int) -> None:
+        first = not self._counts
+        if first:
+            self._before = self._library.get_num_threads()
+        self._counts.append(count)
+        reached = self._set()
+        if first:
+            self._ours = reached
+
+    def remove(self, count: int) -> None:
+        self._counts.remove(count)
+        if self._ours:
+            self._set()
+
+    def _set(self) -> bool:
+        """Whether the library takes the number that it should: since threadpoolctl 3.8 one thread
+        alone has the say over a BLAS, the first that sets its number.
+        """
+        if self._before is None:  # it does not tell
+            return False
+        wanted = min([self._before, *self._counts])
+        if self._library.get_num_threads() != wanted:
+            release = getattr(self._library, "clear_controlling_thread", lambda force: None)
+            release(force=self._ours)
+            self._library.set_num_threads(wanted)
+            if not self._counts:
+                release(force=True)
+        return bool(self._library.get_num_threads() == wanted)
+
+
+_lock = threading.Lock()
+_shared: dict[str, _Limits] = {}
+
+
+@contextmanager
+def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
+    """No more than ``count`` threads in this block, and no more than before it; after it as many as
+    before, whatever the block itself has set.
+
+    Args:
+        count: of each library; ``sys.maxsize`` where the block sets numbers of its own.
+        libraries: ``torch``, ``numba`` (once :func:`attsvm.parallel.start_threads` was called), and
+            those of :func:`thread_pools`.
+    """
+    own, shared = list[tuple[Any, int]](), list[_Limits]()
+    for library in libraries:
+        if isinstance(library, ModuleType) or _threads_of_caller(library):
+            before = library.get_num_threads()
+            own.append((library, before))
+            if before > count:
+                library.set_num_threads(count)
+        else:
+            with _lock:
+                limits = _shared.get(library.filepath) or _Limits(library)
+                _shared[library.filepath] = limits
+                shared.append(limits)
+                limits.add(count)
+    try:
+        yield
+    finally:
+        for library, before in reversed(own):
+            library.set_num_threads(before)
+        with _lock:
+            for limits in shared:
+                limits.remove(count)
+
+
+@functools.cache
+def _threads_of_caller(library: Any) -> bool:
+    return bool(getattr(library, "threading_layer", library.user_api) == "openmp")
+
+
+def thread_pools(*apis: str, scipy: bool) -> Sequence[Any]:
+    """The libraries in this process that make threads.
+
+    Args:
+        apis: ``blas``, ``openmp``.
+        scipy: load SciPy's BLAS first; where it is left out SciPy may load it later.
+    """
+    loaded = sys.modules
+    if scipy and _LAPACK not in loaded:
+        importlib.import_module(_LAPACK)
+    return _pools(apis, _LAPACK in loaded, "sklearn" in loaded, "torch" in loaded)
+
+
+@functools.cache
+def _pools(apis: tuple[str, ...], *brought: bool) -> Sequence[Any]:
+    from threadpoolctl import ThreadpoolController
+
+    return [each for each in ThreadpoolController().lib_controllers if each.user_api in apis]
