@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -48,6 +49,29 @@ def threads_for(microseconds: float) -> Iterator[None]:
     start_threads()
     with at_most_threads(1 if microseconds < _WORTH_SHARING else sys.maxsize, numba):
         yield
+
+
+def share_runs(run: Callable[..., None], runs: int, microseconds: float, *arguments: Any) -> None:
+    """``run(start, stop, *arguments)``, a kernel without the GIL, over shares of ``runs``, on as
+    many threads as parallel sections may take.
+
+    Args:
+        run: computes the runs from ``start`` to before ``stop``.
+        runs: how many there are.
+        microseconds: what one of all takes; below half a millisecond one thread does it.
+        *arguments: what the kernel reads and writes.
+    """
+    # numba's own threads need not be started; where they were not, nothing has set their number
+    started = start_threads.cache_info().currsize
+    most = numba.get_num_threads() if started else numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    threads = 1 if microseconds * runs < _WORTH_SHARING else min(runs, most)
+    if threads == 1:
+        run(0, runs, *arguments)
+        return
+    # several shares per thread: runs that stop early leave some of them short
+    bounds = [runs * k // (4 * threads) for k in range(4 * threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda start, stop: run(start, stop, *arguments), bounds, bounds[1:]))
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -135,23 +135,35 @@ class Engine(Protocol):
         """Continue from a :meth:`state`."""
 
 
-def restored(arrays: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of the arrays of a checkpoint, as the kernels walk through them: of the names, shapes
-    and precisions of the ``present`` state.
-
-    Raises:
-        InputError: an array is missing, or has another shape.
+class Kept:
+    """The state of a compiled engine: the arrays that it names in ``_kept``, with the attribute
+    that holds each.
     """
-    found = {}
-    for name, value in present.items():
-        shape = np.shape(arrays[name]) if name in arrays else None
-        if shape != value.shape:
-            raise InputError(
-                f"{name} of the checkpoint has shape {shape} and not {value.shape}; it belongs to"
-                " another run: delete it to start afresh"
-            )
-        found[name] = np.array(arrays[name], dtype=value.dtype, order="C")
-    return found
+
+    _kept: ClassVar[Mapping[str, str]]
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`restore` needs, copied."""
+        return {name: getattr(self, where).copy() for name, where in self._kept.items()}
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Continue from a :meth:`state`.
+
+        Raises:
+            InputError: an array is missing, or has another shape.
+        """
+        found = {}
+        for name, where in self._kept.items():
+            present = getattr(self, where)
+            shape = np.shape(arrays[name]) if name in arrays else None
+            if shape != present.shape:
+                raise InputError(
+                    f"{name} of the checkpoint has shape {shape} and not {present.shape}; it"
+                    " belongs to another run: delete it to start afresh"
+                )
+            # in the order in which kernels walk through it
+            found[where] = np.array(arrays[name], dtype=present.dtype, order="C")
+        vars(self).update(found)
 
 
 def centred_tokens(data: AttentionData) -> FloatArray:

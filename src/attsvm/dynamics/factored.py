@@ -2,7 +2,7 @@ r"""Descent on factors, :math:`W=KQ^\top`: every run a loop over its sequences, 
 among the cores.
 
 With :math:`p_i=\sum_t\beta_{it}x_{it}` the row that a sequence pulls back (see
-:mod:`attsvm.dynamics.ragged`), :math:`\nabla_K\propto \sum_ip_i(Q^\top z_i)^\top` and
+:mod:`attsvm.dynamics.sequences`), :math:`\nabla_K\propto \sum_ip_i(Q^\top z_i)^\top` and
 :math:`\nabla_Q\propto\sum_iz_i(K^\top p_i)^\top`: no matrix of the size of W is ever formed. Both
 carry one factor :math:`e^M`, kept as a logarithm; a penalty is added at the scale of the larger
 term, as in :mod:`attsvm.models.penalty`.
@@ -11,17 +11,18 @@ term, as in :mod:`attsvm.models.penalty`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-import numba
 import numpy as np
 
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
-from attsvm.dynamics import costs, ragged
-from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
+from attsvm.dynamics import costs, sequences
+from attsvm.dynamics.engine import Kept, Look, Setup
+from attsvm.dynamics.sequences import LOG, Found, Sequences
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
-from attsvm.parallel import parallel_kernel, threads_for
+from attsvm.parallel import share_runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +41,35 @@ class FactorSetup:
     penalty: FloatArray
 
 
-class FactorEngine:
+class Factors(NamedTuple):
+    """Weights ``K`` and ``Q``, the ``penalty`` on their squares, and the ``head`` with the
+    intercept last, of every run.
+    """
+
+    K: FloatArray
+    Q: FloatArray
+    penalty: FloatArray
+    head: FloatArray
+
+
+class Ascent(NamedTuple):
+    r"""Scratch space of one run: ascent directions of both factors, mapped queries
+    :math:`Q^\top z_i`, and rows.
+    """
+
+    up_K: FloatArray
+    up_Q: FloatArray
+    asked: FloatArray
+    row: FloatArray
+    moved: FloatArray
+    scratch: FloatArray
+
+
+class FactorEngine(Kept):
     """Trains K and Q under a fixed linear head; state: the factors of every run."""
 
     name = "factored"
+    _kept: ClassVar = {"K": "_K", "Q": "_Q", "stopped_at": "stopped_at"}
 
     def __init__(self, data: AttentionData, setup: Setup, factors: FactorSetup) -> None:
         inner = factors.K.shape[-1:]
@@ -55,169 +81,100 @@ class FactorEngine:
             penalty=(factors.penalty, ()),
             normalize=(np.broadcast_to(factors.normalize, (len(setup.W), 2)), (2,)),
         )
-        count, n = len(factors.K), data.n
+        runs = len(factors.K)
         self._setup, self._factors = setup, factors
-        instances = [data.instance(r) for r in range(count)] if data.batch_shape else [data]
-        width = max(int(one.mask.sum()) for one in instances)
-        self._tokens = np.zeros((len(instances), width, data.d_x))
-        self._positions = np.zeros((len(instances), width), dtype=np.int64)
-        for k, one in enumerate(instances):
-            sequence, position = np.nonzero(one.mask)
-            self._tokens[k, : len(sequence)] = centred_tokens(one)[sequence, position]
-            self._positions[k, : len(sequence)] = position
-        self._means = np.stack(
-            [one.tokens.sum(axis=-2) / one.lengths[:, None] for one in instances]
-        )
-        self._queries = np.stack([np.array(one.queries) for one in instances])
-        self._labels = np.stack([np.array(one.labels) for one in instances])
-        self._offsets = np.stack([softmax_kernels.offsets_of(one.lengths) for one in instances])
+        instances = sequences.instances_of(data, runs)
+        self._data, self._positions = sequences.stacked(instances, setup)
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self._K, self._Q = factors.K.copy(), factors.Q.copy()
         self._cost = costs.ragged_cost(data)
-        self.stopped_at = np.full(count, -1, dtype=np.int64)
-        self._winners, self._kept = np.zeros((count, n), dtype=np.int64), np.zeros((count, n, 5))
+        self.stopped_at = np.full(runs, -1, dtype=np.int64)
+        self._found = sequences.room((runs,), data.n, data.d_x, 0)
 
-    def _data(
-        self,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, FloatArray, IntArray]:
-        return (
-            self._tokens,
-            self._means,
-            self._queries,
-            self._labels,
-            self._offsets,
-            self._head,
-            self._setup.loss,
-        )
+    @property
+    def _weights(self) -> Factors:
+        return Factors(self._K, self._Q, self._factors.penalty, self._head)
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
         own = self._factors
-        with threads_for(self._cost * count * len(self._K)):
-            _advance(
-                *self._data(),
-                self._K,
-                self._Q,
-                self.stopped_at,
-                self._winners,
-                self._kept,
-                step,
-                self._setup.factors(step, count),
-                own.rates,
-                own.normalize,
-                own.stacked,
-                own.penalty,
-            )
+        share_runs(
+            _advance,
+            len(self.stopped_at),
+            self._cost * count,
+            self._data,
+            self._weights,
+            self._found,
+            self.stopped_at,
+            self._setup.loss,
+            step,
+            self._setup.factors(step, count),
+            own.rates,
+            own.normalize,
+            own.stacked,
+        )
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
-        runs = len(self._kept)
-        loss, log_norm = np.empty(runs), np.empty(runs)
-        _look(
-            *self._data(),
-            self._K,
-            self._Q,
-            self._winners,
-            self._kept,
-            self._factors.penalty,
-            loss,
-            log_norm,
-        )
-        shared = np.zeros(runs, dtype=np.int64) if len(self._positions) == 1 else np.arange(runs)
-        selected = self._positions[shared[:, None], self._winners]
+        log_norm = np.full(len(self._K), -np.inf)
+        _log_norms(self._data, self._weights, self._found, self._setup.loss, log_norm)
         K, Q = self._K.copy(), self._Q.copy()
-        parameters = (
-            {"KQ": np.concatenate([K, Q], axis=-2)} if self._factors.stacked else {"K": K, "Q": Q}
+        seen = sequences.look(
+            self._setup, self._found, self._positions, log_norm, K @ Q.mT, self._head
         )
-        probability = 1.0 / self._kept[:, :, ragged.MASS]
-        return Look(
-            loss,
-            selected,
-            probability,
-            log_norm,
-            K @ Q.mT,
-            self._setup.head,
-            self._setup.intercept,
-            parameters,
+        squares = (K**2).sum(axis=(1, 2)) + (Q**2).sum(axis=(1, 2))
+        return replace(
+            seen,
+            loss=seen.loss + self._factors.penalty * squares,
+            parameters={"KQ": np.concatenate([K, Q], axis=-2)}
+            if self._factors.stacked
+            else {"K": K, "Q": Q},
         )
-
-    def state(self) -> dict[str, FloatArray | IntArray]:
-        """What :meth:`restore` needs, copied."""
-        return {"K": self._K.copy(), "Q": self._Q.copy(), "stopped_at": self.stopped_at.copy()}
-
-    def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
-        """Continue from a :meth:`state`."""
-        found = restored(arrays, self.state())
-        self._K, self._Q = (
-            found["K"],
-            found["Q"],
-        )
-        self.stopped_at = found["stopped_at"]
 
 
 @kernel
-def _gradient(
-    tokens: FloatArray,
-    means: FloatArray,
-    queries: FloatArray,
-    labels: FloatArray,
-    offsets: IntArray,
-    head: FloatArray,
-    loss: int,
-    K: FloatArray,
-    Q: FloatArray,
-    winners: IntArray,
-    kept: FloatArray,
-    scratch: FloatArray,
-    moved: FloatArray,
-    asked: FloatArray,
-    pulled: FloatArray,
-    row: FloatArray,
-    up_K: FloatArray,
-    up_Q: FloatArray,
-    penalty: float,
-) -> float:
+def _room(data: Sequences, weights: Factors) -> Ascent:
+    n, (d_x, m), d_z = data.labels.shape[0], weights.K.shape, weights.Q.shape[0]
+    return Ascent(
+        np.zeros((d_x, m)),
+        np.zeros((d_z, m)),
+        np.zeros((n, m)),
+        np.zeros(m),
+        np.zeros(d_x),
+        np.zeros((7, data.tokens.shape[0])),
+    )
+
+
+@kernel
+def _gradient(data: Sequences, weights: Factors, found: Found, loss: int, to: Ascent) -> float:
     """Writes ascent directions of both factors; returns the logarithm of the factor that makes them
     the true gradients.
     """
-    n = labels.shape[0]
-    nothing = np.zeros(0)
-    top = -np.inf
+    n = data.labels.shape[0]
+    K, Q, up_K, up_Q = weights.K, weights.Q, to.up_K, to.up_Q
+    penalty = weights.penalty[0]
     for i in range(n):
-        softmax_kernels.combine(queries[i], Q, asked[i])
-        softmax_kernels.products(K, asked[i], moved)
-        winners[i] = ragged.one_sequence(
-            tokens,
-            means[i],
-            labels[i],
-            offsets[i],
-            offsets[i + 1],
-            moved,
-            head,
-            loss,
-            kept[i],
-            pulled[i],
-            nothing,
-            scratch,
-        )
-        top = max(top, kept[i, ragged.LOG])
+        softmax_kernels.combine(data.queries[i], Q, to.asked[i])
+        softmax_kernels.products(K, to.asked[i], to.moved)
+        sequences.one_sequence(data, i, to.moved, weights.head, loss, found, to.scratch)
+    top = sequences.largest_factors(found.kept)[0]
     up_K[:] = 0.0
     up_Q[:] = 0.0
     for i in range(n):
-        if kept[i, ragged.LOG] == -np.inf:
+        if found.kept[i, LOG] == -np.inf:
             continue
-        share = math.exp(kept[i, ragged.LOG] - top)
-        for a in range(pulled.shape[1]):
-            pulled[i, a] *= share
-            softmax_kernels.add_one(up_K[a], pulled[i, a], asked[i])
-        softmax_kernels.combine(pulled[i], K, row)
-        for b in range(queries.shape[1]):
-            softmax_kernels.add_one(up_Q[b], queries[i, b], row)
+        share, pulled = math.exp(found.kept[i, LOG] - top), found.pulled[i]
+        for a in range(pulled.shape[0]):
+            pulled[a] *= share
+            softmax_kernels.add_one(up_K[a], pulled[a], to.asked[i])
+        softmax_kernels.combine(pulled, K, to.row)
+        for b in range(data.queries.shape[1]):
+            softmax_kernels.add_one(up_Q[b], data.queries[i, b], to.row)
     total = top - math.log(n)
     if penalty > 0.0:
-        data = total
-        total = max(data, math.log(penalty))
-        share = math.exp(data - total)
+        loudest = total
+        total = max(loudest, math.log(penalty))
+        share = math.exp(loudest - total)
         own = 2.0 * math.exp(math.log(penalty) - total)
         for k in range(K.shape[1]):
             for a in range(K.shape[0]):
@@ -228,171 +185,79 @@ def _gradient(
 
 
 @kernel
-def _descend(
-    tokens: FloatArray,
-    means: FloatArray,
-    queries: FloatArray,
-    labels: FloatArray,
-    offsets: IntArray,
-    head: FloatArray,
-    loss: int,
-    K: FloatArray,
-    Q: FloatArray,
-    winners: IntArray,
-    kept: FloatArray,
-    first: int,
-    factors: FloatArray,
-    rate_K: float,
-    rate_Q: float,
-    normalize: BoolArray,
-    stacked: bool,
-    penalty: float,
-) -> int:
-    """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
-    scratch = np.zeros((7, tokens.shape[0]))
-    moved, row = np.zeros(K.shape[0]), np.zeros(K.shape[1])
-    asked, pulled = np.zeros((labels.shape[0], K.shape[1])), np.zeros((labels.shape[0], K.shape[0]))
-    up_K, up_Q = np.zeros(K.shape), np.zeros(Q.shape)
-    for k in range(factors.shape[0]):
-        total = _gradient(
-            tokens,
-            means,
-            queries,
-            labels,
-            offsets,
-            head,
-            loss,
-            K,
-            Q,
-            winners,
-            kept,
-            scratch,
-            moved,
-            asked,
-            pulled,
-            row,
-            up_K,
-            up_Q,
-            penalty,
-        )
-        size_K, size_Q = (
-            ragged.euclidean(up_K.reshape(up_K.size)),
-            ragged.euclidean(up_Q.reshape(up_Q.size)),
-        )
-        if size_K == 0.0 and size_Q == 0.0:
-            return first + k
-        if stacked:
-            size_K = size_Q = math.hypot(size_K, size_Q)
-        if size_K > 0.0:
-            length = rate_K * factors[k] * (1.0 / size_K if normalize[0] else math.exp(total))
-            softmax_kernels.add_one(K.reshape(K.size), length, up_K.reshape(K.size))
-        if size_Q > 0.0:
-            length = rate_Q * factors[k] * (1.0 / size_Q if normalize[1] else math.exp(total))
-            softmax_kernels.add_one(Q.reshape(Q.size), length, up_Q.reshape(Q.size))
-    return -1
+def _of_run(weights: Factors, r: int) -> Factors:
+    return Factors(weights.K[r], weights.Q[r], weights.penalty[r : r + 1], weights.head[r])
 
 
-@parallel_kernel
-def _advance(
-    tokens: FloatArray,
-    means: FloatArray,
-    queries: FloatArray,
-    labels: FloatArray,
-    offsets: IntArray,
-    head: FloatArray,
+@kernel
+def _run(
+    r: int,
+    stack: Sequences,
+    all_weights: Factors,
+    all_found: Found,
     loss: IntArray,
-    K: FloatArray,
-    Q: FloatArray,
-    stopped_at: IntArray,
-    winners: IntArray,
-    kept: FloatArray,
     first: int,
     factors: FloatArray,
     rates: FloatArray,
     normalize: BoolArray,
     stacked: bool,
-    penalty: FloatArray,
+) -> int:
+    """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
+    data, weights = sequences.shared(stack, r), _of_run(all_weights, r)
+    found, to = sequences.of_run(all_found, r), _room(data, weights)
+    K, Q = weights.K.reshape(weights.K.size), weights.Q.reshape(weights.Q.size)
+    up_K, up_Q = to.up_K.reshape(K.size), to.up_Q.reshape(Q.size)
+    for k in range(factors.shape[0]):
+        total = _gradient(data, weights, found, loss[r], to)
+        size_K, size_Q = sequences.euclidean(up_K), sequences.euclidean(up_Q)
+        if size_K == 0.0 and size_Q == 0.0:
+            return first + k
+        if stacked:
+            size_K = size_Q = math.hypot(size_K, size_Q)
+        if size_K > 0.0:
+            length = rates[0, r] * factors[k] * (1.0 / size_K if normalize[0] else math.exp(total))
+            softmax_kernels.add_one(K, length, up_K)
+        if size_Q > 0.0:
+            length = rates[1, r] * factors[k] * (1.0 / size_Q if normalize[1] else math.exp(total))
+            softmax_kernels.add_one(Q, length, up_Q)
+    return -1
+
+
+@kernel
+def _advance(
+    start: int,
+    stop: int,
+    data: Sequences,
+    weights: Factors,
+    found: Found,
+    stopped_at: IntArray,
+    loss: IntArray,
+    first: int,
+    factors: FloatArray,
+    rates: FloatArray,
+    normalize: BoolArray,
+    stacked: bool,
 ) -> None:
-    for r in numba.prange(K.shape[0]):
+    for r in range(start, stop):
         if stopped_at[r] < 0:
-            k = min(np.int64(r), tokens.shape[0] - 1)  # prange counts in unsigned integers
-            stopped_at[r] = _descend(
-                tokens[k],
-                means[k],
-                queries[k],
-                labels[k],
-                offsets[k],
-                head[r],
-                loss[r],
-                K[r],
-                Q[r],
-                winners[r],
-                kept[r],
-                first,
-                factors,
-                rates[0, r],
-                rates[1, r],
-                normalize,
-                stacked,
-                penalty[r],
+            stopped_at[r] = _run(
+                r, data, weights, found, loss, first, factors, rates, normalize, stacked
             )
 
 
 @kernel
-def _look(
-    tokens: FloatArray,
-    means: FloatArray,
-    queries: FloatArray,
-    labels: FloatArray,
-    offsets: IntArray,
-    head: FloatArray,
-    loss: IntArray,
-    K: FloatArray,
-    Q: FloatArray,
-    winners: IntArray,
-    kept: FloatArray,
-    penalty: FloatArray,
-    mean: FloatArray,
-    log_norm: FloatArray,
+def _log_norms(
+    stack: Sequences, all_weights: Factors, all_found: Found, loss: IntArray, log_norm: FloatArray
 ) -> None:
-    n, d_x, m = labels.shape[1], K.shape[1], K.shape[2]
-    scratch, moved, row = np.zeros((7, tokens.shape[1])), np.zeros(d_x), np.zeros(m)
-    asked, pulled, up_K, up_Q = (
-        np.zeros((n, m)),
-        np.zeros((n, d_x)),
-        np.zeros(K.shape[1:]),
-        np.zeros(Q.shape[1:]),
-    )
-    for r in range(K.shape[0]):
-        k = r if tokens.shape[0] > 1 else 0
-        total = _gradient(
-            tokens[k],
-            means[k],
-            queries[k],
-            labels[k],
-            offsets[k],
-            head[r],
-            loss[r],
-            K[r],
-            Q[r],
-            winners[r],
-            kept[r],
-            scratch,
-            moved,
-            asked,
-            pulled,
-            row,
-            up_K,
-            up_Q,
-            penalty[r],
-        )
+    """Logarithm of the norm of every run's gradient."""
+    for r in range(log_norm.shape[0]):
+        data, weights = sequences.shared(stack, r), _of_run(all_weights, r)
+        to = _room(data, weights)
+        found = sequences.of_run(all_found, r)
+        total = _gradient(data, weights, found, loss[r], to)
         size = math.hypot(
-            ragged.euclidean(up_K.reshape(up_K.size)), ragged.euclidean(up_Q.reshape(up_Q.size))
+            sequences.euclidean(to.up_K.reshape(to.up_K.size)),
+            sequences.euclidean(to.up_Q.reshape(to.up_Q.size)),
         )
-        log_norm[r] = total + math.log(size) if size > 0.0 else -np.inf
-        square = 0.0
-        for x in K[r].reshape(d_x * m):
-            square += x * x
-        for x in Q[r].reshape(Q.shape[1] * m):
-            square += x * x
-        mean[r] = ragged.mean_loss(kept[r, :, ragged.MARGIN], loss[r]) + penalty[r] * square
+        if size > 0.0:
+            log_norm[r] = total + math.log(size)

@@ -17,16 +17,16 @@ keeps the digits.
 from __future__ import annotations
 
 import math
+from typing import ClassVar, NamedTuple
 
-import numba
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs
-from attsvm.dynamics.engine import Look, Setup, centred_tokens, restored
+from attsvm.dynamics import costs, sequences
+from attsvm.dynamics.engine import Kept, Look, Setup, centred_tokens
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
-from attsvm.parallel import parallel_kernel, threads_for
+from attsvm.parallel import share_runs
 
 _LANES = 8
 _ROUNDED = 1e-13  # a mean loss that somebody summed in another order
@@ -35,153 +35,159 @@ _ROUNDED = 1e-13  # a mean loss that somebody summed in another order
 _CANCELLED = 1e-2
 
 
-class GramEngine:
+class Gram(NamedTuple):
+    """One instance; stacked, with an axis of instances in front.
+
+    Attributes:
+        K: ``(N, N)``, N tokens end to end with zeros up to a multiple of the vector lanes.
+        tokens: ``(N, d_x)``.
+        queries: ``(n, d_z)``.
+        offsets: ``(n + 1,)``.
+    """
+
+    K: FloatArray
+    tokens: FloatArray
+    queries: FloatArray
+    offsets: IntArray
+
+
+class Runs(NamedTuple):
+    """Every run, or with :func:`_of_run` one of them.
+
+    Attributes:
+        score: ``(N,)`` scores of the tokens under the head, without the intercept.
+        shift: ``(n,)`` intercept times label.
+        best: ``(n,)`` scores of the best tokens.
+        logits: ``(N,)``.
+        taken: ``(N,)`` coefficients of all steps together.
+        work: ``(7, N)``; of a gradient, row 0 has the coefficients and row 1 their product with K.
+        rows: ``(7, n)``; row 0 has the softmax sums and row 1 the margins of the sequences.
+        winners: ``(n,)``.
+    """
+
+    score: FloatArray
+    shift: FloatArray
+    best: FloatArray
+    logits: FloatArray
+    taken: FloatArray
+    work: FloatArray
+    rows: FloatArray
+    winners: IntArray
+
+
+class GramEngine(Kept):
     """Trains ``W`` under a fixed linear head; state: logits and coefficients of every run."""
 
     name = "gram"
+    _kept: ClassVar = {
+        "start": "_start",
+        "logits": "_logits",
+        "coefficients": "_coefficients",
+        "stopped_at": "stopped_at",
+    }
 
     def __init__(self, data: AttentionData, setup: Setup) -> None:
         setup.check(data, keys=True)
         count = setup.W.shape[0]
-        instances = [data.instance(r) for r in range(count)] if data.batch_shape else [data]
-        self._width = -(-max(int(one.mask.sum()) for one in instances) // _LANES) * _LANES
-        packed = [_pack(one, setup, self._width) for one in instances]
-        self._K, self._tokens, self._at, self._queries, self._positions, self._offsets = (
-            np.stack(part) for part in zip(*packed, strict=True)
-        )
-        self._score = np.zeros((count, self._width))
+        instances = sequences.instances_of(data, count)
+        width = -(-max(int(one.mask.sum()) for one in instances) // _LANES) * _LANES
+        packed = [_pack(one, setup, width) for one in instances]
+        self._gram = Gram(*map(np.stack, zip(*(gram for gram, _ in packed), strict=True)))
+        self._at = np.stack([at for _, at in packed])
+        self._positions = [np.nonzero(one.mask)[1] for one in instances]
+        self._shift = np.broadcast_to(data.labels, (count, data.n)) * setup.intercept[:, None]
+        self._score, self._best = np.zeros((count, width)), np.zeros((count, data.n))
         for r in range(count):
-            one = instances[r if data.batch_shape else 0]
-            scores = one.labels[:, None] * (one.tokens @ setup.head[r])
-            self._score[r, : int(one.mask.sum())] = scores[one.mask]
-        labels = np.broadcast_to(data.labels, (count, data.n))
-        self._shift = labels * setup.intercept[:, None]
-        self._best = np.zeros((count, data.n))
-        for r in range(count):
-            starts = self._offsets[self._shared(r), :-1]
-            self._best[r] = (
-                np.maximum.reduceat(self._score[r, : self._offsets[self._shared(r), -1]], starts)
-                + self._shift[r]
-            )
+            one, offsets = instances[self._shared(r)], self._gram.offsets[self._shared(r)]
+            visible = self._score[r, : offsets[-1]]
+            visible[:] = (one.labels[:, None] * (one.tokens @ setup.head[r]))[one.mask]
+            self._best[r] = np.maximum.reduceat(visible, offsets[:-1]) + self._shift[r]
         self._beyond = (
             np.zeros(count) if setup.floor is None else _beyond(self._best, setup.loss, setup.floor)
         )
         self._setup = setup
         self._cost = costs.gram_cost(data) or math.inf
         self._start = setup.W
-        self._coefficients = np.zeros((count, self._width))
+        self._coefficients = np.zeros((count, width))
         self._logits = np.stack([self._logits_of(r, setup.W[r]) for r in range(count)])
         self.stopped_at = np.full(count, -1, dtype=np.int64)
-        self._scratch = (
-            np.zeros((count, 7, self._width)),
-            np.zeros((count, 7, data.n)),
-            np.zeros((count, data.n), dtype=np.int64),
-        )
+        self._work, self._rows = np.zeros((count, 7, width)), np.zeros((count, 7, data.n))
+        self._winners = np.zeros((count, data.n), dtype=np.int64)
 
     def _shared(self, run: int) -> int:
-        return run if len(self._K) > 1 else 0
+        return run if len(self._at) > 1 else 0
 
     def _logits_of(self, run: int, W: FloatArray) -> FloatArray:
         k = self._shared(run)
-        logits: FloatArray = np.sum(self._tokens[k] * (self._at[k] @ W.T), axis=1)
+        logits: FloatArray = np.sum(self._gram.tokens[k] * (self._at[k] @ W.T), axis=1)
         return logits
+
+    @property
+    def _runs(self) -> Runs:
+        return Runs(
+            self._score,
+            self._shift,
+            self._best,
+            self._logits,
+            self._coefficients,
+            self._work,
+            self._rows,
+            self._winners,
+        )
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
-        with threads_for(self._cost * count * len(self._logits)):
-            _advance(
-                self._K,
-                self._tokens,
-                self._queries,
-                self._offsets,
-                self._score,
-                self._shift,
-                self._logits,
-                self._coefficients,
-                self.stopped_at,
-                *self._scratch,
-                self._setup.loss,
-                self._best,
-                self._beyond,
-                step,
-                self._setup.factors(step, count),
-                self._setup.lr,
-                self._setup.normalize,
-                0.0 if self._setup.floor is None else self._setup.polyak_factor,
-            )
+        setup = self._setup
+        share_runs(
+            _advance,
+            len(self.stopped_at),
+            self._cost * count,
+            self._gram,
+            self._runs,
+            self.stopped_at,
+            setup.loss,
+            self._beyond,
+            step,
+            setup.factors(step, count),
+            setup.lr,
+            setup.normalize,
+            0.0 if setup.floor is None else setup.polyak_factor,
+        )
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
-        runs, n = self._shift.shape
-        loss, log_norm = np.empty(runs), np.empty(runs)
-        selected, probability = np.empty((runs, n), dtype=np.int64), np.empty((runs, n))
-        _look(
-            self._K,
-            self._tokens,
-            self._queries,
-            self._offsets,
-            self._positions,
-            self._score,
-            self._shift,
-            self._logits,
-            self._setup.loss,
-            loss,
-            log_norm,
-            selected,
-            probability,
-        )
+        setup, runs = self._setup, self._runs
+        loss, log_norm = np.empty(len(self._logits)), np.empty(len(self._logits))
+        _look(self._gram, runs, setup.loss, loss, log_norm)
         return Look(
             loss,
-            selected,
-            probability,
+            np.stack([self._positions[self._shared(r)][w] for r, w in enumerate(runs.winners)]),
+            1.0 / runs.rows[:, 0],
             log_norm,
             self.weights(),
-            self._setup.head,
-            self._setup.intercept,
+            setup.head,
+            setup.intercept,
         )
 
     def weights(self) -> FloatArray:
         """``(runs, d_x, d_z)``: the weights that the coefficients stand for."""
-        weighted = self._coefficients[..., None] * self._tokens
+        weighted = self._coefficients[..., None] * self._gram.tokens
         weights: FloatArray = self._start + weighted.mT @ self._at
         return weights
 
-    def state(self) -> dict[str, FloatArray | IntArray]:
-        """What :meth:`restore` needs, copied."""
-        return {
-            "start": self._start.copy(),
-            "logits": self._logits.copy(),
-            "coefficients": self._coefficients.copy(),
-            "stopped_at": self.stopped_at.copy(),
-        }
 
-    def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
-        """Continue from a :meth:`state`."""
-        found = restored(arrays, self.state())
-        self._start = found["start"]
-        self._logits = found["logits"]
-        self._coefficients = found["coefficients"]
-        self.stopped_at = found["stopped_at"]
-
-
-def _pack(
-    data: AttentionData, setup: Setup, width: int
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray]:
-    """Gram matrix, centred tokens, their queries, all queries, positions and offsets of one
-    instance, zeros up to ``width`` tokens.
-    """
-    sequence, position = np.nonzero(data.mask)
-    keys = centred_tokens(data)[sequence, position]
+def _pack(data: AttentionData, setup: Setup, width: int) -> tuple[Gram, FloatArray]:
+    """One instance of centred tokens, zeros up to ``width`` tokens, and the query of each token."""
+    sequence = np.nonzero(data.mask)[0]
+    keys = centred_tokens(data)[data.mask]
     keys = keys if setup.keys is None else keys @ setup.keys.T
     queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
     tokens = np.zeros((width, keys.shape[1]))
     tokens[: len(sequence)] = keys
     at = np.zeros((width, queries.shape[1]))
     at[: len(sequence)] = queries[sequence]
-    positions = np.zeros(width, dtype=np.int64)
-    positions[: len(sequence)] = position
     gram = (tokens @ tokens.T) * (at @ at.T)
-    return gram, tokens, at, queries, positions, softmax_kernels.offsets_of(data.lengths)
+    return Gram(gram, tokens, queries, softmax_kernels.offsets_of(data.lengths)), at
 
 
 def _beyond(best: FloatArray, loss: IntArray, floor: FloatArray) -> FloatArray:
@@ -199,26 +205,36 @@ def _beyond(best: FloatArray, loss: IntArray, floor: FloatArray) -> FloatArray:
 
 
 @kernel
-def _gradient(
-    K: FloatArray,
-    tokens: FloatArray,
-    queries: FloatArray,
-    offsets: IntArray,
-    score: FloatArray,
-    shift: FloatArray,
-    a: FloatArray,
-    work: FloatArray,
-    rows: FloatArray,
-    winners: IntArray,
-    loss: int,
-) -> tuple[float, float]:
+def _of_run(runs: Runs, r: int) -> Runs:
+    return Runs(
+        runs.score[r],
+        runs.shift[r],
+        runs.best[r],
+        runs.logits[r],
+        runs.taken[r],
+        runs.work[r],
+        runs.rows[r],
+        runs.winners[r],
+    )
+
+
+@kernel
+def _shared(stack: Gram, r: int) -> Gram:
+    """The instance of run ``r``, of a stack that may hold one for all."""
+    k = min(r, stack.K.shape[0] - 1)
+    return Gram(stack.K[k], stack.tokens[k], stack.queries[k], stack.offsets[k])
+
+
+@kernel
+def _gradient(gram: Gram, run: Runs, loss: int) -> tuple[float, float]:
     """Writes ascent coefficients to ``work[0]`` (largest magnitude one) and their product with
-    ``K`` to ``work[1]``.
+    ``K`` to ``work[1]``, winners, softmax sums and margins.
 
     Returns the norm of that ascent direction and the logarithm of the factor that makes it the true
-    gradient's, times n. ``rows`` keeps ``Z`` (row 0) and the margins ``u`` (row 1) of the
-    sequences. A zero gradient has norm 0.
+    gradient's, times n. A zero gradient has norm 0.
     """
+    K, offsets, score, shift, winners = gram.K, gram.offsets, run.score, run.shift, run.winners
+    a, work, rows = run.logits, run.work, run.rows
     b, y, e, shifted, g, S, Q = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
     Z, u, top, ratio, mild, part, factor = (
         rows[0],
@@ -274,27 +290,17 @@ def _gradient(
     own = 0.0
     for t in range(N):
         own += b[t] * b[t] * K[t, t]
-    norm = (
-        math.sqrt(square)
-        if square > _CANCELLED * own
-        else _explicit_norm(b, tokens, queries, offsets)
-    )
+    norm = math.sqrt(square) if square > _CANCELLED * own else _explicit_norm(b, gram)
     return norm, largest + math.log(peak)
 
 
 @kernel
-def _log_excess(
-    score: FloatArray,
-    shift: FloatArray,
-    rows: FloatArray,
-    winners: IntArray,
-    best: FloatArray,
-    loss: int,
-) -> float:
+def _log_excess(run: Runs, loss: int) -> float:
     """Logarithm of the summed loss above that of the best tokens, from what :func:`_gradient` left
     in ``rows`` and ``winners``.
     """
-    log, top, ratio = rows[5], rows[2], rows[3]
+    score, shift, best, winners = run.score, run.shift, run.best, run.winners
+    log, top, ratio = run.rows[5], run.rows[2], run.rows[3]
     highest = -np.inf
     for i in range(shift.shape[0]):
         lag = best[i] - (score[winners[i]] + shift[i])  # exactly zero for the best token
@@ -316,12 +322,11 @@ def _log_excess(
 
 
 @kernel
-def _explicit_norm(
-    b: FloatArray, tokens: FloatArray, queries: FloatArray, offsets: IntArray
-) -> float:
+def _explicit_norm(b: FloatArray, gram: Gram) -> float:
     """Frobenius norm of ``sum_t b_t x_t z^T``, for gradients in which the sequences nearly cancel
     each other.
     """
+    tokens, queries, offsets = gram.tokens, gram.queries, gram.offsets
     G = np.zeros((queries.shape[1], tokens.shape[1]))
     for i in range(offsets.shape[0] - 1):
         pulled = np.zeros(tokens.shape[1])
@@ -332,22 +337,14 @@ def _explicit_norm(
     return math.sqrt(softmax_kernels.dot(flat, flat))
 
 
-@parallel_kernel
+@kernel
 def _advance(
-    K: FloatArray,
-    tokens: FloatArray,
-    queries: FloatArray,
-    offsets: IntArray,
-    score: FloatArray,
-    shift: FloatArray,
-    logits: FloatArray,
-    taken: FloatArray,
+    start: int,
+    stop: int,
+    stack: Gram,
+    runs: Runs,
     stopped_at: IntArray,
-    work: FloatArray,
-    rows: FloatArray,
-    winners: IntArray,
     loss: IntArray,
-    best: FloatArray,
     beyond: FloatArray,
     first: int,
     factors: FloatArray,
@@ -355,23 +352,12 @@ def _advance(
     normalize: bool,
     polyak: float,
 ) -> None:
-    for r in numba.prange(logits.shape[0]):
+    for r in range(start, stop):
         if stopped_at[r] < 0:
-            k = min(np.int64(r), K.shape[0] - 1)  # prange counts in unsigned integers
             stopped_at[r] = _descend(
-                K[k],
-                tokens[k],
-                queries[k],
-                offsets[k],
-                score[r],
-                shift[r],
-                logits[r],
-                taken[r],
-                work[r],
-                rows[r],
-                winners[r],
+                _shared(stack, r),
+                _of_run(runs, r),
                 loss[r],
-                best[r],
                 beyond[r],
                 first,
                 factors,
@@ -383,19 +369,9 @@ def _advance(
 
 @kernel
 def _descend(
-    K: FloatArray,
-    tokens: FloatArray,
-    queries: FloatArray,
-    offsets: IntArray,
-    score: FloatArray,
-    shift: FloatArray,
-    a: FloatArray,
-    taken: FloatArray,
-    work: FloatArray,
-    rows: FloatArray,
-    winners: IntArray,
+    gram: Gram,
+    run: Runs,
     loss: int,
-    best: FloatArray,
     beyond: float,
     first: int,
     factors: FloatArray,
@@ -406,71 +382,33 @@ def _descend(
     """Steps of one run, Polyak's over ``polyak`` unless that is 0; returns the step whose gradient
     was zero, else -1.
     """
+    n = run.shift.shape[0]
     for k in range(factors.shape[0]):
-        norm, log_factor = _gradient(
-            K, tokens, queries, offsets, score, shift, a, work, rows, winners, loss
-        )
+        norm, log_factor = _gradient(gram, run, loss)
         if norm == 0.0:
             return first + k
         own = lr * factors[k]
-        if (
-            polyak > 0.0
+        if polyak > 0.0:
             # gap / |gradient|^2, with n times the gap and n times the gradient, whose factor the
             # direction lacks
-        ):
-            above = math.exp(_log_excess(score, shift, rows, winners, best, loss) - log_factor)
-            above += beyond * shift.shape[0] * math.exp(-log_factor) if beyond != 0.0 else 0.0
+            above = math.exp(_log_excess(run, loss) - log_factor)
+            above += beyond * n * math.exp(-log_factor) if beyond != 0.0 else 0.0
             length = own * max(above, 0.0) / (polyak * norm * norm)
-            if not math.isfinite(
-                length
-            ):  # the floor is below the infimum: the gradient vanishes against the gap
+            if not math.isfinite(length):
+                # the floor is below the infimum: the gradient vanishes against the gap
                 return first + k
         else:
-            length = own / norm if normalize else own * math.exp(log_factor) / shift.shape[0]
-        softmax_kernels.add_one(a, length, work[1])
-        softmax_kernels.add_one(taken, length, work[0])
+            length = own / norm if normalize else own * math.exp(log_factor) / n
+        softmax_kernels.add_one(run.logits, length, run.work[1])
+        softmax_kernels.add_one(run.taken, length, run.work[0])
     return -1
 
 
 @kernel
-def _look(
-    K: FloatArray,
-    tokens: FloatArray,
-    queries: FloatArray,
-    offsets: IntArray,
-    positions: IntArray,
-    score: FloatArray,
-    shift: FloatArray,
-    logits: FloatArray,
-    kind: IntArray,
-    loss: FloatArray,
-    log_norm: FloatArray,
-    selected: IntArray,
-    probability: FloatArray,
-) -> None:
-    n = shift.shape[1]
-    work = np.zeros((7, K.shape[1]))
-    rows = np.zeros((7, n))
-    winners = np.zeros(n, dtype=np.int64)
-    for r in range(logits.shape[0]):
-        k = r if K.shape[0] > 1 else 0
-        norm, log_factor = _gradient(
-            K[k],
-            tokens[k],
-            queries[k],
-            offsets[k],
-            score[r],
-            shift[r],
-            logits[r],
-            work,
-            rows,
-            winners,
-            kind[r],
-        )
-        log_norm[r] = log_factor + math.log(norm) - math.log(n) if norm > 0.0 else -np.inf
-        total = 0.0
-        for i in range(n):
-            total += softmax_kernels.loss_value(rows[1, i], kind[r])
-            selected[r, i] = positions[k, winners[i]]
-            probability[r, i] = 1.0 / rows[0, i]
-        loss[r] = total / n
+def _look(stack: Gram, runs: Runs, kind: IntArray, loss: FloatArray, log_norm: FloatArray) -> None:
+    log_n = math.log(runs.shift.shape[1])
+    for r in range(loss.shape[0]):
+        run = _of_run(runs, r)
+        norm, log_factor = _gradient(_shared(stack, r), run, kind[r])
+        log_norm[r] = log_factor + math.log(norm) - log_n if norm > 0.0 else -np.inf
+        loss[r] = sequences.mean_loss(run.rows[1], kind[r])

@@ -19,6 +19,8 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.dynamics.next_token.sentence_kernels import (
+    Sentences,
+    Work,
     log_probabilities,
     residual,
     sentence_gap,
@@ -28,63 +30,35 @@ from attsvm.dynamics.next_token.sentence_kernels import (
 from attsvm.jit import kernel
 
 
-class Sentences(NamedTuple):
-    """The sentences of one run end to end, see :class:`~attsvm.dynamics.next_token.Problem`;
-    numbers count from its first token.
+class Corpus(NamedTuple):
+    """The sentences of all runs end to end, see :class:`~attsvm.dynamics.next_token.Problem`;
+    ``start`` counts tokens, ``run_start`` sentences.
     """
 
     token: IntArray
     log_count: FloatArray
     start: IntArray
+    run_start: IntArray
     query: IntArray
     own: IntArray
     label: IntArray
     log_weight: FloatArray
 
 
-class Work(NamedTuple):
-    """Room for the gradient of one run.
-
-    Attributes:
-        tokens: ``(6, tokens)``: logits, attention, scratch, coefficients; gaps and their signs per
-            sentence.
-        rate: ``(N,)``, logarithms of the sizes of the coefficients.
-        slope: ``(N,)``, logarithms of the factors of ``rows``.
-        rows: ``(N, classes)``, residuals of the outputs: what the gradient of the output matrix
-            needs.
-        line: ``(2, classes)``, scratch.
-    """
-
-    tokens: FloatArray
-    rate: FloatArray
-    slope: FloatArray
-    rows: FloatArray
-    line: FloatArray
-
-
 @kernel
-def sentences_of(
-    r: int,
-    token: IntArray,
-    log_count: FloatArray,
-    start: IntArray,
-    run_start: IntArray,
-    query: IntArray,
-    own: IntArray,
-    y: IntArray,
-    log_weight: FloatArray,
-) -> Sentences:
+def sentences_of(corpus: Corpus, r: int) -> Sentences:
     """The sentences of run ``r`` of all."""
-    a, b = run_start[r], run_start[r + 1]
+    start = corpus.start
+    a, b = corpus.run_start[r], corpus.run_start[r + 1]
     lo, hi = start[a], start[b]
     return Sentences(
-        token[lo:hi],
-        log_count[lo:hi],
+        corpus.token[lo:hi],
+        corpus.log_count[lo:hi],
         start[a : b + 1] - lo,
-        query[a:b],
-        own[a:b] - lo,
-        y[a:b],
-        log_weight[a:b],
+        corpus.query[a:b],
+        corpus.own[a:b] - lo,
+        corpus.label[a:b],
+        corpus.log_weight[a:b],
     )
 
 
@@ -109,36 +83,20 @@ def gradient(
     r"""Writes ``C`` with :math:`\nabla_{W}L=e^{top}\sum_{qv}C_{qv}e_ve_q^\top` for one run; returns
     ``top``, -inf for zero.
     """
-    token, log_count, start, query, own, y, log_weight = sentences
-    tokens, rate, slope, rows, line = work
-    D, S, h, c = tokens[0], tokens[1], tokens[2], tokens[3]
+    token, start, query, log_weight = (
+        sentences.token,
+        sentences.start,
+        sentences.query,
+        sentences.log_weight,
+    )
+    c, rate, slope = work.tokens[3], work.rate, work.slope
     top = -np.inf
     for n in range(query.shape[0]):
-        lo, hi = start[n], start[n + 1]
         if textbook:
-            textbook_sentence(
-                s[query[n]], values, token, log_count, lo, hi, y[n], D, S, h, c, line[0], rows[n]
-            )
+            textbook_sentence(s[query[n]], values, sentences, n, work)
             rate[n], slope[n] = log_weight[n], 0.0
         else:
-            rate[n], slope[n] = sentence_gradient(
-                s[query[n]],
-                values,
-                token,
-                log_count,
-                lo,
-                hi,
-                own[n],
-                y[n],
-                loss,
-                D,
-                S,
-                h,
-                c,
-                line[0],
-                rows[n],
-                line[1],
-            )
+            rate[n], slope[n] = sentence_gradient(s[query[n]], values, sentences, n, loss, work)
             rate[n] += log_weight[n]
         top = max(top, rate[n])
     C[:] = 0.0
@@ -182,26 +140,11 @@ def excess(
     work: Work,
 ) -> tuple[float, float]:
     """``(sign, log|gap|)`` of the weighted loss over its floor."""
-    token, log_count, start, query, own, y, log_weight = sentences
-    D, S, line = work.tokens[0], work.tokens[1], work.line[0]
+    query, log_weight = sentences.query, sentences.log_weight
     gaps, signs = work.tokens[4], work.tokens[5]
     top = -np.inf
     for n in range(query.shape[0]):
-        signs[n], gaps[n] = sentence_gap(
-            s[query[n]],
-            values,
-            table,
-            token,
-            log_count,
-            start[n],
-            start[n + 1],
-            own[n],
-            y[n],
-            loss,
-            D,
-            S,
-            line,
-        )
+        signs[n], gaps[n] = sentence_gap(s[query[n]], values, table, sentences, n, loss, work)
         gaps[n] += log_weight[n]
         top = max(top, gaps[n])
     if top == -np.inf:
@@ -299,14 +242,7 @@ def output_loss(
 def look_at(
     s: FloatArray,
     values: FloatArray,
-    token: IntArray,
-    log_count: FloatArray,
-    start: IntArray,
-    run_start: IntArray,
-    query: IntArray,
-    own: IntArray,
-    y: IntArray,
-    log_weight: FloatArray,
+    corpus: Corpus,
     loss: int,
     textbook: bool,
     C: FloatArray,
@@ -319,9 +255,7 @@ def look_at(
     for k in range(s.shape[0]):
         u = values[min(k, values.shape[0] - 1)]
         for r in range(s.shape[1]):
-            sentences = sentences_of(
-                r, token, log_count, start, run_start, query, own, y, log_weight
-            )
+            sentences = sentences_of(corpus, r)
             work, table = room(sentences, u.shape[2]), np.zeros((2, u.shape[1], u.shape[2]))
             log_probabilities(u[r], table)
             gaps[0, k, r], gaps[1, k, r] = excess(s[k, r], u[r], table, sentences, loss, work)

@@ -320,14 +320,12 @@ class Problem(Compact):
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        gradients.look_at(s, u, *self.arrays(), LOSSES[self.loss], textbook, C, tops, gaps)
+        gradients.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
-    def arrays(
-        self,
-    ) -> tuple[IntArray, FloatArray, IntArray, IntArray, IntArray, IntArray, IntArray, FloatArray]:
-        """What the compiled loops read, in their order."""
-        return (
+    def corpus(self) -> gradients.Corpus:
+        """What the compiled loops read."""
+        return gradients.Corpus(
             self.token,
             np.log(self.count),
             self.start,

@@ -17,6 +17,7 @@ the others, since softmax does not see a common shift. The output's residual is 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,40 @@ from attsvm.models.softmax_kernels import dot, exp_into
 
 CROSS_ENTROPY, SQUARED, SQUARED_SOFTMAX, LOG_MASS = 0, 1, 2, 3
 _SMALL = 1e-8  # below it three terms of a series are exact to the last digit
+
+
+class Sentences(NamedTuple):
+    """The sentences of one run end to end, see :class:`~attsvm.dynamics.next_token.Problem`;
+    numbers count from its first token.
+    """
+
+    token: IntArray
+    log_count: FloatArray
+    start: IntArray
+    query: IntArray
+    own: IntArray
+    label: IntArray
+    log_weight: FloatArray
+
+
+class Work(NamedTuple):
+    """Room for the gradient of one run.
+
+    Attributes:
+        tokens: ``(6, tokens)``: logits, attention, scratch, coefficients; gaps and their signs per
+            sentence.
+        rate: ``(N,)``, logarithms of the sizes of the coefficients.
+        slope: ``(N,)``, logarithms of the factors of ``rows``.
+        rows: ``(N, classes)``, residuals of the outputs: what the gradient of the output matrix
+            needs.
+        line: ``(2, classes)``, scratch.
+    """
+
+    tokens: FloatArray
+    rate: FloatArray
+    slope: FloatArray
+    rows: FloatArray
+    line: FloatArray
 
 
 @kernel
@@ -57,15 +92,10 @@ def residual(o: FloatArray, y: int, r: FloatArray, x: FloatArray) -> tuple[float
 
 @kernel
 def attend(
-    s: FloatArray,
-    token: IntArray,
-    log_count: FloatArray,
-    lo: int,
-    hi: int,
-    D: FloatArray,
-    S: FloatArray,
+    s: FloatArray, sentences: Sentences, lo: int, hi: int, D: FloatArray, S: FloatArray
 ) -> tuple[int, float]:
     """Writes ``D`` and ``S = exp(D)`` of the tokens ``lo:hi``; returns the leader and ``Z``."""
+    token, log_count = sentences.token, sentences.log_count
     leader = lo
     for j in range(lo, hi):
         D[j] = s[token[j]] + log_count[j]
@@ -151,28 +181,27 @@ def _mass_gradient(D: FloatArray, lo: int, hi: int, own: int, Z: float, c: Float
 def sentence_gradient(
     s: FloatArray,
     values: FloatArray,
-    token: IntArray,
-    log_count: FloatArray,
-    lo: int,
-    hi: int,
-    own: int,
-    y: int,
+    sentences: Sentences,
+    n: int,
     loss: int,
-    D: FloatArray,
-    S: FloatArray,
-    h: FloatArray,
-    c: FloatArray,
-    o: FloatArray,
-    r: FloatArray,
-    x: FloatArray,
+    work: Work,
 ) -> tuple[float, float]:
-    r"""Writes ``c`` and ``r``; returns the logarithms of the factors that make them
-    :math:`\partial L/\partial s` and
-    :math:`\partial L/\partial o`. ``S`` holds the attention on return.
+    r"""Writes coefficients ``c`` and residual ``r`` of sentence ``n``, its query of scores ``s``,
+    to ``work``; returns the logarithms of the factors that make them
+    :math:`\partial L/\partial s` and :math:`\partial L/\partial o`. ``S`` holds the attention on
+    return.
     """
-    leader, Z = attend(s, token, log_count, lo, hi, D, S)
+    token, lo, hi, y = (
+        sentences.token,
+        sentences.start[n],
+        sentences.start[n + 1],
+        sentences.label[n],
+    )
+    D, S, h, c = work.tokens[0], work.tokens[1], work.tokens[2], work.tokens[3]
+    o, r, x = work.line[0], work.rows[n], work.line[1]
+    leader, Z = attend(s, sentences, lo, hi, D, S)
     if loss == LOG_MASS:
-        log_scale = _mass_gradient(D, lo, hi, own, Z, c)
+        log_scale = _mass_gradient(D, lo, hi, sentences.own[n], Z, c)
         log_slope = 0.0
     else:
         mix(values, token, lo, hi, S, Z, o)
@@ -229,22 +258,17 @@ def _log_missing(
 def textbook_sentence(
     s: FloatArray,
     values: FloatArray,
-    token: IntArray,
-    log_count: FloatArray,
-    lo: int,
-    hi: int,
-    y: int,
-    D: FloatArray,
-    S: FloatArray,
-    h: FloatArray,
-    c: FloatArray,
-    o: FloatArray,
-    r: FloatArray,
+    sentences: Sentences,
+    n: int,
+    work: Work,
 ) -> None:
     """The cross-entropy gradient as a textbook writes it: ``p - 1_y`` and
     ``phi_j (g_j - sum_i phi_i g_i)``, every difference rounded.
     """
-    _, Z = attend(s, token, log_count, lo, hi, D, S)
+    token, lo, hi = sentences.token, sentences.start[n], sentences.start[n + 1]
+    D, S, h, c = work.tokens[0], work.tokens[1], work.tokens[2], work.tokens[3]
+    o, r = work.line[0], work.rows[n]
+    _, Z = attend(s, sentences, lo, hi, D, S)
     mix(values, token, lo, hi, S, Z, o)
     largest = o.max()
     total = 0.0
@@ -253,7 +277,7 @@ def textbook_sentence(
         total += r[v]
     for v in range(o.shape[0]):
         r[v] /= total
-    r[y] -= 1.0
+    r[sentences.label[n]] -= 1.0
     mean = 0.0
     for j in range(lo, hi):
         S[j] /= Z
@@ -283,16 +307,10 @@ def sentence_gap(
     s: FloatArray,
     values: FloatArray,
     table: FloatArray,
-    token: IntArray,
-    log_count: FloatArray,
-    lo: int,
-    hi: int,
-    own: int,
-    y: int,
+    sentences: Sentences,
+    n: int,
     loss: int,
-    D: FloatArray,
-    S: FloatArray,
-    delta: FloatArray,
+    work: Work,
 ) -> tuple[float, float]:
     r"""``(sign, log|gap|)``: the loss is ``sign exp(log|gap|)`` above what it is with all attention
     on ``own``.
@@ -302,6 +320,14 @@ def sentence_gap(
     :math:`\log1p(\sum_{v\ne y}q_v\,\mathrm{expm1}(\delta_v))`; where
     :math:`\delta` is small its factor :math:`e^{top}` stays a logarithm.
     """
+    token, log_count = sentences.token, sentences.log_count
+    lo, hi, own, y = (
+        sentences.start[n],
+        sentences.start[n + 1],
+        sentences.own[n],
+        sentences.label[n],
+    )
+    D, S, delta = work.tokens[0], work.tokens[1], work.line[0]
     top = -np.inf
     for j in range(lo, hi):
         D[j] = s[token[j]] + log_count[j] - s[token[own]] - log_count[own]

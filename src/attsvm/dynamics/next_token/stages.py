@@ -4,12 +4,11 @@ matrix, or both at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -25,6 +24,7 @@ from attsvm.dynamics.next_token.problem import (
 )
 from attsvm.dynamics.records import AtSteps, LogSpaced
 from attsvm.errors import InputError
+from attsvm.parallel import share_runs
 
 Data = NextTokenData | Sequence[NextTokenData]
 Records = LogSpaced | AtSteps
@@ -81,9 +81,16 @@ class Rule:
         """``(runs,)``."""
         return _per_run("lr", self.lr, runs)
 
-    def floors(self, runs: int) -> FloatArray:
-        """``(runs,)``."""
-        return _per_run("loss_floor", self.loss_floor, runs)
+    def compiled(self, runs: int, watch: bool) -> loops.Steps:
+        """What the compiled loops read."""
+        return loops.Steps(
+            self.code,
+            self.rates(runs),
+            float(self.decay),
+            float(self.polyak or 1.0),
+            _per_run("loss_floor", self.loss_floor, runs),
+            watch,
+        )
 
 
 class TwoStages(NamedTuple):
@@ -140,24 +147,18 @@ def output_stage(
     gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
-    _each(
-        loops.output_run,
+    share_runs(
+        loops.output_runs,
         runs,
-        np.zeros((runs, K, K)),
-        U,
-        gram,
-        _orthonormal(gram),
+        math.inf,
+        loops.Matrices(np.zeros((runs, K, K)), U),
+        loops.Space(gram, _orthonormal(gram)),
         x,
         y,
         run_start,
         log_weight,
-        rule.code,
-        rule.rates(runs),
-        rule.decay,
-        watch,
-        marks,
-        looks,
-        ends,
+        rule.compiled(runs, watch),
+        loops.Records(marks, looks, ends),
     )
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
@@ -209,26 +210,18 @@ def attention_stage(
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
-    _each(
-        loops.attention_run,
+    share_runs(
+        loops.attention_runs,
         runs,
-        np.zeros((runs, K, K)),
-        s,
-        problem.gram,
-        problem.orthonormal,
+        math.inf,
+        loops.Matrices(np.zeros((runs, K, K)), s),
+        loops.Space(problem.gram, problem.orthonormal),
         problem.values,
-        *problem.arrays(),
+        problem.corpus(),
         LOSSES[problem.loss],
         textbook,
-        rule.code,
-        rule.rates(runs),
-        rule.decay,
-        rule.polyak or 1.0,
-        rule.floors(runs),
-        watch,
-        marks,
-        looks,
-        ends,
+        rule.compiled(runs, watch),
+        loops.Records(marks, looks, ends),
     )
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
@@ -316,41 +309,24 @@ def joint(
     marks = records.steps(steps)
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
     ends = _ends(runs)
-    _each(
-        loops.joint_run,
+    logits = np.ascontiguousarray(output_values(V0, E))
+    share_runs(
+        loops.joint_runs,
         runs,
-        np.zeros((runs, K, K)),
-        np.ascontiguousarray(problem.scores(W0)),
-        np.zeros((runs, K, K)),
-        np.ascontiguousarray(output_values(V0, E)),
-        problem.gram,
-        problem.orthonormal,
-        *problem.arrays(),
+        math.inf,
+        loops.Matrices(np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0))),
+        loops.Matrices(np.zeros((runs, K, K)), logits),
+        loops.Space(problem.gram, problem.orthonormal),
+        problem.corpus(),
         norm == "joint",
-        rates,
+        rule.compiled(runs, watch=False),
         rates if output_lr is None else np.full(runs, float(output_lr)),
-        rule.decay,
-        marks,
-        looks,
+        loops.Records(marks, looks, ends),
         outputs,
-        ends,
     )
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
-
-
-def _each(run: Callable[..., None], runs: int, *arguments: Any) -> None:
-    """One call per run. Threads of our own over kernels without the GIL: numba's would set OpenMP's
-    defaults for torch.
-    """
-    threads = min(runs, int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    if threads == 1:
-        for r in range(runs):
-            run(r, *arguments)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda r: run(r, *arguments), range(runs)))
 
 
 def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
