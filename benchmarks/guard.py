@@ -48,6 +48,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,7 +57,7 @@ from attsvm.optim import CombinedOptimizer, SteepestDescent
 from attsvm.probe import LogitGuard
 from attsvm.probe.growth import Growth, HeadMetrics, Record
 from attsvm.probe.guard import in_trouble
-from attsvm.report.style import canvas, label_ends, logarithmic
+from attsvm.report.style import INK, canvas, label_ends, logarithmic
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
 FALL = 100  # steps at the end in which rates fall to zero
@@ -437,6 +438,18 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
+def joined(ends: list[tuple[float, str, str]], axes: Axes) -> list[tuple[float, str, str]]:
+    """Labels of lines, one for two lines that end within 1 % of the axis of each other."""
+    height = (axes.transData + axes.transAxes.inverted()).transform
+    found: list[tuple[float, str, str]] = []
+    for value, name, colour in sorted(ends):
+        if found and height((0, value))[1] - height((0, found[-1][0]))[1] < 0.01:
+            _, other, _ = found.pop()
+            name, colour = f"{other} and\n{name}", INK
+        found.append((value, name, colour))
+    return found
+
+
 def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
     """Loss and largest logit of one run as it is, clipped, and with normalised queries and keys."""
     cell = Cell("shakespeare", "adamw", BROKEN["adamw"], "nothing", seed)
@@ -467,7 +480,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
             axes[side].set_title(titles[side], loc="left")
             axes[side].set_xlabel("step")
             axes[side].set_xlim(0, STEPS)
-            label_ends(axes[side], ends[side])
+            label_ends(axes[side], joined(ends[side], axes[side]), spacing=0.07)
             for (word, step), height in zip(steps.items(), heights, strict=True):
                 axes[side].axvline(step, color="#6b6b6b", linewidth=0.8, linestyle=":")
                 axes[side].annotate(
