@@ -41,13 +41,14 @@ import lzma
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,7 +57,7 @@ from attsvm.optim import CombinedOptimizer, SteepestDescent
 from attsvm.probe import LogitGuard
 from attsvm.probe.growth import Growth, HeadMetrics, Record
 from attsvm.probe.guard import in_trouble
-from attsvm.report.style import canvas, label_ends, logarithmic
+from attsvm.report.style import INK, canvas, label_ends, logarithmic
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
 FALL = 100  # steps at the end in which rates fall to zero
@@ -64,6 +65,7 @@ RATE = 3e-3
 EVERY = 10
 WINDOW, RISE = 25, 0.15
 TAU, CLIP_TAU, SHORTEN_TAU, HORIZON = 100.0, 10.0, 8.0, 4 * EVERY
+HIGHER_TAU = 400.0  # chosen after a look at the runs of the table and at one long healthy run
 DATA = ("shakespeare", "wikitext")
 CLIPS = ("clip", "shorten")
 PEAKS = {"adamw": (0.003, 0.03, 0.1), "spectral": (0.03, 0.3, 1.0)}
@@ -331,25 +333,32 @@ def steep(found: dict[str, Any], factor: float) -> int | None:
     return None
 
 
-def permuted(found: dict[str, Any], seed: int) -> int | None:
-    """The first step at which the guard's rule holds for measurements in a random order."""
-    order = np.random.default_rng(seed).permutation(len(found["records"]))
+def replayed(found: dict[str, Any], tau: float, order: Iterable[int] | None = None) -> int | None:
+    """The first step at which the guard's rule holds at this tau, for measurements as they were or
+    in another order.
+    """
     tracks: dict[tuple[int, int], Growth] = {}
-    for place, source in enumerate(order):
+    for place, source in enumerate(order if order is not None else range(len(found["records"]))):
         for each in found["records"][source]:
             key = (each["layer"], each["head"])
             kept = [each[name] for name in ("largest", "margin", "entropy", "norm", "turned")]
             tracks.setdefault(key, Growth(each["name"])).records.append(
                 Record(place * EVERY, *kept)
             )
-            head: HeadMetrics = tracks[key].metrics(*key, TAU)
-            if in_trouble(head, TAU, HORIZON):
+            if in_trouble(tracks[key].metrics(*key, tau), tau, HORIZON):
                 return place * EVERY
     return None
 
 
+def permuted(found: dict[str, Any], seed: int) -> int | None:
+    """The first step at which the guard's rule holds for measurements in a random order."""
+    order = np.random.default_rng(seed).permutation(len(found["records"]))
+    return replayed(found, TAU, order.tolist())
+
+
 ALARMS: dict[str, Callable[[dict[str, Any]], int | None]] = {
     "guard": warned,
+    "guard, tau = 400": lambda found: replayed(found, HIGHER_TAU),
     "guard without the direction": blind,
     "largest logit beyond 100": lambda found: beyond(found, 100.0),
     "gradient norm 3 times its median": lambda found: steep(found, 3.0),
@@ -437,6 +446,18 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
+def joined(ends: list[tuple[float, str, str]], axes: Axes) -> list[tuple[float, str, str]]:
+    """Labels of lines, one for two lines that end within 1 % of the axis of each other."""
+    height = (axes.transData + axes.transAxes.inverted()).transform
+    found: list[tuple[float, str, str]] = []
+    for value, name, colour in sorted(ends):
+        if found and height((0, value))[1] - height((0, found[-1][0]))[1] < 0.01:
+            _, other, _ = found.pop()
+            name, colour = f"{other} and\n{name}", INK
+        found.append((value, name, colour))
+    return found
+
+
 def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
     """Loss and largest logit of one run as it is, clipped, and with normalised queries and keys."""
     cell = Cell("shakespeare", "adamw", BROKEN["adamw"], "nothing", seed)
@@ -467,7 +488,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
             axes[side].set_title(titles[side], loc="left")
             axes[side].set_xlabel("step")
             axes[side].set_xlim(0, STEPS)
-            label_ends(axes[side], ends[side])
+            label_ends(axes[side], joined(ends[side], axes[side]), spacing=0.07)
             for (word, step), height in zip(steps.items(), heights, strict=True):
                 axes[side].axvline(step, color="#6b6b6b", linewidth=0.8, linestyle=":")
                 axes[side].annotate(
@@ -507,29 +528,35 @@ def overhead(text: Path, steps: int = 200) -> None:
         print(f"every={every}: {100 * extra:+.1f} %")
 
 
-def long(text: Path, steps: int = 1500, seed: int = 20_000) -> None:
-    """A run that stays healthy at a constant rate, under the guard's own settings."""
+def long(text: Path, seeds: range, steps: int = 1500) -> None:
+    """Runs at a constant rate that stay healthy: the guard as it is, and at a higher tau."""
     ids, kinds = characters(text)
     train = ids[: int(0.9 * len(ids))]
-    torch.manual_seed(seed)
-    net = Decoder(kinds)
-    optimizer = optimizer_of(net, "adamw", RATE)
-    told: list[HeadMetrics] = []
-    guard = LogitGuard(net, optimizer=optimizer, action=told.extend)
-    losses = []
-    for step, batch in zip(range(steps), batches(train, seed), strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 30)
-        optimizer.zero_grad()
-        loss = loss_of(net, batch)
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-        if step % 100 == 0:
-            mean, peak = statistics.fmean(losses[-50:]), max(h.largest for h in guard.metrics())
-            print(f"step {step}: loss {mean:.3f}, logits up to {peak:.0f}")
-    first = told[0].step if told else None
-    print(f"breaks: {breaks({'losses': losses})}; first warning at step {first}")
+    for seed in seeds:
+        torch.manual_seed(seed)
+        net = Decoder(kinds)
+        optimizer = optimizer_of(net, "adamw", RATE)
+        told: dict[float, list[HeadMetrics]] = {TAU: [], HIGHER_TAU: []}
+        guards = [
+            LogitGuard(net, tau=tau, optimizer=optimizer, action=heads.extend)
+            for tau, heads in told.items()
+        ]
+        losses, peaks = [], []
+        for step, batch in zip(range(steps), batches(train, seed), strict=False):
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * min(1.0, (step + 1) / 30)
+            optimizer.zero_grad()
+            loss = loss_of(net, batch)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+            if step % 50 == 0:
+                peaks.append(max(head.largest for head in guards[0].metrics()))
+        first = {tau: heads[0].step if heads else None for tau, heads in told.items()}
+        means = [round(statistics.fmean(losses[k : k + 50]), 3) for k in range(0, steps, 300)]
+        print(f"seed {seed}: breaks {breaks({'losses': losses})}; losses every 300 steps {means},")
+        print(f"  at the end {statistics.fmean(losses[-50:]):.3f}; largest logit {max(peaks):.0f};")
+        print(f"  first warning by tau {first}", flush=True)
 
 
 PLANS = {"sweep": lambda rounds: sweep(), "verdict": verdict, "clips": clips}
@@ -559,8 +586,10 @@ def main() -> None:
         print(table(given.runs, given.first))
     elif given.what == "figure":
         figure(given.runs, given.out)
+    elif given.what == "long":
+        long(given.shakespeare, range(given.first, given.first + given.rounds))
     else:
-        {"overhead": overhead, "long": long}[given.what](given.shakespeare)
+        overhead(given.shakespeare)
 
 
 if __name__ == "__main__":

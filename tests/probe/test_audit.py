@@ -9,6 +9,7 @@ from torch import nn
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
 from attsvm.probe import audit, capture
+from attsvm.probe.inputs import Inputs
 from attsvm.probe.selections import KINDS, selections
 
 from .conftest import batch, family
@@ -88,6 +89,34 @@ def test_classes_add_their_weights_and_are_no_rivals() -> None:
     assert joined.margin[h, j] == pytest.approx(logits[best] - other, rel=1e-5)
     with pytest.raises(InputError, match="classes of text 0 have shape"):
         selections(recording, recording.layers[0], [classes[:3]])
+
+
+def test_copies_that_are_declared_equivalent_change_no_null() -> None:
+    """Of two heads of size two ``permuted`` has one draw: the swap of the singular vectors."""
+    model = random_heads(4, heads=1, width=24, d=2)
+    with torch.no_grad():
+        model.q_proj.weight.mul_(0.1)  # sure of half of the queries
+    x = torch.randn(6, 10, 24, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    copies = x + 1e-6 * torch.randn(x.shape, generator=torch.Generator().manual_seed(5))
+    options = {"norms": ["fro"], "nulls": ["permuted"], "most": 10_000, "center": False}
+    alone = audit(recorded(model, x), **options).heads[0]
+    both = recorded(model, torch.cat([x, copies], dim=1))
+    joined = audit(both, **options, classes=[np.tile(np.arange(10), 2)] * 6).heads[0]
+    assert 0.2 < alone.sure[0] < 0.8
+    assert joined.sure == pytest.approx(alone.sure, abs=1e-9)
+    one, two = alone.fit("fro"), joined.fit("fro")
+    assert two.cosine == pytest.approx(one.cosine, abs=1e-3)
+    assert two.nulls["permuted"] == pytest.approx(one.nulls["permuted"], abs=1e-3)
+
+
+def test_the_other_copy_of_what_a_head_selects_agrees_with_it() -> None:
+    x = torch.randn(2, 6, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    layer = recorded(random_heads(0), x).layers[0]
+    inputs = Inputs(layer, 0, classes=[np.array([0, 1, 2, 0, 1, 2]), np.arange(6)])
+    queries = np.array([0, 1, 7, 7, 2, 2])  # two of the second text
+    one, other = np.array([0, 0, 0, 3, -1, 6]), np.array([3, 1, 3, 3, -1, 0])
+    found = inputs.equivalent(queries, one, other)
+    assert found.tolist() == [True, False, False, True, False, False]
 
 
 def test_margins_scale_with_the_model_and_scale_free_ones_do_not() -> None:

@@ -17,9 +17,9 @@ from attsvm.geometry import Norm, parse_norm
 from attsvm.probe.capture import Recording
 from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.heads import Comparison, Head, Support
-from attsvm.probe.inputs import Classes, Inputs
+from attsvm.probe.inputs import Inputs
 from attsvm.probe.nulls import NULLS, Null
-from attsvm.probe.selections import KINDS, Selections, selections
+from attsvm.probe.selections import KINDS, Classes, Selections, selections
 from attsvm.solvers import MarginSolution
 
 FEWEST = 10
@@ -118,7 +118,9 @@ def audit(
         threshold: top mass above which a query is sure of its selection and joins the programme.
         most: largest number of queries in a programme, drawn at random from the sure ones.
         draws: draws of each null, and of texts with replacement.
-        classes: equivalent tokens, see :func:`~attsvm.probe.selections.selections`.
+        classes: equivalent tokens: per text ``(T,)`` integers, equal for those of one class; a
+            list, or a function of the text's number. They count as one for the head, its nulls and
+            its agreement on other texts.
         seed: of the draws of queries, nulls and texts.
         max_seconds: for each programme.
         progress: called with heads done and heads in all.

@@ -62,7 +62,7 @@ class Subject:
     ) -> None:
         self.inputs, self._h, self._settings, self._rng = inputs, h, settings, rng
         self._selected = seen.selected[h]
-        self._distance = seen.position - self._selected
+        self._position = seen.position
         self.sure = np.flatnonzero((seen.top[h] > settings.threshold) & (seen.runner[h] >= 0))
         self.members = self._some(self.sure)
 
@@ -104,7 +104,8 @@ class Subject:
         """The cosine of other weights and the solution of their own selections."""
         W = variant(self.inputs.singular, null, self._rng)
         logits = self.inputs.logits(W)
-        members = self._some(surest(logits, len(self.sure), self._settings.threshold))
+        sure = surest(logits, self.inputs.classes, len(self.sure), self._settings.threshold)
+        members = self._some(sure)
         selected = np.concatenate([each.argmax(axis=1) for each in logits])
         solution, _ = self._solved(self.inputs.programme(members, selected), norm)
         return cosine(W, solution.W)
@@ -119,10 +120,14 @@ class Subject:
             members, others = self._some(self.sure[drawn]), self.sure[~drawn]
             solution, _ = self._solved(self.inputs.programme(members, self._selected), norm)
             cosines.append(cosine(W, solution.W))
-            guess = [each.argmax(axis=1) for each in self.inputs.logits(solution.W)]
-            right += int((np.concatenate(guess) == self._selected)[others].sum())
-            distances, counts = np.unique(self._distance[members], return_counts=True)
-            usual += int((self._distance[others] == distances[counts.argmax()]).sum())
+            guess = np.concatenate([x.argmax(axis=1) for x in self.inputs.logits(solution.W)])
+            told, place = self._selected[others], self._position[others]
+            right += int(self.inputs.equivalent(others, guess[others], told).sum())
+            distances, counts = np.unique(
+                (self._position - self._selected)[members], return_counts=True
+            )
+            guess = place - distances[counts.argmax()]
+            usual += int(self.inputs.equivalent(others, guess, told).sum())
             asked += len(others)
         if not asked:
             return tuple(cosines), float("nan"), float("nan")

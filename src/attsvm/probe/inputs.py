@@ -8,18 +8,14 @@ constant that carries bias and mean. In other heads keys and queries themselves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
 from attsvm.probe.capture import Layer
-
-Classes = Callable[[int], ArrayLike] | Sequence[ArrayLike]
-"""Per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of its number."""
+from attsvm.probe.selections import Classes, labels
 
 
 class Inputs:
@@ -34,6 +30,7 @@ class Inputs:
     Attributes:
         keys: per text ``(T, width)``.
         queries: per text ``(q, width + 1)``; ``(q, d)`` where keys and queries are the inputs.
+        classes: per text ``(T,)`` integers, equal for equivalent tokens.
         text: ``(n,)``, the number in the layer of the text of each query, all texts end to end.
         row: ``(n,)``, the number of each query in its text.
     """
@@ -41,8 +38,9 @@ class Inputs:
     def __init__(
         self, layer: Layer, h: int, center: bool = True, classes: Classes | None = None
     ) -> None:
-        self.layer, self._h, self._classes = layer, h, classes
+        self.layer, self._h = layer, h
         texts = layer.texts
+        self.classes = [labels(classes, t.text, t.keys.shape[1]) for t in texts]
         self.text = np.concatenate([np.full(len(t.positions), i) for i, t in enumerate(texts)])
         self.row = np.concatenate([np.arange(len(t.positions)) for t in texts])
         P = layer.projection
@@ -95,7 +93,6 @@ class Inputs:
         used = np.unique(text)
         rows = [row[text == i] for i in used]
         texts = [self.layer.texts[i] for i in used]
-        c = self._classes
         return pair_margins(
             [self.keys[i] for i in used],
             [self.queries[i][r] for i, r in zip(used, rows, strict=True)],
@@ -105,10 +102,21 @@ class Inputs:
                 for t, r in zip(texts, rows, strict=True)
             ],
             visible=[t.visible[r] for t, r in zip(texts, rows, strict=True)],
-            classes=None
-            if c is None
-            else [np.asarray(c(t.text) if callable(c) else c[t.text]) for t in texts],
+            classes=[self.classes[i] for i in used],
         )
+
+    def equivalent(self, queries: IntArray, one: IntArray, other: IntArray) -> BoolArray:
+        """``(m,)``: whether the keys at two places of each of these queries' texts are of one
+        class; false where a text has no such place.
+        """
+        sizes = np.array([len(each) for each in self.classes])
+        text, ends = self.text[queries], np.cumsum(sizes)
+        there = (np.minimum(one, other) >= 0) & (np.maximum(one, other) < sizes[text])
+        flat, first = np.concatenate(self.classes), (ends - sizes)[text]
+        found: BoolArray = there & (
+            flat[np.where(there, first + one, 0)] == flat[np.where(there, first + other, 0)]
+        )
+        return found
 
     def _factors(self, h: int) -> tuple[FloatArray, FloatArray]:
         """Two matrices of the head's size whose product ``K.T @ Q`` are its weights."""

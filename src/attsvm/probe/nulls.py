@@ -31,21 +31,30 @@ def variant(
     return weights
 
 
-def surest(logits: list[FloatArray], wanted: int, threshold: float) -> IntArray:
+def surest(
+    logits: list[FloatArray], classes: list[IntArray], wanted: int, threshold: float
+) -> IntArray:
     """The queries with top mass above ``threshold`` at the scale of the logits at which they are
     ``wanted`` many (to a part in a thousand of that scale).
 
     Args:
         logits: per text ``(q, T)``, minus infinity on hidden keys.
+        classes: per text ``(T,)`` integers: top mass is that of the class of the selected token,
+            and a query needs a rival of another class.
         wanted: how many.
         threshold: top mass.
     """
-    rivals = np.concatenate([np.isfinite(each).sum(axis=1) > 1 for each in logits])
+    own = [c[each.argmax(axis=1)][:, None] == c for each, c in zip(logits, classes, strict=True)]
     below = [(each - each.max(axis=1, keepdims=True)).astype(np.float32) for each in logits]
+    rivals = np.concatenate(
+        [(np.isfinite(each) & ~mine).any(axis=1) for each, mine in zip(logits, own, strict=True)]
+    )
 
     def sure(scale: float) -> IntArray:
-        totals = [np.exp(np.float32(scale) * each).sum(axis=1) for each in below]
-        return np.flatnonzero(rivals & (np.concatenate(totals) * threshold < 1))
+        weights = [np.exp(np.float32(scale) * each) for each in below]
+        totals = [each.sum(axis=1) for each in weights]
+        tops = [(each * mine).sum(axis=1) for each, mine in zip(weights, own, strict=True)]
+        return np.flatnonzero(rivals & (np.concatenate(totals) * threshold < np.concatenate(tops)))
 
     low, high = 1e-6, 1e6  # in units of the weights as they are
     for _ in range(_HALVINGS):

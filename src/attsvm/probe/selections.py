@@ -19,6 +19,9 @@ from attsvm.errors import InputError
 from attsvm.probe.capture import Attended, Layer, Recording
 from attsvm.probe.logits import Firmness, blocks, firmness
 
+Classes = Callable[[int], ArrayLike] | Sequence[ArrayLike]
+"""Per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of its number."""
+
 KINDS = ("itself", "previous", "first", "same token", "special", "other")
 """What a selected token can be, in the order in which it is asked; ``special`` is a separator."""
 
@@ -61,21 +64,21 @@ class Selections:
 def selections(
     recording: Recording,
     layer: Layer,
-    classes: Callable[[int], ArrayLike] | Sequence[ArrayLike] | None = None,
+    classes: Classes | None = None,
 ) -> Selections:
     """What each head of ``layer`` selects at every kept query.
 
     Args:
         recording: the recording that the layer belongs to, for its tokens.
         layer: one of its layers.
-        classes: per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of
-            the text's number.
+        classes: equivalent tokens.
 
     Raises:
         InputError: classes that do not fit the text.
     """
     rows = [
-        _text_rows(text, _classes(classes, text.text, text.keys.shape[1])) for text in layer.texts
+        _text_rows(t, None if classes is None else labels(classes, t.text, t.keys.shape[1]))
+        for t in layer.texts
     ]
     parts = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
     found = Firmness(*parts)
@@ -106,11 +109,14 @@ def _text_rows(text: Attended, classes: IntArray | None) -> Firmness:
     return Firmness(*(torch.cat(column, dim=1) for column in zip(*rows, strict=True)))
 
 
-def _classes(
-    classes: Callable[[int], ArrayLike] | Sequence[ArrayLike] | None, text: int, T: int
-) -> IntArray | None:
+def labels(classes: Classes | None, text: int, T: int) -> IntArray:
+    """``(T,)``: the class of every token of a text, each its own when none are declared.
+
+    Raises:
+        InputError: classes that do not fit the text.
+    """
     if classes is None:
-        return None
+        return np.arange(T)
     found = np.asarray(classes(text) if callable(classes) else classes[text])
     if found.shape != (T,) or found.dtype.kind not in "iu":
         raise InputError(

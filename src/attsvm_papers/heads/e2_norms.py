@@ -1,21 +1,25 @@
 """Which norm's max-margin solution a trained head is nearest to, by optimiser.
 
 The trainings of heads-1. The first head of one layer, the layers by turns, is looked at after all
-steps in the nuclear, Frobenius and spectral norms and, where the theory of the optimiser's steps
-names it, in that of the largest entry or of the sum of entries. Nulls are the same weights in all
-norms: rotated and permuted singular vectors with their own selections, and the layer's other heads.
-Compared are differences to the strictest null, seed by seed, and the share of the best margin that
-the head attains. (Ratios mislead where the null is near zero, as in the spectral norm.)
+steps in the nuclear, Frobenius and spectral norms, that of the sum of entries and that of the
+largest entry. Nulls are the same weights in all norms: rotated and permuted singular vectors with
+their own selections, and the layer's other heads. Compared are differences to the strictest null,
+seed by seed, and the share of the best margin that the head attains. (Ratios mislead where the null
+is near zero, as in the spectral norm.)
 
 Source: ours; specification 08-probe, section 2
 
 Notes: Descent of the factors of W = K'Q in a norm is biased to a norm of the product: Euclidean
 descent to the nuclear one, spectral descent to the larger of the factors' spectral norms, which
 bounds the spectral one, sign descent to entries, mirror descent of p = 1.1 to the sum of entries.
+So the share of the best margin is measured for the factors, too: every norm of W is at most a
+product of norms of K and Q (Frobenius ones for the nuclear norm, spectral ones for the spectral
+norm, sums of entries, and d times largest entries), with which W's margin is divided instead.
 """
 
 import numpy as np
 
+from attsvm.geometry import parse_norm
 from attsvm_papers.heads import e1_own_solutions as heads_1
 from attsvm_papers.heads.decoder import OPTIMISERS, Sizes
 from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
@@ -47,9 +51,24 @@ def run(optimiser, seed, text, digest, sizes, queries):
     number, look = seed % sizes.depth, Look(queries, nulls=STRICT)
     layer = attention(training.model(), held_out_texts(text, sizes, seed))[number]
     told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
-    norms = list(dict.fromkeys((*NORMS[:3], GEOMETRY[optimiser])))
-    found = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, norms, look, seed)
-    return columns((told, own) for own in found)
+    found = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS, look, seed)
+    factors = bounds(training.model().blocks[number])
+    return columns(({**told, "balance": factors[own.norm]}, own) for own in found)
+
+
+def bounds(block):
+    """By norm: that of the first head's W over the bound that its factors give, at most one."""
+    d = block.keys.weight.shape[1] // block.heads
+    K, Q = (part.weight[:d].detach().double().numpy() for part in (block.keys, block.queries))
+    W = K.T @ Q
+    pairs = {
+        "nuc": np.linalg.norm(K) * np.linalg.norm(Q),
+        "fro": np.linalg.norm(K) * np.linalg.norm(Q, 2),
+        "spec": np.linalg.norm(K, 2) * np.linalg.norm(Q, 2),
+        "l1": np.abs(K).sum() * np.abs(Q).sum(),
+        "linf": d * np.abs(K).max() * np.abs(Q).max(),
+    }
+    return {name: parse_norm(name).value(W) / bound for name, bound in pairs.items()}
 
 
 def excesses(e, optimiser):
@@ -124,7 +143,7 @@ def H6d(e):
 def norms(evidence, axes):
     """Left: excess over the strictest null, mean over seeds with its 95% interval, by norm and
     optimiser. Right: the share of the best margin that the head attains, in percent, median over
-    seeds.
+    seeds; hollow where norms of its factors bound that of W.
     """
     names = known(evidence, OPTIMISERS)
     for place, name in enumerate(names):
@@ -135,8 +154,10 @@ def norms(evidence, axes):
             axes[0].plot([at] * 2, [max(low, -1), min(high, 1)], color=COLOURS[name])
             label = NAMES[name] if norm == "nuc" else None
             axes[0].plot(at, mean, "o", color=COLOURS[name], markersize=4.5, label=label)
-            shares = 100 * rows.where(norm=NORMS.index(norm))["share"]
-            axes[1].plot(at, np.median(shares), "o", color=COLOURS[name], markersize=4.5)
+            part = rows.where(norm=NORMS.index(norm))
+            shares, style = 100 * part["share"], {"color": COLOURS[name], "markersize": 4.5}
+            axes[1].plot(at, np.median(shares), "o", **style)
+            axes[1].plot(at, np.median(shares * part["balance"]), "o", fillstyle="none", **style)
     axes[0].axhline(0, color=RULE, linewidth=0.8, zorder=0)
     axes[0].set_title("cosine minus strictest null")
     axes[1].set_title("share of the best margin, %")
