@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,18 +45,27 @@ class SelectionProbe:
         """The metrics of :func:`selection_metrics`, at the model's present weights. Modes and
         random state are left as found.
         """
-        modes = {module: module.training for module in model.modules()}
-        model.eval()
-        try:
-            with torch.no_grad():
-                found = list(self.attentions(model, self.batch))
-        finally:
-            for module, training in modes.items():
-                module.training = training
+        with evaluating(model):
+            found = list(self.attentions(model, self.batch))
         mask = self.batch.get("attention_mask") if isinstance(self.batch, dict) else None
         return {
             f"{self.prefix}{name}": value for name, value in selection_metrics(found, mask).items()
         }
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients while the block lasts; every module's mode is left as
+    found.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def selection_metrics(attentions: Attentions, mask: Tensor | None = None) -> dict[str, float]:

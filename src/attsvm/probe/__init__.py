@@ -10,6 +10,7 @@ from attsvm.probe.growth import HeadMetrics
 from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.heads import Comparison, Head, Support
+from attsvm.probe.pruning import PruningCurve, pruning_curve
 
 __all__ = [
     "Audit",
@@ -19,6 +20,7 @@ __all__ = [
     "HeadMetrics",
     "LogitGuard",
     "LogitWarning",
+    "PruningCurve",
     "Recording",
     "Support",
     "audit",
@@ -26,4 +28,5 @@ __all__ = [
     "from_cache",
     "guard_lightning",
     "guard_trainer",
+    "pruning_curve",
 ]

@@ -24,7 +24,7 @@ class Call:
     Attributes:
         number: its place in the forward pass.
         name: the module inside which it was made.
-        q, k: ``(B, heads, q, d)`` and ``(B, key heads, T, d)``.
+        q, k, v: ``(B, heads, q, d)``, ``(B, key heads, T, d)`` and ``(B, key heads, T, values)``.
         mask: as it was given; ``None`` where there was none.
         causal: whether later keys are hidden.
         scale: what products are multiplied with.
@@ -35,6 +35,7 @@ class Call:
     name: str
     q: Tensor
     k: Tensor
+    v: Tensor
     mask: Tensor | None
     causal: bool
     scale: float
@@ -57,10 +58,11 @@ class Watch:
 
     Args:
         model: the module.
-        see: called before the attention is computed, without gradients.
+        see: called before the attention is computed, without gradients. Where it returns a tensor
+            ``(B, heads, q, values)``, that takes the place of the attention's output.
     """
 
-    def __init__(self, model: nn.Module, see: Callable[[Call], None]) -> None:
+    def __init__(self, model: nn.Module, see: Callable[[Call], Tensor | None]) -> None:
         self._model, self._see = model, see
         self._mode = _Mode(self)
         self._hooks: list[Any] = []
@@ -97,17 +99,18 @@ class Watch:
         if self.path:
             self.path.pop()
 
-    def seen(self, maps: tuple[Map, Map] | None, *args: Any, **kwargs: Any) -> None:
-        """One call with these arguments."""
-        q, k, mask, causal, scale = _arguments(*args, **kwargs)
-        q, k = q.detach(), k.detach()
-        if q.dim() == 3:  # (heads, T, d) without a batch
-            q, k = q[None], k[None]
+    def seen(self, maps: tuple[Map, Map] | None, *args: Any, **kwargs: Any) -> Tensor | None:
+        """One call with these arguments; what takes the place of its output, or None."""
+        query, key, value, mask, causal, scale = _arguments(*args, **kwargs)
+        q, k, v = query.detach(), key.detach(), value.detach()
+        if query.dim() == 3:  # (heads, T, d) without a batch
+            q, k, v = q[None], k[None], v[None]
         call = Call(
             self.calls,
             self.path[-1] if self.path else "",
             q,
             k,
+            v,
             None if mask is None else mask.detach(),
             causal,
             float(q.shape[-1] ** -0.5 if scale is None else scale),
@@ -115,7 +118,8 @@ class Watch:
         )
         self.calls += 1
         with torch.no_grad():
-            self._see(call)
+            found = self._see(call)
+        return found[0] if found is not None and query.dim() == 3 else found
 
 
 class _Mode(TorchFunctionMode):
@@ -132,8 +136,9 @@ class _Mode(TorchFunctionMode):
     ) -> Any:
         kwargs = {} if kwargs is None else kwargs
         if func is _FUSED:
-            self._watch.seen(None, *args, **kwargs)
-        elif func is nn.functional.multi_head_attention_forward:
+            found = self._watch.seen(None, *args, **kwargs)
+            return func(*args, **kwargs) if found is None else found
+        if func is nn.functional.multi_head_attention_forward:
             return self._multi_head(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -145,10 +150,12 @@ class _Mode(TorchFunctionMode):
         given = inspect.signature(forward).bind(*args, **kwargs)
         given.apply_defaults()
         maps = _multi_head_maps(given.arguments)
+        replaced = []
 
         def watched(*inner: Any, **options: Any) -> Tensor:
-            self._watch.seen(maps, *inner, **options)
-            return _FUSED(*inner, **options)
+            output = self._watch.seen(maps, *inner, **options)
+            replaced.append(output is not None)
+            return _FUSED(*inner, **options) if output is None else output
 
         asked = given.arguments["need_weights"]
         given.arguments["need_weights"] = False
@@ -158,7 +165,10 @@ class _Mode(TorchFunctionMode):
             found = forward(*given.args, **given.kwargs)
         finally:
             functions.scaled_dot_product_attention = _FUSED
-        return forward(*args, **kwargs) if asked else found
+        if not asked:
+            return found
+        output, weights = forward(*args, **kwargs)
+        return (found[0] if any(replaced) else output), weights
 
 
 def _arguments(
@@ -170,8 +180,8 @@ def _arguments(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, bool, float | None]:
-    return query, key, attn_mask, is_causal, scale
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float | None]:
+    return query, key, value, attn_mask, is_causal, scale
 
 
 def _multi_head_maps(given: Mapping[str, Any]) -> tuple[Map, Map]:
