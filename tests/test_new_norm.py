@@ -179,7 +179,9 @@ def test_regularization_path_bounds_the_norm(instance):
 def test_the_estimator_fits_in_it():
     rng = np.random.default_rng(1)
     bags = [rng.standard_normal((5, 4)) + 0.5 * np.sign(k % 2 - 0.5) for k in range(24)]
-    model = AttentionSVC(norm=SumOfRows(), explain=True, joint_steps=30, steps=200, records=6)
+    model = AttentionSVC(
+        norm=SumOfRows(), explain=True, joint_steps=30, selection_steps=200, records=6
+    )
     model.fit(bags, np.arange(24) % 2)
     assert model.norm_ == model.solution_.geometry == SumOfRows()
     assert model.status_ == "optimal"

@@ -69,7 +69,9 @@ def next_tokens() -> Any:
 def fitted(norm: Any) -> Any:
     rng = np.random.default_rng(0)
     bags, labels = rng.normal(size=(16, 3, 2)), np.arange(16) % 2
-    model = AttentionSVC(norm=norm, explain=True, steps=3, joint_steps=3).fit(bags, labels)
+    model = AttentionSVC(norm=norm, explain=True, selection_steps=3, joint_steps=3).fit(
+        bags, labels
+    )
     return model.selection_weights_.W
 
 

@@ -135,10 +135,10 @@ def test_mean_pooling_tells_the_classes_apart(dataset):
         ({"query": "first"}, "query is 'first'; choose 'mean' or 'constant'"),
         ({"patch": 2}, "option patch does not go with text; it takes text, label"),
         (
-            {"model": "any", "dim": 8},
+            {"model": "any", "window": 8},
             (
-                "option dim does not go with vectors of a model; it takes text, label, model,"
-                " max_tokens"
+                "option window does not go with vectors of a model; it takes text, label, model,"
+                " dim, max_tokens"
             ),
         ),
         ({"text": "body"}, "has no column body; its columns are text, label"),

@@ -116,6 +116,19 @@ def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, t
         assert letters == {k for k, letter in enumerate(texts[0][i]) if not letter.isspace()}
 
 
+def test_wide_embeddings_are_kept_where_the_training_texts_vary_most(model, jsonl):
+    folder, _ = model
+    whole = load(jsonl, model=folder).encode(range(60)).data
+    dataset = load(jsonl, model=folder, dim=3)
+    encoded = dataset.encode(range(60))
+    data, train = encoded.data, whole.tokens[:60][whole.mask[:60]]
+    assert data.d_x == dataset.provenance["dim"] == 3
+    assert "Of their 8 directions the 3 of largest variance are kept." in encoded.notes[0]
+    best = np.linalg.svd(train, compute_uv=False)[:3]
+    kept = np.linalg.svd(data.tokens[:60][data.mask[:60]], compute_uv=False)
+    assert np.allclose(kept, best)
+
+
 def test_a_model_that_is_not_there(jsonl, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(

@@ -12,7 +12,9 @@ from attsvm.sklearn import AttentionSVC
 
 
 def fitted(data, parts):
-    model = AttentionSVC(explain=True, merge_duplicates=True, joint_steps=20, steps=50, records=5)
+    model = AttentionSVC(
+        explain=True, merge_duplicates=True, joint_steps=20, selection_steps=50, records=5
+    )
     model.fit(data.take(parts))
     return model
 
@@ -36,7 +38,7 @@ def texts(tmp_path):
 
 def test_the_accuracy_of_the_predictor_is_told_before_selection_begins(texts, tmp_path):
     told = []
-    settings = FitSettings(joint_steps=20, steps=50, records=5)
+    settings = FitSettings(joint_steps=20, selection_steps=50, records=5)
     run = fit_dataset(
         texts,
         settings,

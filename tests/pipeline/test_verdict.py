@@ -201,5 +201,5 @@ def test_defaults_of_the_command_line_and_of_the_estimator_are_one():
 
     ours, theirs = asdict(FitSettings()), AttentionSVC().get_params()
     shared = set(ours) & set(theirs)
-    assert {"lr", "steps", "tol", "joint_lr", "head_lr", "validation_size"} <= shared
+    assert {"lr", "selection_steps", "tol", "joint_lr", "head_lr", "validation_size"} <= shared
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}

@@ -19,7 +19,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, BagFeatures
 
-FAST = {"explain": True, "joint_steps": 60, "steps": 2000, "records": 20}
+FAST = {"explain": True, "joint_steps": 60, "selection_steps": 2000, "records": 20}
 
 
 def make_bags(n=60, seed=0, d=6):
@@ -107,7 +107,7 @@ def test_it_learns_the_marked_token(fitted):
     model, _, _ = fitted
     bags, labels = make_bags(seed=7)
     for pooling in ("soft", "hard", "margin"):
-        assert clone(model).get_params()["steps"] == FAST["steps"]
+        assert clone(model).get_params()["selection_steps"] == FAST["selection_steps"]
         model.set_params(pooling=pooling)
         assert model.score(bags, labels) >= 0.95
     marked = np.array([np.argmax(bag[:, 1]) for bag in bags])
@@ -147,11 +147,27 @@ def test_pickle_and_clone(fitted):
         clone(model).predict(bags)
 
 
+def test_only_a_pipeline_looks_like_a_pipeline(fitted):
+    assert not hasattr(fitted[0], "steps")  # by which tools tell pipelines from estimators
+
+
+def test_joint_training_ends_when_the_validation_loss_stops_falling():
+    bags, labels = make_bags()
+    labels = np.where(np.arange(60) % 5 == 0, "cat", labels)  # a tenth of them are wrong
+    short = AttentionSVC().fit(bags, labels)
+    whole = AttentionSVC(joint_steps=300).fit(bags, labels)
+    losses = whole.joint_trajectory_.observed["validation_loss"]
+    assert short.best_step_ < short.joint_trajectory_.steps[-1] < 300
+    assert short.joint_trajectory_.steps[-1] >= 2 * short.best_step_
+    seen = whole.joint_trajectory_.steps <= short.joint_trajectory_.steps[-1]
+    assert short.best_step_ == whole.joint_trajectory_.steps[seen][np.argmin(losses[seen])]
+
+
 def test_cross_validation_works_on_lists_of_bags():
     bags, labels = make_bags(n=40)
     assert (
         cross_val_score(
-            AttentionSVC(joint_steps=40, steps=50, records=8), bags, labels, cv=2
+            AttentionSVC(joint_steps=40, selection_steps=50, records=8), bags, labels, cv=2
         ).mean()
         >= 0.8
     )
@@ -173,7 +189,7 @@ def test_a_checkpoint_folder_gives_the_same_bits(tmp_path, fitted):
     for other in (first, again):
         assert other.selection_weights_.W.tobytes() == model.selection_weights_.W.tobytes()
     with pytest.raises(InputError, match="checkpoint of another computation"):
-        AttentionSVC(**{**FAST, "steps": 2001}, checkpoint=tmp_path).fit(bags, labels)
+        AttentionSVC(**{**FAST, "selection_steps": 2001}, checkpoint=tmp_path).fit(bags, labels)
 
 
 def _bags(change):
@@ -226,8 +242,8 @@ def _bags(change):
         ),
         (
             *_bags(lambda b, y: (b, y)),
-            {"steps": 0},
-            "The 'steps' parameter of AttentionSVC must be an int in the range",
+            {"selection_steps": 0},
+            "The 'selection_steps' parameter of AttentionSVC must be an int in the range",
         ),
         (*_bags(lambda b, y: (b, y)), {"norm": "euclid"}, "unknown norm 'euclid'"),
         (
@@ -260,7 +276,7 @@ def test_bad_input_is_one_sentence(bags, labels, parameters, sentence):
 @pytest.mark.parametrize("norm", ["nuc", "spec", "lp:1.75", Schatten(3)])
 def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
     bags, labels = make_bags(n=24)
-    few = {"explain": True, "joint_steps": 30, "steps": 150, "records": 8, "norm": norm}
+    few = {"explain": True, "joint_steps": 30, "selection_steps": 150, "records": 8, "norm": norm}
     model, other = (
         AttentionSVC(**few).fit(bags, labels),
         AttentionSVC(**few).fit([1024.0 * bag for bag in bags], labels),
@@ -278,7 +294,7 @@ def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(norm):
 
 def test_names_of_one_norm_are_one_norm(tmp_path):
     bags, labels = make_bags(n=12)
-    few = {"explain": True, "joint_steps": 20, "steps": 30, "records": 4}
+    few = {"explain": True, "joint_steps": 20, "selection_steps": 30, "records": 4}
     models = [
         AttentionSVC(**few, norm=norm, checkpoint=tmp_path).fit(bags, labels)
         for norm in ("fro", "lp:2", Schatten(2))
@@ -397,7 +413,7 @@ def test_a_scaler_in_front_of_bags_is_refused():
 
 def test_bars_of_progress(capsys, fitted):
     _, bags, labels = fitted
-    few = {"explain": True, "joint_steps": 5, "steps": 9, "records": 2}
+    few = {"explain": True, "joint_steps": 5, "selection_steps": 9, "records": 2}
     model = AttentionSVC(**few, progress=True).fit(bags, labels)
     shown = capsys.readouterr()
     assert shown.out == ""

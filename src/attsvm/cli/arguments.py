@@ -86,7 +86,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         dest="dim",
         type=positive_int,
         metavar="D",
-        help="features of a learned word vector",
+        help="features of a word vector: 64 learned ones, or at most 128 of a model's",
     )
     group.add_argument(
         "--max-tokens", type=positive_int, metavar="T", help="distinct words kept of each text"

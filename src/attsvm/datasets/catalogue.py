@@ -13,8 +13,8 @@ from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
 
-_MODEL_OPTIONS = ("text", "label", "model", "max_tokens", "query", "byte_limit")
-_TEXT_OPTIONS = (*_MODEL_OPTIONS, "dim", "min_count", "window")
+_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit")
+_TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
 _DIGITS = 19  # of a number of 64 bits
 _GENERATED = {

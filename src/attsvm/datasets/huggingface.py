@@ -13,7 +13,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.datasets.base import Dataset, Encoded
 from attsvm.datasets.documents import Query, check_options, encode_bags, text_dataset
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts
-from attsvm.datasets.vectors import unit_rows
+from attsvm.datasets.vectors import principal_part, unit_rows
 from attsvm.datasets.words import Span
 from attsvm.errors import InputError, MissingExtraError
 
@@ -24,6 +24,7 @@ def huggingface_text(
     *,
     text: str | None = None,
     label: str | None = None,
+    dim: int = 128,
     max_tokens: int = 128,
     query: Query = "mean",
     byte_limit: int = BYTE_LIMIT,
@@ -33,13 +34,16 @@ def huggingface_text(
 
     As in :func:`attsvm.datasets.text`, a text becomes its distinct sub-words; special tokens are
     left out. The embeddings are centred by their mean over the sub-words of the training texts (raw
-    embeddings share one large component).
+    embeddings share one large component). Wider ones than ``dim`` are kept in the directions in
+    which the sub-words of the training texts vary most: the attention weights have the square of
+    the width.
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
         model: a folder with a saved model and tokeniser, or a name on the Hugging Face hub.
         text: column of the texts.
         label: column of the labels.
+        dim: numbers of a vector that are kept at most.
         max_tokens: only the first distinct sub-words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
         byte_limit: refuse more decompressed bytes than this.
@@ -49,7 +53,7 @@ def huggingface_text(
             not tell where sub-words stand.
         MissingExtraError: transformers is not installed.
     """
-    check_options(max_tokens=max_tokens, byte_limit=byte_limit, query=query)
+    check_options(dim=dim, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
     source = read_texts(path, text=text, label=label, byte_limit=byte_limit)
     tokenizer, table = _pretrained(str(model))
 
@@ -68,15 +72,21 @@ def huggingface_text(
     def encode(train: IntArray) -> Encoded:
         coded = tokenizer(source.texts, add_special_tokens=False, verbose=False)["input_ids"]
         bags = [list(dict.fromkeys(numbers)) for numbers in coded]
-        seen = np.unique(np.concatenate([np.array(bags[i], dtype=np.int64) for i in train]))
-        vectors = unit_rows(table - table[seen].mean(axis=0) if len(seen) else table)
+        found = np.concatenate([np.array(bags[i], dtype=np.int64) for i in train])
+        counts = np.bincount(found, minlength=len(table))
+        vectors = unit_rows(table - table[counts > 0].mean(axis=0) if len(found) else table)
+        vectors = principal_part(vectors, counts, dim)
         note = (
             f"Vectors are the input embeddings of {model}, centred over the sub-words of the"
             " training texts."
         )
+        if vectors.shape[1] < table.shape[1]:
+            note += f" Of their {table.shape[1]} directions the {dim} of largest variance are kept."
         return encode_bags(bags, vectors, source, query, max_tokens, spans, [note])
 
-    return text_dataset(Path(path), source, encode, {"vectors": str(model), "dim": table.shape[1]})
+    return text_dataset(
+        Path(path), source, encode, {"vectors": str(model), "dim": min(dim, table.shape[1])}
+    )
 
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:

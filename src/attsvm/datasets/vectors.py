@@ -129,6 +129,18 @@ def word_vectors(
     )
 
 
+def principal_part(vectors: FloatArray, counts: IntArray, dim: int) -> FloatArray:
+    """``(V, min(dim, d))``: rows of ``(V, d)`` in the directions in which they vary most, each row
+    counted ``(V,)`` times; as they are when ``dim`` is not below ``d``.
+    """
+    if dim >= vectors.shape[1]:
+        return vectors
+    seen = counts > 0
+    spread = (vectors[seen].T * counts[seen]) @ vectors[seen]
+    directions = np.linalg.eigh(spread)[1][:, : -dim - 1 : -1]
+    return vectors @ _fixed_signs(directions)
+
+
 def unit_rows(vectors: FloatArray) -> FloatArray:
     """Each row divided by its length; zero rows stay zero."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -14,20 +14,20 @@ _UNIT = (1e-145, 1e145)
 
 
 def selection_steps(data: AttentionData) -> int:
-    """Steps of the selection stage that take about ten seconds of one core, between 300 and
+    """Steps of the selection stage that take about ten seconds of one core, between 100 and
     20000: no clock decides the result.
     """
-    return int(np.clip(8e9 / _work(data), 300, 20_000))
+    return int(np.clip(8e9 / _work(data), 100, 20_000))
 
 
 def joint_steps(data: AttentionData) -> int:
-    """Steps of joint training that take about ten seconds of one core, between 30 and 300."""
-    return int(np.clip(6e9 / _work(data), 30, 300))
+    """Steps of joint training that take about five seconds of one core, between 30 and 300."""
+    return int(np.clip(2.5e9 / _work(data), 30, 300))
 
 
 def _work(data: AttentionData) -> float:
     """What a step takes: it reads every feature of every token and moves every query."""
-    return float(data.lengths.sum()) * data.d_x + data.n * data.d_x * data.d_z / 8.0
+    return float(data.lengths.sum()) * data.d_x + data.n * data.d_x * data.d_z / 3.0
 
 
 def root_mean_square(rows: FloatArray) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attsvm.data import AttentionData, FloatArray
 from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train
 from attsvm.models import Attention
@@ -16,8 +18,13 @@ from attsvm.store import Stages
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from attsvm.dynamics import Record
+
 Progress = Callable[[str, int, int], None]
 """Called with the name of the stage, the steps done and the steps in all."""
+
+PATIENCE = 30
+"""Steps."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,22 @@ class Weights:
         return Weights(self.W / (tokens * queries), self.head / tokens, self.intercept)
 
 
+def no_longer_falling(name: str) -> Callable[[Record], bool]:
+    """Ends a stage when the observed number ``name`` has had its smallest value so far as many
+    steps ago as it took to get there, and :data:`PATIENCE` at least.
+    """
+    best, least = 0, np.inf
+
+    def stop(record: Record) -> bool:
+        nonlocal best, least
+        value = float(record.observed[name])
+        if value < least:
+            best, least = record.step, value
+        return record.step - best >= max(best, PATIENCE)
+
+    return stop
+
+
 def run_stage(
     name: str,
     data: AttentionData,
@@ -49,6 +72,7 @@ def run_stage(
     checkpoint_seconds: float,
     progress: Progress | None = None,
     observe: Callable[[int, FloatArray, FloatArray, FloatArray], dict[str, Any]] | None = None,
+    stop: Callable[[Record], bool] | None = None,
 ) -> Trajectory:
     """Train ``model`` with ``optimizer`` for ``steps`` steps, with records and checkpoints.
 
@@ -64,6 +88,7 @@ def run_stage(
         steps,
         record=LogSpaced(records),
         observe=observe,
+        stop=stop,
         checkpoint=lambda state: stages.save(name, state.to_arrays(), done=False),
         checkpoint_seconds=checkpoint_seconds,
         resume=None if kept is None else TrainState.from_arrays(kept),

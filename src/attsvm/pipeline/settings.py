@@ -23,7 +23,7 @@ class FitSettings:
     joint_steps: int | None = None
     joint_lr: float = 0.1
     head_lr: float = 0.1
-    steps: int | None = None
+    selection_steps: int | None = None
     lr: float | None = None
     records: int = 60
     tol: float | None = None

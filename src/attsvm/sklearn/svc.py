@@ -48,7 +48,7 @@ from attsvm.fitting.preparation import (
     selection_steps,
 )
 from attsvm.fitting.splitting import split
-from attsvm.fitting.stage import Progress, Weights, run_stage
+from attsvm.fitting.stage import Progress, Weights, no_longer_falling, run_stage
 from attsvm.fitting.witness import CONSTANT
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
@@ -112,10 +112,11 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         explain: whether selection and margin follow the predictor.
         reject: bags whose decision value is closer to the runner-up class than this are rejected.
         joint_steps: steps of joint training (``collective`` without penalty); ``None`` for 30 to
-            300, about ten seconds of one core.
+            300, about five seconds of one core, and no more once the validation loss has stopped
+            falling.
         joint_lr: length of a step of ``W`` in joint training.
         head_lr: length of a step of the head in joint training.
-        steps: steps of the selection stage; ``None`` for 300 to 20000, about ten
+        selection_steps: steps of the selection stage; ``None`` for 100 to 20000, about ten
             seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
@@ -184,7 +185,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "joint_steps": [Interval(Integral, 1, None, closed="left"), None],
         "joint_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
         "head_lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right")],
-        "steps": [Interval(Integral, 1, None, closed="left"), None],
+        "selection_steps": [Interval(Integral, 1, None, closed="left"), None],
         "lr": [Interval(Real, 0.0, LONGEST_STEP, closed="right"), None],
         "validation_size": [Interval(Real, 0.0, 1.0, closed="neither")],
         "slack": [Interval(Real, 0.0, None, closed="neither")],
@@ -213,7 +214,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         joint_steps: int | None = None,
         joint_lr: float = 0.1,
         head_lr: float = 0.1,
-        steps: int | None = None,
+        selection_steps: int | None = None,
         lr: float | None = None,
         validation_size: float = 0.15,
         slack: float = 1.0,
@@ -238,7 +239,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.joint_steps = joint_steps
         self.joint_lr = joint_lr
         self.head_lr = head_lr
-        self.steps = steps
+        self.selection_steps = selection_steps
         self.lr = lr
         self.validation_size = validation_size
         self.slack = slack
@@ -371,7 +372,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "joint",
             train,
             *joint_descent(train, start, self.joint_lr, self.head_lr),
-            steps=joint_steps(train) if self.joint_steps is None else self.joint_steps,
+            steps=self.joint_steps or joint_steps(train),
+            stop=None if self.joint_steps else no_longer_falling("validation_loss"),
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -390,7 +392,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return soft
 
     def _select(self, train: AttentionData, soft: Weights, stages: Stages) -> Weights:
-        steps = selection_steps(train) if self.steps is None else self.steps
+        steps = self.selection_steps or selection_steps(train)
         self.lr_ = step_length(self.norm_, train) if self.lr is None else self.lr
         self.trajectory_ = run_stage(
             "selection",
@@ -659,7 +661,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.assumption == "collective":
             descent_kind(self.norm_)
             if self.lr is not None:
-                steps = selection_steps(data) if self.steps is None else self.steps
+                steps = self.selection_steps or selection_steps(data)
                 check_step(self.norm_, self.lr, steps)
 
     def _classes(self, labels: np.ndarray[Any, Any]) -> IntArray:
