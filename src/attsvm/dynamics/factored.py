@@ -2,7 +2,7 @@ r"""Descent on factors, :math:`W=KQ^\top`: every run a loop over its sequences, 
 among the cores.
 
 With :math:`p_i=\sum_t\beta_{it}x_{it}` the row that a sequence pulls back (see
-:mod:`attsvm.dynamics.sequences`), :math:`\nabla_K\propto \sum_ip_i(Q^\top z_i)^\top` and
+:mod:`attsvm.dynamics.packed`), :math:`\nabla_K\propto \sum_ip_i(Q^\top z_i)^\top` and
 :math:`\nabla_Q\propto\sum_iz_i(K^\top p_i)^\top`: no matrix of the size of W is ever formed. Both
 carry one factor :math:`e^M`, kept as a logarithm; a penalty is added at the scale of the larger
 term, as in :mod:`attsvm.models.penalty`.
@@ -17,9 +17,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
-from attsvm.dynamics import costs, sequences
+from attsvm.dynamics import costs, packed
 from attsvm.dynamics.engine import Kept, Look, Setup
-from attsvm.dynamics.sequences import LOG, Found, Sequences
+from attsvm.dynamics.packed import LOG, Found, Packed
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 from attsvm.parallel import share_runs
@@ -83,13 +83,13 @@ class FactorEngine(Kept):
         )
         runs = len(factors.K)
         self._setup, self._factors = setup, factors
-        instances = sequences.instances_of(data, runs)
-        self._data, self._positions = sequences.stacked(instances, setup)
+        instances = packed.instances_of(data, runs)
+        self._data, self._positions = packed.stacked(instances, setup)
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self._K, self._Q = factors.K.copy(), factors.Q.copy()
         self._cost = costs.ragged_cost(data)
         self.stopped_at = np.full(runs, -1, dtype=np.int64)
-        self._found = sequences.room((runs,), data.n, data.d_x, 0)
+        self._found = packed.room((runs,), data.n, data.d_x, 0)
 
     @property
     def _weights(self) -> Factors:
@@ -119,7 +119,7 @@ class FactorEngine(Kept):
         log_norm = np.full(len(self._K), -np.inf)
         _log_norms(self._data, self._weights, self._found, self._setup.loss, log_norm)
         K, Q = self._K.copy(), self._Q.copy()
-        seen = sequences.look(
+        seen = packed.look(
             self._setup, self._found, self._positions, log_norm, K @ Q.mT, self._head
         )
         squares = (K**2).sum(axis=(1, 2)) + (Q**2).sum(axis=(1, 2))
@@ -133,7 +133,7 @@ class FactorEngine(Kept):
 
 
 @kernel
-def _room(data: Sequences, weights: Factors) -> Ascent:
+def _room(data: Packed, weights: Factors) -> Ascent:
     n, (d_x, m), d_z = data.labels.shape[0], weights.K.shape, weights.Q.shape[0]
     return Ascent(
         np.zeros((d_x, m)),
@@ -146,7 +146,7 @@ def _room(data: Sequences, weights: Factors) -> Ascent:
 
 
 @kernel
-def _gradient(data: Sequences, weights: Factors, found: Found, loss: int, to: Ascent) -> float:
+def _gradient(data: Packed, weights: Factors, found: Found, loss: int, to: Ascent) -> float:
     """Writes ascent directions of both factors; returns the logarithm of the factor that makes them
     the true gradients.
     """
@@ -156,8 +156,8 @@ def _gradient(data: Sequences, weights: Factors, found: Found, loss: int, to: As
     for i in range(n):
         softmax_kernels.combine(data.queries[i], Q, to.asked[i])
         softmax_kernels.products(K, to.asked[i], to.moved)
-        sequences.one_sequence(data, i, to.moved, weights.head, loss, found, to.scratch)
-    top = sequences.largest_factors(found.kept)[0]
+        packed.one_sequence(data, i, to.moved, weights.head, loss, found, to.scratch)
+    top = packed.largest_factors(found.kept)[0]
     up_K[:] = 0.0
     up_Q[:] = 0.0
     for i in range(n):
@@ -192,7 +192,7 @@ def _of_run(weights: Factors, r: int) -> Factors:
 @kernel
 def _run(
     r: int,
-    stack: Sequences,
+    stack: Packed,
     all_weights: Factors,
     all_found: Found,
     loss: IntArray,
@@ -203,13 +203,13 @@ def _run(
     stacked: bool,
 ) -> int:
     """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
-    data, weights = sequences.shared(stack, r), _of_run(all_weights, r)
-    found, to = sequences.of_run(all_found, r), _room(data, weights)
+    data, weights = packed.shared(stack, r), _of_run(all_weights, r)
+    found, to = packed.of_run(all_found, r), _room(data, weights)
     K, Q = weights.K.reshape(weights.K.size), weights.Q.reshape(weights.Q.size)
     up_K, up_Q = to.up_K.reshape(K.size), to.up_Q.reshape(Q.size)
     for k in range(factors.shape[0]):
         total = _gradient(data, weights, found, loss[r], to)
-        size_K, size_Q = sequences.euclidean(up_K), sequences.euclidean(up_Q)
+        size_K, size_Q = packed.euclidean(up_K), packed.euclidean(up_Q)
         if size_K == 0.0 and size_Q == 0.0:
             return first + k
         if stacked:
@@ -227,7 +227,7 @@ def _run(
 def _advance(
     start: int,
     stop: int,
-    data: Sequences,
+    data: Packed,
     weights: Factors,
     found: Found,
     stopped_at: IntArray,
@@ -247,17 +247,17 @@ def _advance(
 
 @kernel
 def _log_norms(
-    stack: Sequences, all_weights: Factors, all_found: Found, loss: IntArray, log_norm: FloatArray
+    stack: Packed, all_weights: Factors, all_found: Found, loss: IntArray, log_norm: FloatArray
 ) -> None:
     """Logarithm of the norm of every run's gradient."""
     for r in range(log_norm.shape[0]):
-        data, weights = sequences.shared(stack, r), _of_run(all_weights, r)
+        data, weights = packed.shared(stack, r), _of_run(all_weights, r)
         to = _room(data, weights)
-        found = sequences.of_run(all_found, r)
+        found = packed.of_run(all_found, r)
         total = _gradient(data, weights, found, loss[r], to)
         size = math.hypot(
-            sequences.euclidean(to.up_K.reshape(to.up_K.size)),
-            sequences.euclidean(to.up_Q.reshape(to.up_Q.size)),
+            packed.euclidean(to.up_K.reshape(to.up_K.size)),
+            packed.euclidean(to.up_Q.reshape(to.up_Q.size)),
         )
         if size > 0.0:
             log_norm[r] = total + math.log(size)

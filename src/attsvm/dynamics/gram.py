@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs, sequences
+from attsvm.dynamics import costs, packed
 from attsvm.dynamics.engine import Kept, Look, Setup, centred_tokens
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
@@ -89,11 +89,11 @@ class GramEngine(Kept):
     def __init__(self, data: AttentionData, setup: Setup) -> None:
         setup.check(data, keys=True)
         count = setup.W.shape[0]
-        instances = sequences.instances_of(data, count)
+        instances = packed.instances_of(data, count)
         width = -(-max(int(one.mask.sum()) for one in instances) // _LANES) * _LANES
-        packed = [_pack(one, setup, width) for one in instances]
-        self._gram = Gram(*map(np.stack, zip(*(gram for gram, _ in packed), strict=True)))
-        self._at = np.stack([at for _, at in packed])
+        pairs = [_pack(one, setup, width) for one in instances]
+        self._gram = Gram(*map(np.stack, zip(*(gram for gram, _ in pairs), strict=True)))
+        self._at = np.stack([at for _, at in pairs])
         self._positions = [np.nonzero(one.mask)[1] for one in instances]
         self._shift = np.broadcast_to(data.labels, (count, data.n)) * setup.intercept[:, None]
         self._score, self._best = np.zeros((count, width)), np.zeros((count, data.n))
@@ -411,4 +411,4 @@ def _look(stack: Gram, runs: Runs, kind: IntArray, loss: FloatArray, log_norm: F
         run = _of_run(runs, r)
         norm, log_factor = _gradient(_shared(stack, r), run, kind[r])
         log_norm[r] = log_factor + math.log(norm) - log_n if norm > 0.0 else -np.inf
-        loss[r] = sequences.mean_loss(run.rows[1], kind[r])
+        loss[r] = packed.mean_loss(run.rows[1], kind[r])

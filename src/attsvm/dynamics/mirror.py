@@ -1,7 +1,7 @@
 r"""Mirror descent on W, and on the head beside it, for many small runs: powers and gradients in one
 compiled pass per step.
 
-One step of a run reads its sequences one after the other (:mod:`attsvm.dynamics.sequences`), sums
+One step of a run reads its sequences one after the other (:mod:`attsvm.dynamics.packed`), sums
 :math:`\nabla_W\propto\sum_ip_iz_i^\top`, and moves the dual iterate :math:`Y=\mathrm{sp}(W,p-1)`.
 The dual norm needs no power of its own: :math:`\|g\|_q^q=\langle\mathrm{sp}(g,q-1),g\rangle`, and
 :math:`q-1=\frac1{p-1}` is the exponent that takes :math:`Y` to
@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs, sequences
+from attsvm.dynamics import costs, packed
 from attsvm.dynamics.engine import Kept, Look, Setup
-from attsvm.dynamics.sequences import SLOPE, Found, Sequences
+from attsvm.dynamics.packed import SLOPE, Found, Packed
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 from attsvm.optim.fused import compiled_power
@@ -88,8 +88,8 @@ class MirrorEngine(Kept):
         runs = setup.W.shape[0]
         self._setup, self._weights, self._readout = setup, weights, head or weights
         self._cost = costs.mirror_cost(data)
-        instances = sequences.instances_of(data, runs)
-        self._data, self._positions = sequences.stacked(instances, setup)
+        instances = packed.instances_of(data, runs)
+        self._data, self._positions = packed.stacked(instances, setup)
         self._Wt = np.array(np.swapaxes(setup.W, -1, -2), order="C")
         self._v = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self._Y, self._u = np.empty_like(self._Wt), np.empty_like(self._v)
@@ -99,7 +99,7 @@ class MirrorEngine(Kept):
                 image64(self._v[r], self._u[r], *head.forward)
         self.stopped_at = np.full(runs, -1, dtype=np.int64)
         width = 0 if head is None else data.d_x + setup.has_intercept
-        self._found = sequences.room((runs,), data.n, data.d_x, width)
+        self._found = packed.room((runs,), data.n, data.d_x, width)
         self._scratch = np.zeros((runs, 8, max(data.T, data.d_x)))
         self._G, self._g = np.zeros((runs, 2, *self._Wt.shape[1:])), np.zeros((runs, 2, width))
 
@@ -141,7 +141,7 @@ class MirrorEngine(Kept):
             self._setup.loss,
             log_norm,
         )
-        return sequences.look(
+        return packed.look(
             self._setup,
             self._found,
             self._positions,
@@ -153,7 +153,7 @@ class MirrorEngine(Kept):
 
 @kernel
 def _gradient(
-    data: Sequences, at: Iterates, found: Found, scratch: FloatArray, loss: int
+    data: Packed, at: Iterates, found: Found, scratch: FloatArray, loss: int
 ) -> tuple[float, float]:
     """Leaves ascent directions in ``G[0]`` and ``g[0]``; returns the logarithms of the factors that
     make them the gradients', times n.
@@ -163,17 +163,17 @@ def _gradient(
     for i in range(data.labels.shape[0]):
         moved[:] = 0.0
         softmax_kernels.add_rows(moved, data.queries[i], at.Wt, 0, at.Wt.shape[0])
-        sequences.one_sequence(data, i, moved, at.v, loss, found, scratch)
-    log_W, log_head = sequences.largest_factors(found.kept)
+        packed.one_sequence(data, i, moved, at.v, loss, found, scratch)
+    log_W, log_head = packed.largest_factors(found.kept)
     G[:] = 0.0
     g[:] = 0.0
     for i in range(data.labels.shape[0]):
         kept = found.kept[i]
-        share = math.exp(kept[sequences.LOG] - log_W) if log_W > -np.inf else 0.0
+        share = math.exp(kept[packed.LOG] - log_W) if log_W > -np.inf else 0.0
         for m in range(data.queries.shape[1]):
             softmax_kernels.add_one(G[m], share * data.queries[i, m], found.pulled[i])
         if g.shape[0] > 0:
-            share = math.exp(kept[sequences.OWN] - log_head) if log_head > -np.inf else 0.0
+            share = math.exp(kept[packed.OWN] - log_head) if log_head > -np.inf else 0.0
             softmax_kernels.add_one(g, data.labels[i] * kept[SLOPE] * share, found.outputs[i])
     return log_W, log_head
 
@@ -221,7 +221,7 @@ def _of_run(at: Iterates, r: int) -> Iterates:
 
 @kernel
 def _descend(
-    data: Sequences,
+    data: Packed,
     at: Iterates,
     found: Found,
     scratch: FloatArray,
@@ -258,7 +258,7 @@ def _descend(
 @kernel
 def _run(
     r: int,
-    data: Sequences,
+    data: Packed,
     at: Iterates,
     found: Found,
     scratch: FloatArray,
@@ -271,9 +271,9 @@ def _run(
     head: Mirror,
 ) -> int:
     return _descend(
-        sequences.shared(data, r),
+        packed.shared(data, r),
         _of_run(at, r),
-        sequences.of_run(found, r),
+        packed.of_run(found, r),
         scratch[r],
         loss[r],
         first,
@@ -289,7 +289,7 @@ def _run(
 def _advance(
     start: int,
     stop: int,
-    data: Sequences,
+    data: Packed,
     at: Iterates,
     found: Found,
     scratch: FloatArray,
@@ -311,7 +311,7 @@ def _advance(
 
 @kernel
 def _log_norms(
-    data: Sequences,
+    data: Packed,
     at: Iterates,
     found: Found,
     scratch: FloatArray,
@@ -321,8 +321,8 @@ def _log_norms(
     """Logarithm of the norm of every run's gradient."""
     for r in range(log_norm.shape[0]):
         own = _of_run(at, r)
-        run = sequences.of_run(found, r)
-        log_W = _gradient(sequences.shared(data, r), own, run, scratch[r], loss[r])[0]
-        size = sequences.euclidean(own.G[0].reshape(own.Wt.size))
+        run = packed.of_run(found, r)
+        log_W = _gradient(packed.shared(data, r), own, run, scratch[r], loss[r])[0]
+        size = packed.euclidean(own.G[0].reshape(own.Wt.size))
         if size > 0.0:
             log_norm[r] = log_W + math.log(size) - math.log(data.labels.shape[1])

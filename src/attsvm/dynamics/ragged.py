@@ -1,7 +1,7 @@
 r"""Large instances: descent on W, and on the head beside it, over sequences of any lengths without
 padding.
 
-One pass over the sequences does what :mod:`attsvm.dynamics.sequences` says; a second one sums
+One pass over the sequences does what :mod:`attsvm.dynamics.packed` says; a second one sums
 :math:`\nabla_W\propto\sum_ip_iz_i^\top`. Both work on a fixed number of chunks of sequences, and
 sums are taken chunk by chunk in order: the bits do not depend on the number of threads.
 """
@@ -15,9 +15,9 @@ import numba
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import costs, sequences
+from attsvm.dynamics import costs, packed
 from attsvm.dynamics.engine import Kept, Look, Setup
-from attsvm.dynamics.sequences import LOG, OWN, SLOPE, Found, Sequences
+from attsvm.dynamics.packed import LOG, OWN, SLOPE, Found, Packed
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 from attsvm.parallel import parallel_part, threads_for
@@ -58,14 +58,14 @@ class RaggedEngine(Kept):
         count = setup.W.shape[0]
         self._setup = setup
         self._cost = costs.ragged_cost(data)
-        instances = sequences.instances_of(data, count)
-        self._packed = [sequences.packed(one, setup) for one in instances]
+        instances = packed.instances_of(data, count)
+        self._packed = [packed.pack(one, setup) for one in instances]
         self._positions = [np.nonzero(one.mask)[1] for one in instances]
         self._Wt = np.array(np.swapaxes(setup.W, -1, -2), order="C")
         self._head = np.concatenate([setup.head, setup.intercept[:, None]], axis=1)
         self.stopped_at = np.full(count, -1, dtype=np.int64)
 
-    def _passes(self, run: int) -> tuple[Sequences, Found, Work]:
+    def _passes(self, run: int) -> tuple[Packed, Found, Work]:
         """What the passes over a run's instance take; outputs only when the head needs them."""
         setup, data = self._setup, self._packed[run if len(self._packed) > 1 else 0]
         n, d_x = data.means.shape
@@ -82,7 +82,7 @@ class RaggedEngine(Kept):
             np.zeros((chunks, data.queries.shape[1], d_x)),
             np.zeros((chunks, width)),
         )
-        return data, sequences.room((), n, d_x, width), work
+        return data, packed.room((), n, d_x, width), work
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
@@ -108,7 +108,7 @@ class RaggedEngine(Kept):
             with threads_for(self._cost):
                 norm, log_factor, _ = _gradient(*one)
             sizes.append(log_factor + math.log(norm) - log_n if norm > 0.0 else -np.inf)
-        return sequences.look(
+        return packed.look(
             self._setup,
             Found(*map(np.stack, zip(*(found for _, found, _ in passes), strict=True))),
             self._positions,
@@ -120,29 +120,29 @@ class RaggedEngine(Kept):
 
 # Inside a parallel loop tuples may be handed on; a write to one of their arrays would be lost.
 @parallel_part
-def _read(data: Sequences, found: Found, work: Work) -> None:
+def _read(data: Packed, found: Found, work: Work) -> None:
     for chunk in numba.prange(work.bounds.shape[0] - 1):
         _read_chunk(chunk, data, found, work)
 
 
 @kernel
-def _read_chunk(chunk: int, data: Sequences, found: Found, work: Work) -> None:
+def _read_chunk(chunk: int, data: Packed, found: Found, work: Work) -> None:
     moved = np.zeros(data.means.shape[1])
     for i in range(work.bounds[chunk], work.bounds[chunk + 1]):
         moved[:] = 0.0
         softmax_kernels.add_rows(moved, data.queries[i], work.Wt, 0, work.Wt.shape[0])
-        sequences.one_sequence(data, i, moved, work.head, work.loss, found, work.scratch[chunk])
+        packed.one_sequence(data, i, moved, work.head, work.loss, found, work.scratch[chunk])
 
 
 @parallel_part
-def _sum(data: Sequences, found: Found, work: Work, log_W: float, log_head: float) -> None:
+def _sum(data: Packed, found: Found, work: Work, log_W: float, log_head: float) -> None:
     for chunk in numba.prange(work.bounds.shape[0] - 1):
         _sum_chunk(chunk, data, found, work, log_W, log_head)
 
 
 @kernel
 def _sum_chunk(
-    chunk: int, data: Sequences, found: Found, work: Work, log_W: float, log_head: float
+    chunk: int, data: Packed, found: Found, work: Work, log_W: float, log_head: float
 ) -> None:
     start, stop = work.bounds[chunk], work.bounds[chunk + 1]
     part, head_part = work.parts[chunk], work.head_parts[chunk]
@@ -161,12 +161,12 @@ def _sum_chunk(
 
 
 @kernel
-def _gradient(data: Sequences, found: Found, work: Work) -> tuple[float, float, float]:
+def _gradient(data: Packed, found: Found, work: Work) -> tuple[float, float, float]:
     """Leaves ascent directions in ``parts[0]`` and ``head_parts[0]``; returns the first one's norm
     and the logarithms of both factors.
     """
     _read(data, found, work)
-    log_W, log_head = sequences.largest_factors(found.kept)
+    log_W, log_head = packed.largest_factors(found.kept)
     bases = (log_W if log_W > -np.inf else 0.0, log_head if log_head > -np.inf else 0.0)
     _sum(data, found, work, bases[0], bases[1])
     parts, head_parts = work.parts, work.head_parts
@@ -175,12 +175,12 @@ def _gradient(data: Sequences, found: Found, work: Work) -> tuple[float, float, 
             softmax_kernels.add_one(parts[0, m], 1.0, parts[chunk, m])
         softmax_kernels.add_one(head_parts[0], 1.0, head_parts[chunk])
     flat = parts[0].reshape(parts[0].size)
-    return (sequences.euclidean(flat) if log_W > -np.inf else 0.0), log_W, log_head
+    return (packed.euclidean(flat) if log_W > -np.inf else 0.0), log_W, log_head
 
 
 @kernel
 def _advance(
-    data: Sequences,
+    data: Packed,
     found: Found,
     work: Work,
     first: int,
@@ -195,7 +195,7 @@ def _advance(
     up, head_up = work.parts[0].reshape(flat.size), work.head_parts[0]
     for k in range(rates.shape[0]):
         norm, log_W, log_head = _gradient(data, found, work)
-        own = sequences.euclidean(head_up)
+        own = packed.euclidean(head_up)
         if norm == 0.0 and own == 0.0:
             return first + k
         if norm > 0.0:

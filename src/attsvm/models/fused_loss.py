@@ -37,11 +37,7 @@ def _run(
     r: int,
     moved: FloatArray,
     at: int,
-    keys: FloatArray,
-    tokens: FloatArray,
-    mask: BoolArray,
-    labels: FloatArray,
-    weights: FloatArray,
+    instances: Instances,
     readout: FloatArray,
     scores: FloatArray,
     has_intercept: bool,
@@ -51,14 +47,11 @@ def _run(
     to: int,
     column: FloatArray,
     found: FloatArray,
-    every: FloatArray,
-    powers: FloatArray,
-    raised: FloatArray,
-    rows: FloatArray,
-    fresh: FloatArray,
-    outputs: FloatArray,
+    room: loss_stages.Scratch,
 ) -> None:
     """One run: the stages of :mod:`attsvm.models.loss_stages`, one after the other."""
+    keys, tokens, mask, labels, weights = instances
+    every, powers, raised, rows, fresh, outputs = room
     q, v = mask.shape[2], loss_stages.own(readout.shape[0], r)
     loss_stages.logits(r, keys, moved, at, mask, every)
     if scores.shape[0] > 0:
@@ -102,18 +95,14 @@ def loss(
     would have been. ``scores`` are those of :func:`token_scores`; empty, they are computed on the
     way.
     """
-    keys, tokens, mask, labels, weights = instances
-    every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
+    tokens = instances[1]
+    room = loss_stages.scratch(moved.shape[1], tokens)
     for r in range(moved.shape[0]):
         _run(
             r,
             moved,
             r,
-            keys,
-            tokens,
-            mask,
-            labels,
-            weights,
+            instances,
             readout,
             scores,
             has_intercept,
@@ -123,12 +112,7 @@ def loss(
             r,
             column,
             found,
-            every,
-            powers,
-            raised,
-            rows,
-            fresh,
-            outputs,
+            room,
         )
 
 
@@ -146,19 +130,15 @@ def loss_shared(
     found: FloatArray,
 ) -> None:
     """:func:`loss` on all cores."""
-    keys, tokens, mask, labels, weights = instances
+    tokens = instances[1]
     for run in numba.prange(moved.shape[0]):
         r = int(np.int64(run))  # prange counts in unsigned integers
-        every, powers, raised, rows, fresh, outputs = loss_stages.scratch(moved.shape[1], tokens)
+        room = loss_stages.scratch(moved.shape[1], tokens)
         _run(
             r,
             moved,
             r,
-            keys,
-            tokens,
-            mask,
-            labels,
-            weights,
+            instances,
             readout,
             scores,
             has_intercept,
@@ -168,12 +148,7 @@ def loss_shared(
             r,
             column,
             found,
-            every,
-            powers,
-            raised,
-            rows,
-            fresh,
-            outputs,
+            room,
         )
 
 
@@ -234,8 +209,8 @@ def matrix_loss(
     """:func:`loss` of the matrix that moves the queries: reads ``M`` in the place of ``moved`` and
     writes its gradient ``G``.
     """
-    keys, tokens, mask, labels, weights = instances
-    every, powers, raised, rows, fresh, outputs = loss_stages.scratch(queries.shape[1], tokens)
+    tokens = instances[1]
+    room = loss_stages.scratch(queries.shape[1], tokens)
     pair = np.empty((2, queries.shape[1], M.shape[1]))  # moved and pulled
     for r in range(M.shape[0]):
         _move(r, M, queries, pair, 0)
@@ -243,11 +218,7 @@ def matrix_loss(
             r,
             pair,
             0,
-            keys,
-            tokens,
-            mask,
-            labels,
-            weights,
+            instances,
             readout,
             scores,
             has_intercept,
@@ -257,12 +228,7 @@ def matrix_loss(
             1,
             column,
             found,
-            every,
-            powers,
-            raised,
-            rows,
-            fresh,
-            outputs,
+            room,
         )
         _outer(r, pair, 1, queries, G)
 
@@ -282,21 +248,17 @@ def matrix_loss_shared(
     found: FloatArray,
 ) -> None:
     """:func:`matrix_loss` on all cores."""
-    keys, tokens, mask, labels, weights = instances
+    tokens = instances[1]
     for run in numba.prange(M.shape[0]):
         r = int(np.int64(run))  # prange counts in unsigned integers
-        every, powers, raised, rows, fresh, outputs = loss_stages.scratch(queries.shape[1], tokens)
+        room = loss_stages.scratch(queries.shape[1], tokens)
         pair = np.empty((2, queries.shape[1], M.shape[1]))
         _move(r, M, queries, pair, 0)
         _run(
             r,
             pair,
             0,
-            keys,
-            tokens,
-            mask,
-            labels,
-            weights,
+            instances,
             readout,
             scores,
             has_intercept,
@@ -306,11 +268,6 @@ def matrix_loss_shared(
             1,
             column,
             found,
-            every,
-            powers,
-            raised,
-            rows,
-            fresh,
-            outputs,
+            room,
         )
         _outer(r, pair, 1, queries, G)

@@ -26,7 +26,7 @@ from attsvm.models import softmax_kernels
 MARGIN, MASS, LOG, SLOPE, OWN = range(5)
 
 
-class Sequences(NamedTuple):
+class Packed(NamedTuple):
     """One instance; stacked, with an axis of instances in front of every array.
 
     Attributes:
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     outputs: FloatArray
 
 
-def packed(data: AttentionData, setup: Setup, width: int | None = None) -> Sequences:
+def pack(data: AttentionData, setup: Setup, width: int | None = None) -> Packed:
     """The visible tokens of one instance end to end, with zeros up to ``width`` rows."""
     visible = centred_tokens(data)[data.mask]
     tokens = np.zeros((len(visible) if width is None else width, data.d_x))
@@ -69,7 +69,7 @@ def packed(data: AttentionData, setup: Setup, width: int | None = None) -> Seque
     means = data.tokens.sum(axis=-2) / data.lengths[:, None]
     queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
     offsets = softmax_kernels.offsets_of(data.lengths)
-    return Sequences(tokens, means, queries, np.array(data.labels), offsets)
+    return Packed(tokens, means, queries, np.array(data.labels), offsets)
 
 
 def instances_of(data: AttentionData, runs: int) -> list[AttentionData]:
@@ -77,11 +77,11 @@ def instances_of(data: AttentionData, runs: int) -> list[AttentionData]:
     return [data.instance(r) for r in range(runs)] if data.batch_shape else [data]
 
 
-def stacked(instances: list[AttentionData], setup: Setup) -> tuple[Sequences, list[IntArray]]:
+def stacked(instances: list[AttentionData], setup: Setup) -> tuple[Packed, list[IntArray]]:
     """All instances, and where each visible token stands in its sequence."""
     width = max(int(one.mask.sum()) for one in instances)
-    parts = zip(*(packed(one, setup, width) for one in instances), strict=True)
-    return Sequences(*map(np.stack, parts)), [np.nonzero(one.mask)[1] for one in instances]
+    parts = zip(*(pack(one, setup, width) for one in instances), strict=True)
+    return Packed(*map(np.stack, parts)), [np.nonzero(one.mask)[1] for one in instances]
 
 
 def room(lead: tuple[int, ...], n: int, d_x: int, width: int) -> Found:
@@ -125,12 +125,10 @@ def look(
 
 
 @kernel
-def shared(data: Sequences, r: int) -> Sequences:
+def shared(data: Packed, r: int) -> Packed:
     """The instance of run ``r``, of a stack that may hold one for all."""
     k = min(r, data.tokens.shape[0] - 1)
-    return Sequences(
-        data.tokens[k], data.means[k], data.queries[k], data.labels[k], data.offsets[k]
-    )
+    return Packed(data.tokens[k], data.means[k], data.queries[k], data.labels[k], data.offsets[k])
 
 
 @kernel
@@ -141,7 +139,7 @@ def of_run(found: Found, r: int) -> Found:
 
 @kernel
 def one_sequence(
-    data: Sequences,
+    data: Packed,
     i: int,
     moved: FloatArray,
     head: FloatArray,
