@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
 
 from attsvm import InputError
-from attsvm.probe import Comparison
+from attsvm.probe import Audit, Comparison
 
 FIT = Comparison(
     "fro",
@@ -52,3 +53,9 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="level is 95; it must lie between 0 and 1"):
         FIT.interval(95)
     assert all(math.isnan(end) for end in replace(FIT, resampled=(0.5,)).interval())
+
+
+def test_a_table_without_pandas_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        Audit([], None, 0.5).to_pandas()

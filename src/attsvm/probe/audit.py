@@ -16,7 +16,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
 from attsvm.probe.capture import Recording
 from attsvm.probe.comparison import Settings, Subject
-from attsvm.probe.heads import Comparison, Head, Support
+from attsvm.probe.heads import Comparison, Head, Support, frame
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.nulls import NULLS, Null
 from attsvm.probe.selections import KINDS, Classes, Selections, selections
@@ -68,10 +68,12 @@ class Audit:
         return [each.row() for each in self.heads]
 
     def to_pandas(self) -> Any:
-        """:meth:`table` as a data frame; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
+        """:meth:`table` as a data frame.
 
-        return pandas.DataFrame(self.table())
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        return frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html`` into a folder of their own.

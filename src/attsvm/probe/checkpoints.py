@@ -9,7 +9,7 @@ from typing import Any
 
 from attsvm.errors import InputError
 from attsvm.probe.audit import Audit
-from attsvm.probe.heads import Head
+from attsvm.probe.heads import Head, frame
 
 
 @dataclass(eq=False)
@@ -55,10 +55,12 @@ class Checkpoints:
         return [{"step": step, **row} for step, each in self.audits.items() for row in each.table()]
 
     def to_pandas(self) -> Any:
-        """:meth:`table` as a data frame; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
+        """:meth:`table` as a data frame.
 
-        return pandas.DataFrame(self.table())
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        return frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.probe.Audit.save`; the page
