@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import Executor, Future
+
 import numpy as np
 import pytest
 import torch
@@ -194,6 +197,40 @@ def test_the_seed_decides_and_rows_are_flat() -> None:
     rows = first.table()
     assert len(rows) == 8
     assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
+
+
+def test_heads_on_an_executor_are_those_of_this_process() -> None:
+    """Sent there and back as to a process; more calls than layers; classes that cannot be sent."""
+
+    class Elsewhere(Executor):
+        _max_workers = 3
+
+        def submit(self, function, /, *arguments):
+            function, arguments = pickle.loads(pickle.dumps((function, arguments)))
+            future = Future()
+            future.set_result(pickle.loads(pickle.dumps(function(*arguments))))
+            return future
+
+    x = torch.randn(3, 10, 24, generator=torch.Generator().manual_seed(5)).double()
+    model = random_heads(4)
+    recording = recorded(model, x)
+    counts, classes = [], lambda text: np.arange(10) // 2
+    options = {"nulls": ("permuted", "heads"), "draws": 1, "most": 20, "threshold": 0.2}
+    here = audit(recording, ["fro"], **options, classes=classes)
+    there = audit(
+        recording,
+        ["fro"],
+        **options,
+        classes=classes,
+        executor=Elsewhere(),
+        progress=lambda *count: counts.append(count),
+    )
+    assert str(there.heads) == str(here.heads)
+    assert str(there.table()) == str(here.table())
+    assert any(head.fits for head in here.heads)
+    for head in here.heads:
+        assert there.support(head.layer, head.head) == here.support(head.layer, head.head)
+    assert counts == [(k, len(here.heads)) for k in range(1, len(here.heads) + 1)]
 
 
 def test_refusals() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int, seed, share
+from attsvm.cli.executors import executor
 from attsvm.cli.output import show, show_json
 
 
@@ -81,6 +82,14 @@ def add_parser(commands: Any) -> None:
         help="draws of each null and of texts; more make intervals narrower (default 3)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
+    parser.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help=(
+            "who looks at the heads: local:J, dask://HOST:PORT or submitit:PARTITION (default: this"
+            " process)"
+        ),
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -107,13 +116,16 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"probe-{name}"
     progress = ProgressBars(quiet=options.quiet)
     try:
-        record = probe(
-            request,
-            folder,
-            overwrite=options.overwrite,
-            command=options.command_line,
-            progress=lambda done, total: progress("heads", done, total),
-        )
+        with executor(options.executor, folder) as (found, jobs):
+            record = probe(
+                request,
+                folder,
+                overwrite=options.overwrite,
+                command=options.command_line,
+                jobs=jobs or 1,
+                executor=found,
+                progress=lambda done, total: progress("heads", done, total),
+            )
     finally:
         progress.close()
     if options.json:

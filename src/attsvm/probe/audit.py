@@ -4,8 +4,8 @@ solution of their own selections, beside nulls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from attsvm.probe.inputs import Inputs
 from attsvm.probe.nulls import NULLS, Null
 from attsvm.probe.selections import KINDS, Classes, Selections, selections
 from attsvm.solvers import MarginSolution
+from attsvm.workers import Workers
 
 FEWEST = 10
 """Sure queries that a head needs to be compared with its max-margin solution."""
@@ -106,6 +107,8 @@ def audit(
     classes: Classes | None = None,
     seed: int = 0,
     max_seconds: float = 20.0,
+    jobs: int = 1,
+    executor: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Every head of a recording.
@@ -125,10 +128,14 @@ def audit(
             its agreement on other texts.
         seed: of the draws of queries, nulls and texts.
         max_seconds: for each programme.
+        jobs: processes that share the heads; 1 is this process.
+        executor: looks at the heads instead, see :func:`attsvm.reproduce`; it needs no folder. A
+            call is sent a layer, and hands back what is known of some of its heads.
         progress: called with heads done and heads in all.
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
+        AttsvmError: a process was killed.
     """
     unknown = [each for each in nulls if each not in NULLS]
     if unknown:
@@ -136,31 +143,64 @@ def audit(
     if not recording.texts:
         raise InputError("the recording has no texts; call the model inside the capture block")
     settings = Settings(nulls, threshold, most, draws, max_seconds)
+    here = jobs == 1 and executor is None
+    if callable(classes) and not here:  # it may not be known elsewhere
+        classes = [classes(text) for text in range(recording.texts)]
     total = sum(layer.heads for layer in recording.layers)
-    found = Audit([], recording, threshold)
-    for layer in recording.layers:
-        asked = norms
-        if asked is None:
-            asked = ("fro",) if layer.projection is None else ("fro", "nuc")
-        chosen = [parse_norm(each) if isinstance(each, str) else each for each in asked]
-        seen = selections(recording, layer, classes)
-        plain = all(text.bias is None for text in layer.texts)
-        for h in range(layer.heads):
-            number = layer.numbers[h]
-            rng = np.random.default_rng([seed, layer.number, number])
-            inputs = Inputs(layer, h, center, classes)
-            subject = Subject(inputs, seen, h, settings, rng)
-            fits: list[Comparison] = []
-            for norm in chosen if plain and len(subject.sure) >= FEWEST else ():
-                fit, solution = subject.compare(norm)
-                if not fits:
-                    supports = _support(recording, subject, solution)
-                    found._supports[layer.number, number] = supports
-                fits.append(fit)
-            found.heads.append(_head(inputs, seen, h, tuple(fits)))
-            if progress is not None:
-                progress(len(found.heads), total)
-    return found
+    found: dict[tuple[int, int], tuple[Head, list[Support]]] = {}
+    with Workers(_heads if here else _listed, jobs, executor=executor) as workers:
+        shares = 1 if here else -(-workers.slots // len(recording.layers))
+        parts = [
+            (replace(recording, layers=[layer]), range(k, layer.heads, shares))
+            for layer in recording.layers
+            for k in range(min(shares, layer.heads))
+        ]
+        options = norms, settings, center, classes, seed
+        for heads in workers.start([(*part, *options) for part in parts]):
+            for head, supports in heads:
+                found[head.layer, head.head] = head, supports
+                if progress is not None:
+                    progress(len(found), total)
+    numbers = [(layer.number, head) for layer in recording.layers for head in layer.numbers]
+    return Audit(
+        [found[number][0] for number in numbers],
+        recording,
+        threshold,
+        {number: found[number][1] for number in numbers},
+    )
+
+
+def _listed(*arguments: Any) -> list[tuple[Head, list[Support]]]:
+    return list(_heads(*arguments))
+
+
+def _heads(
+    recording: Recording,
+    heads: Sequence[int],
+    norms: Sequence[str | Norm] | None,
+    settings: Settings,
+    center: bool,
+    classes: Classes | None,
+    seed: int,
+) -> Iterator[tuple[Head, list[Support]]]:
+    """Some heads of the only layer of a recording, and what holds up their margins."""
+    (layer,) = recording.layers
+    if norms is None:
+        norms = ("fro",) if layer.projection is None else ("fro", "nuc")
+    chosen = [parse_norm(each) if isinstance(each, str) else each for each in norms]
+    seen = selections(recording, layer, classes)
+    plain = all(text.bias is None for text in layer.texts)
+    for h in heads:
+        rng = np.random.default_rng([seed, layer.number, layer.numbers[h]])
+        inputs = Inputs(layer, h, center, classes)
+        subject = Subject(inputs, seen, h, settings, rng)
+        fits: list[Comparison] = []
+        supports: list[Support] = []
+        for norm in chosen if plain and len(subject.sure) >= FEWEST else ():
+            fit, solution = subject.compare(norm)
+            supports = supports if fits else _support(recording, subject, solution)
+            fits.append(fit)
+        yield _head(inputs, seen, h, tuple(fits)), supports
 
 
 def _support(recording: Recording, subject: Subject, solution: MarginSolution) -> list[Support]:

@@ -57,12 +57,15 @@ def probe(
     *,
     overwrite: bool = False,
     command: str = "",
+    jobs: int = 1,
+    executor: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Run the models, audit their heads, write ``run.json`` and ``report.html``.
 
     Nothing of a model is written but statistics and names, nothing of the texts but the tokens
-    that the page shows.
+    that the page shows. ``jobs`` and ``executor``: who looks at the heads, see
+    :func:`~attsvm.probe.audit`; the models run in this process.
 
     Returns:
         The content of ``run.json``.
@@ -96,6 +99,8 @@ def probe(
                 most=request.queries,
                 draws=request.draws,
                 seed=request.seed,
+                jobs=jobs,
+                executor=executor,
                 progress=_part(progress, done, len(models)),
             )
             found.recording = replace(found.recording, layers=[])  # of many models, little is kept

@@ -126,12 +126,13 @@ def solve_all(
     programmes: Sequence[Margins],
     one: Callable[[Margins], MarginSolution],
     together: Request | None,
+    first: int = 0,
 ) -> SolutionBatch:
     """Every programme solved: small ones in compiled code when there is a request for it, the
     others by ``one``.
 
     Raises:
-        InputError: what ``one`` refuses, with the position of the programme.
+        InputError: what ``one`` refuses, with the position of the programme, from ``first`` on.
     """
     count = len(programmes)
     if isinstance(programmes, MarginsBatch):
@@ -184,7 +185,7 @@ def solve_all(
         try:
             return one(programmes[k])
         except InputError as error:
-            raise InputError(f"programme {k}: {error}") from None
+            raise InputError(f"programme {first + k}: {error}") from None
 
     left = np.flatnonzero(status == "").tolist()
     for k, solution in zip(left, small.shared_out(settled, left), strict=True):

@@ -6,6 +6,7 @@ import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -29,6 +30,7 @@ from attsvm.solvers.choice import method_of, module_of
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.spread import spread
 from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.threads import threads_that_pay
 from attsvm.solvers.verification import Verifier, check_verifier, verified
@@ -74,6 +76,7 @@ def max_margin(
     max_seconds: float | None = ...,
     solver: str | None = ...,
     verify: Verifier | None = ...,
+    executor: Any = ...,
 ) -> SolutionBatch: ...
 
 
@@ -88,6 +91,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     max_seconds: float | None = None,
     solver: str | None = None,
     verify: Verifier | None = None,
+    executor: Any = None,
 ) -> MarginSolution | SolutionBatch:
     r"""The weights of least norm that meet every margin, with a proof.
 
@@ -122,6 +126,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
             and what it says becomes ``second_opinion``; see :mod:`attsvm.solvers.verification`. It
             takes the time that it takes.
+        executor: of several programmes, a :class:`concurrent.futures.Executor` that solves them in
+            parts, with the same bits; this process when left out.
 
     Returns:
         The solution; its ``status`` says ``optimal``, ``infeasible``, ``almost infeasible`` or
@@ -153,31 +159,12 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 "warm_start belongs to a single programme; solve the programmes of a list one by"
                 " one to warm-start them"
             )
-        together = None
-        if norm == Frobenius() and slack is None and solver is None and verify is None:
-            together = Request(
-                tol=norm.tolerance if tol is None else tol,
-                slack=None,
-                warm_start=None,
-                max_seconds=max_seconds,
-            )
-
-        def alone(each: Margins) -> MarginSolution:
-            try:
-                return max_margin(
-                    each,
-                    norm,
-                    slack=slack,
-                    tol=tol,
-                    max_seconds=max_seconds,
-                    solver=solver,
-                    verify=verify,
-                )
-            except OutOfRangeError as error:
-                limit = norm.tolerance if tol is None else tol
-                return replace(out_of_range(each, limit, slack, str(error)), geometry=norm)
-
-        return solve_all(margins, alone, together)
+        options = {**positive, "solver": solver, "verify": verify}
+        if executor is not None and len(margins) > 1:
+            return spread(margins, partial(_several, norm, options), executor)
+        return _several(norm, options, 0, margins)
+    if executor is not None:
+        raise InputError("executor belongs to a list of programmes; leave it out for a single one")
     if isinstance(margins, PairMargins):
         if not working_sets.worth(margins):
             margins = margins.restricted(np.arange(margins.m))
@@ -208,6 +195,25 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         else:
             found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
     return found if verify is None else verified(found, verify)
+
+
+def _several(
+    norm: Norm, options: dict[str, Any], first: int, programmes: Sequence[Margins]
+) -> SolutionBatch:
+    """Several programmes in this process; what is refused is counted from ``first``."""
+    tol = norm.tolerance if options["tol"] is None else options["tol"]
+
+    def alone(each: Margins) -> MarginSolution:
+        try:
+            return max_margin(each, norm, **options)
+        except OutOfRangeError as error:
+            return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
+
+    together = norm == Frobenius() and all(
+        options[name] is None for name in ("slack", "solver", "verify")
+    )
+    request = Request(tol, None, None, options["max_seconds"]) if together else None
+    return solve_all(programmes, alone, request, first)
 
 
 def _programmes(

@@ -8,7 +8,7 @@ one thread; programmes whose matrices are large keep the threads that the proces
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from attsvm.margins import Margins
 from attsvm.solvers.choice import FEW
@@ -23,5 +23,10 @@ def threads_that_pay(margins: Margins) -> Iterator[None]:
     if margins.m * min(margins.m, margins.shape[0] * margins.shape[1]) >= _LARGE:
         yield
         return
-    with at_most_threads(1, *thread_pools("blas", scipy=margins.m > FEW)):
-        yield  # smaller ones may do without SciPy's
+    with one_thread(scipy=margins.m > FEW):  # smaller ones may do without SciPy's
+        yield
+
+
+def one_thread(*, scipy: bool = False) -> AbstractContextManager[None]:
+    """One thread of BLAS, of SciPy's too if asked, inside; as before after it."""
+    return at_most_threads(1, *thread_pools("blas", scipy=scipy))
