@@ -1,7 +1,9 @@
 """Leases: one holder at a time, void when it has ended, and nothing left behind."""
 
+import errno
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -128,6 +130,40 @@ def test_a_lease_that_beats_never_expires(result):
         while time.monotonic() < deadline:
             assert watch.held(result)
             time.sleep(0.05)
+
+
+def test_beats_go_on_after_the_server_did_not_answer(result, monkeypatch):
+    opened, failures = os.open, 3
+
+    def stale(path, *flags):
+        nonlocal failures
+        if failures and str(path).endswith(".lease-0"):
+            failures -= 1
+            raise OSError(errno.ESTALE, "stale file handle")
+        return opened(path, *flags)
+
+    with take(result):
+        monkeypatch.setattr(os, "open", stale)
+        file = result.with_name(".result.lease-0")
+        deadline = time.monotonic() + 10
+        while '"beat": 5' not in file.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert failures == 0
+
+
+def test_a_watch_goes_by_its_own_clock_alone(result, monkeypatch):
+    """A server or a holder whose clock is an hour off changes nothing."""
+    with take(result) as lease:
+        of_another_machine(result)
+        watch = Watch()
+        for hour in (-3600, 3600):
+            file = result.with_name(".result.lease-0")
+            file.write_text(file.read_text() + " ")
+            os.utime(file, (time.time() + hour,) * 2)
+            monkeypatch.setattr(time, "time", lambda hour=hour: hour)
+            assert watch.held(result)
+    assert lease.number == 0
 
 
 def test_a_lease_that_is_being_written_is_held(result):

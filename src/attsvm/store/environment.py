@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from importlib import metadata
@@ -25,8 +26,15 @@ def versions(*packages: str) -> dict[str, str]:
     """
     found = {"python": platform.python_version()}
     for package in packages or _DECIDING:
-        try:
-            found[package.replace("-", "_")] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+        if version := _version(package):
+            found[package.replace("-", "_")] = version
     return found
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    """Read once: it is a millisecond, and a process keeps the package that it has loaded."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,14 +1,21 @@
 """Leases: who is at work on which file of a folder that several machines share.
 
-A lease is a file that is created exclusively, which network file systems keep atomic (their locks
-are not used: NFS loses them). Its holder rewrites it every :data:`BEAT` seconds. It is void when
+A lease is a file that is created exclusively (``O_CREAT | O_EXCL``; locks are not used: NFS loses
+them). NFS keeps that atomic from version 3 on, also where a reply is lost and the request sent
+again: it carries a mark of the client (a link, the way of older programmes, would then say that
+somebody else was first). Its holder rewrites it every :data:`BEAT` seconds. It is void when
 its holder has ended: at once for a process of the same machine, and after :data:`PATIENCE` seconds
 without a change for any other (:class:`Watch`). A void lease is not deleted by those who find it,
 who could so delete one another's new leases, but followed by one of the next number. Whoever gives
 a lease back removes all up to its own, the first one first: a new lease 0 then stays.
 
-A holder that was only slow goes on: two processes then compute the same result and write it whole,
-one after the other.
+No clock is compared with another: who watches a lease measures by its own how long the text stays
+the same. A text is read by opening the file, for which NFS asks the server. Listings of folders may
+be a minute old there; that costs time, because whoever takes a lease asks the server.
+
+What is correct depends on none of this. Results are written under another name, flushed and
+renamed. Where a holder was only slow, or two hold one lease on a file system that keeps none of the
+above, two processes compute the same result and write it whole, one after the other.
 """
 
 from __future__ import annotations
@@ -66,10 +73,12 @@ class Lease:
                 return
             try:
                 descriptor = os.open(_file(self._path, self.number), os.O_WRONLY | os.O_TRUNC)
-            except OSError:  # gone: somebody took it for dead
+                with os.fdopen(descriptor, "w") as file:
+                    json.dump({**self._holder, "beat": beat}, file)
+            except FileNotFoundError:  # somebody took it for dead
                 return
-            with os.fdopen(descriptor, "w") as file:
-                json.dump({**self._holder, "beat": beat}, file)
+            except OSError:  # a server that does not answer may do so at the next beat
+                continue
 
 
 class Watch:
