@@ -62,10 +62,10 @@ def test_restriction_is_a_choice_of_rows(seed: int) -> None:
 def test_each_row_is_selected_minus_rival() -> None:
     X = np.arange(24.0).reshape(2, 3, 4) ** 2
     mask = np.array([[True, True, False], [True, True, True]])
-    margins = selection_margins(
-        AttentionData(X, np.ones(2), np.ones((2, 1)), mask), np.array([1, 0])
-    )
+    queries = np.array([[1.0, 2.0], [3.0, 4.0]])
+    margins = selection_margins(AttentionData(X, np.ones(2), queries, mask), np.array([1, 0]))
     assert margins.m == 3
+    np.testing.assert_array_equal(margins.queries, queries)
     assert margins.token.tolist() == [0, 1, 2]
     assert margins.sequence.tolist() == [0, 1, 1]
     np.testing.assert_array_equal(margins.differences[0], X[0, 1] - X[0, 0])

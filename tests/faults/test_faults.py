@@ -1,0 +1,698 @@
+"""Faults that are kept: ways in which the library could be wrong, the test that notices each, and
+the claim that does at the quick scale where one concerns it.
+
+A fault is a few lines that put something wrong in the place of something right, wherever it is
+used. Its test is run as it stands, in this process, and must fail; the cells of its experiment are
+computed anew, and its claim, which holds without the fault, must not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attsvm
+from attsvm import dynamics, geometry, margins, selection, solvers
+from attsvm.errors import AttsvmError
+from attsvm_papers.kit import experiment
+
+ROOT = Path(__file__).parents[2]
+
+
+class Break:
+    """What a fault may do, undone when it is over."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+
+    def swap(self, right: Any, wrong: Any) -> None:
+        """``wrong`` wherever a module holds ``right``, under any name."""
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is right:
+                    self.patch.setattr(module, name, wrong)
+
+    def around(self, right: Any, wrong: Callable[..., Any]) -> None:
+        """``wrong(right, *arguments)`` wherever a module holds the function ``right``."""
+        self.swap(right, lambda *a, **k: wrong(right, *a, **k))
+
+    def method(self, owner: type, name: str, wrong: Callable[..., Any]) -> None:
+        """``wrong(right, self, *arguments)`` in place of a method."""
+        right = getattr(owner, name)
+        self.patch.setattr(owner, name, lambda *a, **k: wrong(right, *a, **k))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to be wrong.
+
+    Attributes:
+        what: in words.
+        breaks: does it.
+        test: the test that fails, below ``tests``.
+        claim: the experiment and the claim of it that does not hold; empty where no claim of the
+            papers is about what is broken.
+        cells: which cells of the experiment are enough, by their arguments.
+    """
+
+    what: str
+    breaks: Callable[[Break], None]
+    test: str
+    claim: str = ""
+    cells: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return self.what.replace(" ", "-")
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(
+    what: str, test: str, claim: str = "", **cells: Any
+) -> Callable[[Callable[[Break], None]], Callable[[Break], None]]:
+    """Makes a function a fault."""
+
+    def decorate(breaks: Callable[[Break], None]) -> Callable[[Break], None]:
+        FAULTS.append(Fault(what, breaks, test, claim, tuple(cells.items())))
+        return breaks
+
+    return decorate
+
+
+def rows_but_one(found: Any) -> Any:
+    offsets = np.minimum(found.offsets, found.m - 1)
+    return replace(
+        found,
+        differences=found.differences[:-1],
+        offsets=offsets,
+        rhs=found.rhs[:-1],
+        token=found.token[:-1],
+    )
+
+
+# What is asked for: margins.
+
+
+@fault(
+    "one constraint is dropped",
+    "margins/test_operator.py::test_each_row_is_selected_minus_rival",
+    "mmts-3 E1.3b",
+)
+def _(b):
+    b.around(margins.selection_margins, lambda right, *a: rows_but_one(right(*a)))
+
+
+@fault(
+    "every sequence has the query of the next",
+    "margins/test_operator.py::test_each_row_is_selected_minus_rival",
+    "tfsvm-2 E2.2a",
+)
+def _(b):
+    def wrong(right, *arguments):
+        found = right(*arguments)
+        return replace(found, queries=np.roll(found.queries, -1, axis=0))
+
+    b.around(margins.selection_margins, wrong)
+
+
+@fault(
+    "selected tokens and rivals change places",
+    "margins/test_operator.py::test_each_row_is_selected_minus_rival",
+    "tfsvm-2 E2.2a",
+)
+def _(b):
+    def wrong(right, *arguments):
+        found = right(*arguments)
+        return replace(found, differences=-found.differences)
+
+    b.around(margins.selection_margins, wrong)
+
+
+@fault(
+    "hidden tokens are rivals too",
+    "margins/test_operator.py::test_each_row_is_selected_minus_rival",
+)
+def _(b):
+    def wrong(right, data, tokens):
+        return right(replace(data, mask=np.ones_like(data.mask)), tokens)
+
+    b.around(margins.selection_margins, wrong)
+
+
+@fault(
+    "no margin is relaxed",
+    "margins/test_prompt_and_decoder.py::test_joint_training_where_one_input_does_not",
+    "mmts-5 E1.5a",
+)
+def _(b):
+    b.around(margins.relax, lambda right, found, support: found)
+
+
+@fault(
+    "the decoder forgets the labels",
+    "margins/test_prompt_and_decoder.py::test_decoder_rows_by_loops",
+    "mmts-4 E1.4a",
+)
+def _(b):
+    def wrong(right, data, tokens):
+        return right(replace(data, labels=np.ones_like(data.labels)), tokens)
+
+    b.around(margins.decoder_margins, wrong)
+
+
+@fault(
+    "tokens of a set compete with each other",
+    "margins/test_sets.py::test_rows_by_loops",
+    "tfsvm-8 T21",
+)
+def _(b):
+    def wrong(right, data, sets):
+        found = right(data, sets)
+        return replace(found, equality=None, rhs=np.ones(found.m), kind="selection")
+
+    b.around(margins.multi_token_margins, wrong)
+
+
+@fault(
+    "the finite part is turned round",
+    "margins/test_sets.py::test_finite_component_is_the_pseudo_inverse",
+    "tfsvm-7 T19",
+)
+def _(b):
+    def wrong(right, *arguments):
+        found = right(*arguments)
+        return replace(found, W=-found.W)
+
+    b.around(margins.finite_component, wrong)
+
+
+@fault(
+    "the last position has no margins",
+    "margins/test_sequence.py::test_rows_by_loops",
+    "tfsvm-9 T20",
+)
+def _(b):
+    def wrong(right, data, tokens, causal=False):
+        return rows_but_one(right(data, tokens, causal))
+
+    b.around(margins.sequence_margins, wrong)
+
+
+@fault(
+    "a causal position sees the future",
+    "margins/test_sequence.py::test_rows_by_loops",
+    "tfsvm-9 T20",
+)
+def _(b):
+    b.around(
+        margins.sequence_margins, lambda right, data, tokens, causal=False: right(data, tokens)
+    )
+
+
+@fault(
+    "winners and losers of an order change places",
+    "margins/test_next_token.py::test_order_rows_by_loops",
+    "graph-1 C4.4b",
+)
+def _(b):
+    from attsvm.margins.next_token import arc_margins
+
+    b.around(arc_margins, lambda right, E, arcs, equality: right(E, arcs[:, [0, 2, 1]], equality))
+
+
+@fault(
+    "cycles are not seen",
+    "margins/test_graph.py::test_components_of_hand_made_graphs",
+    "graph-4 C4.2z",
+)
+def _(b):
+    def wrong(right, arcs, size):
+        queries, component = right(arcs, size)
+        return queries, np.tile(np.arange(size), (len(component), 1))
+
+    from attsvm.margins.graph import strong_components
+
+    b.around(strong_components, wrong)
+
+
+# Which tokens are meant: selection.
+
+
+@fault(
+    "scores forget the labels",
+    "selection/test_tokens.py::test_scores_are_label_times_head_times_token_and_masked_tokens_never_win",
+    "rates-4 C5.1",
+)
+def _(b):
+    def wrong(right, data, head):
+        return right(replace(data, labels=np.ones_like(data.labels)), head)
+
+    b.around(selection.token_scores, wrong)
+
+
+@fault(
+    "one beaten neighbour is enough",
+    "selection/test_tokens.py::test_a_locally_optimal_token_beats_all_its_neighbours",
+    "mmts-9 T17b",
+    part="enumeration",
+)
+def _(b):
+    def wrong(right, solution, scores):
+        margins = solution.margins
+        return np.array(
+            [
+                not len(rivals) or bool((scores[i, margins.selected[i]] > scores[i, rivals]).any())
+                for i, rivals in enumerate(selection.neighbours(solution))
+            ]
+        )
+
+    b.around(selection.locally_optimal, wrong)
+
+
+@fault(
+    "a tie with a neighbour is no obstacle",
+    "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
+)
+def _(b):
+    def wrong(right, solution, scores):
+        gamma = np.array(scores, dtype=float)
+        for i, t in enumerate(solution.margins.selected):
+            gamma[i, t] += 1e-9
+        return right(solution, gamma)
+
+    b.around(selection.locally_optimal, wrong)
+
+
+@fault(
+    "every rival is a neighbour",
+    "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
+    "mmts-2 T4",
+)
+def _(b):
+    def wrong(right, solution):
+        of = solution.margins
+        return [of.token[of.offsets[i] : of.offsets[i + 1]] for i in range(of.n)]
+
+    b.around(selection.neighbours, wrong)
+
+
+@fault(
+    "all tokens always support",
+    "selection/test_conditions.py::test_fast_test_of_all_support_agrees_with_the_solver",
+    "tfsvm-6 E2.6a",
+)
+def _(b):
+    b.around(selection.all_support, lambda right, data, tokens: np.ones(data.batch_shape, bool))
+
+
+@fault(
+    "the first gradient is measured from the mean of all tokens' gains",
+    "selection/test_conditions.py::test_alignment_is_that_of_the_first_gradient",
+)
+def _(b):
+    b.around(selection.gradient_alignment, lambda right, *a, **k: right(*a, **k) + 0.01)
+
+
+# Lengths: norms, and the directions that they make steepest.
+
+
+@fault(
+    "a norm is left without its root",
+    "geometry/test_entrywise.py::test_value_is_the_definition",
+    "md-1 E1.3",
+)
+def _(b):
+    from attsvm.geometry.gauge import Gauge
+
+    def wrong(right, self, x):
+        found = right(self, x)
+        return found if self.p in (1.0, 2.0, float("inf")) else found**self.p
+
+    b.method(Gauge, "length", wrong)
+
+
+@fault(
+    "the dual norm is the norm",
+    "geometry/test_norm.py::test_hoelder_with_equality_at_the_steepest_direction",
+    "spectral-1 C7.4d",
+)
+def _(b):
+    from attsvm.geometry.norm import Norm
+
+    b.method(Norm, "dual_value", lambda right, self, G: self.value(G))
+
+
+@fault(
+    "the arguments of the divergence change places",
+    "geometry/test_potential.py::test_divergence_of_directions",
+    "md-1 E1.1",
+)
+def _(b):
+    b.method(geometry.PowerPotential, "bregman", lambda right, self, V, W: right(self, W, V))
+
+
+@fault(
+    "gaps are measured without unit length",
+    "dynamics/test_trajectory.py::test_gap_of_opposite_orthogonal_and_missing_directions",
+    "mmts-2 E1.2a",
+)
+def _(b):
+    def wrong(right, W, target):
+        return right(W, target) + 1e-2 * np.log1p(np.linalg.norm(W, axis=(-2, -1)))
+
+    b.around(dynamics.direction_gap, wrong)
+
+
+@fault(
+    "spectral steps are sign steps",
+    "optim/test_steepest.py::test_unit_length_and_attained_dual_norm",
+    "spectral-2 C7.4j",
+)
+def _(b):
+    from attsvm.optim import directions
+
+    b.around(directions.polar_factor, lambda right, G, *a: torch.sign(G) / G.shape[-1])
+
+
+@fault(
+    "momentum is forgotten",
+    "optim/test_steepest.py::test_sign_with_momentum_is_signum",
+)
+def _(b):
+    from attsvm.optim import steepest
+
+    b.around(
+        steepest._averaged,
+        lambda right, group, gradients, buffers: right(
+            {**group, "momentum": 0}, gradients, buffers
+        ),
+    )
+
+
+@fault(
+    "the exponent of mirror descent is .05 too large",
+    "optim/test_mirror.py::test_a_step_is_mirror_descent_in_the_potential_of_the_geometry",
+    "md-2 E2.1",
+)
+def _(b):
+    from attsvm.optim.powers import mirror_exponents
+
+    b.around(mirror_exponents, lambda right, p: right(p + 0.05))
+
+
+@fault(
+    "Polyak's steps forget their factor",
+    "dynamics/test_polyak.py::test_compiled_steps_are_the_autograd_ones",
+)
+def _(b):
+    from attsvm.optim import steepest
+
+    b.around(
+        steepest.polyak_step,
+        lambda right, loss, floor, factor, *a: right(loss, floor, 1.0, *a),
+    )
+
+
+# Solutions: the solvers.
+
+
+@fault(
+    "the nuclear norm is the Frobenius norm",
+    "solvers/test_schatten.py::test_published_nuclear_direction",
+    "tfsvm-2 E2.2b",
+)
+def _(b):
+    from attsvm.solvers import front
+
+    def wrong(right, norm):
+        found = right(norm)
+        return geometry.Frobenius() if found == geometry.Nuclear() else found
+
+    b.patch.setattr(front, "as_norm", lambda norm: wrong(geometry.as_norm, norm))
+
+
+@fault(
+    "solutions are a thousandth too short",
+    "solvers/test_frobenius.py::test_literal_toys",
+    "mmts-1 E1.1a",
+)
+def _(b):
+    def wrong(right, *arguments, **options):
+        found = right(*arguments, **options)
+        if isinstance(found, solvers.MarginSolution) and found.has_weights:
+            return replace(found, W=0.999 * found.W)
+        return found
+
+    b.around(solvers.max_margin, wrong)
+
+
+@fault(
+    "every certificate says zero",
+    "solvers/test_promises.py::test_almost_infeasible_comes_with_its_certificate",
+)
+def _(b):
+    def wrong(right, *arguments, **options):
+        found = right(*arguments, **options)
+        if isinstance(found, solvers.MarginSolution):
+            return replace(found, status="optimal", gap=0.0, violation=0.0)
+        return found
+
+    b.around(solvers.max_margin, wrong)
+
+
+# Descent: gradients and steps.
+
+
+@fault(
+    "the gradient of one sequence is 1% off",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "tfsvm-1 T23",
+)
+def _(b):
+    from attsvm.dynamics.gram import GramEngine
+
+    def wrong(right, self, data, setup):
+        right(self, data, setup)
+        self._score[:, : self._offsets[0, 1]] *= 1.01
+
+    b.method(GramEngine, "__init__", wrong)
+
+
+@fault(
+    "the gradient of one sequence is 1% off in torch",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-autograd]",
+)
+def _(b):
+    from attsvm.models import linear
+
+    def wrong(ctx, grad):
+        found = linear._Gradients.backward(ctx, grad)
+        found[0][..., 0, :] *= 1.01
+        return found
+
+    b.patch.setattr(linear, "_SMALL", 0)  # the gradient of moved queries, sequence by sequence
+    b.patch.setattr(linear._Compiled, "backward", staticmethod(wrong))
+
+
+@fault(
+    "factors are normalised jointly",
+    "dynamics/test_exactness.py::test_factors_normalised_one_by_one_improve_with_shorter_steps_and_have_a_floor_without",
+    "tfsvm-1 E2.1g",
+)
+def _(b):
+    from attsvm.dynamics.factored import FactorEngine
+
+    b.method(
+        FactorEngine,
+        "__init__",
+        lambda right, self, data, setup, factors: right(
+            self, data, setup, replace(factors, stacked=True)
+        ),
+    )
+
+
+@fault(
+    "schedules are not read",
+    "dynamics/test_polyak.py::test_schedules_by_name_are_those_of_groups",
+    "rates-1 C5.2f",
+)
+def _(b):
+    from attsvm.dynamics import engine
+
+    b.around(engine._values, lambda right, schedule, step, count: np.ones(count))
+
+
+@fault(
+    "steps are a tenth too long",
+    "dynamics/test_train.py::test_batched_run_equals_each_run_alone_and_the_plain_loop",
+    "mmts-2 E1.2b",
+)
+def _(b):
+    from attsvm.dynamics.gram import GramEngine
+
+    b.method(
+        GramEngine,
+        "__init__",
+        lambda right, self, data, setup: right(self, data, replace(setup, lr=1.1 * setup.lr)),
+    )
+
+
+@fault(
+    "logits are 1% too large",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-3 E1.3d",
+)
+def _(b):
+    from attsvm.dynamics.gram import GramEngine
+
+    def wrong(right, self, data, setup):
+        right(self, data, setup)
+        self._K = 1.01 * self._K
+        self._logits = 1.01 * self._logits
+
+    b.method(GramEngine, "__init__", wrong)
+
+
+@fault(
+    "the logistic loss is the exponential one",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-6 T22b",
+)
+def _(b):
+    b.patch.setattr(attsvm.models.losses.Logistic, "code", 1)
+
+
+@fault(
+    "starts are not read",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-2 N1",
+)
+def _(b):
+    from attsvm.dynamics.gram import GramEngine
+
+    b.method(
+        GramEngine,
+        "__init__",
+        lambda right, self, data, setup: right(self, data, replace(setup, W=0 * setup.W)),
+    )
+
+
+@fault(
+    "paths are in the Frobenius norm, whatever was asked for",
+    "dynamics/test_path.py::test_paths_in_another_norm_reach_its_solution",
+    "mmts-9 T18c",
+    part="local_path",
+)
+def _(b):
+    from attsvm.dynamics import path
+
+    b.patch.setattr(path, "as_norm", lambda norm: geometry.Frobenius())
+
+
+@fault(
+    "the output matrix is trained on sentences of two tokens",
+    "dynamics/next_token/test_training.py::test_stage_one_is_a_straight_line_with_orthonormal_embeddings",
+    "ntp-1 C3.1",
+)
+def _(b):
+    from attsvm.dynamics.next_token import stages
+
+    b.patch.setattr(stages, "_singles", lambda run, data: data)
+
+
+@contextmanager
+def broken(by: Fault) -> Iterator[None]:
+    """Inside, the library has the fault; afterwards nothing is left of it."""
+    for package in (attsvm.dynamics, attsvm.optim, attsvm.solvers, attsvm.margins):
+        for found in pkgutil.iter_modules(package.__path__):  # all that would be imported under it
+            importlib.import_module(f"{package.__name__}.{found.name}")
+    if by.claim:
+        experiment(by.claim.split()[0])
+    known = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        by.breaks(Break(patch))
+        try:
+            yield
+        finally:
+            for name in set(sys.modules) - known:  # read anew, without the fault
+                if name.startswith(("tests", "attsvm")):
+                    del sys.modules[name]
+
+
+class Outcomes:
+    """A plugin that remembers why tests failed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.count += report.when == "call"
+        if report.failed:
+            self.failed.append(str(getattr(report.longrepr, "reprcrash", report.longrepr)))
+
+
+def outcomes(test: str) -> Outcomes:
+    """What becomes of a test, run as it stands inside this one."""
+    found = Outcomes()
+    options = ["-q", "-x", "--tb=no", "--no-header", "--no-summary", f"--rootdir={ROOT}"]
+    plugins = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    pytest.main([*options, *plugins, str(ROOT / "tests" / test)], plugins=[found])
+    return found
+
+
+def outcome(of: str, cells: dict[str, Any]) -> str:
+    """The verdict on a claim at the quick scale, or the error that it ends with."""
+    name, wanted = of.split()
+    chosen = experiment(name)
+    kept = [
+        cell
+        for cell in chosen.work(chosen.quick)
+        if all(cell.get(key) == value for key, value in cells.items())
+    ]
+    (claim,) = [each for each in chosen.claims if each.id == wanted]
+    try:
+        evidence = chosen.evidence(kept, [chosen.run(**cell) for cell in kept])
+        return claim.check(evidence).verdict
+    except (AttsvmError, ArithmeticError, ValueError) as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("of", FAULTS, ids=str)
+def test_a_test_notices(of):
+    with broken(of):
+        found = outcomes(of.test)
+    assert found.count, f"{of.test} was not run"
+    assert found.failed, f"{of.test} does not notice that {of.what}"
+    blunders = ("TypeError", "NameError", "AttributeError")
+    assert not any(each in found.failed[0] for each in blunders), "the fault itself is faulty"
+
+
+CLAIMS = [of for of in FAULTS if of.claim]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", CLAIMS, ids=str)
+def test_a_claim_notices(of):
+    cells = dict(of.cells)
+    with broken(of):
+        found = outcome(of.claim, cells)
+    assert found != "holds", f"{of.claim} does not notice that {of.what}"
+    assert outcome(of.claim, cells) == "holds", "and without the fault it holds"
+
+
+def test_there_are_thirty_and_most_concern_a_claim():
+    assert len(FAULTS) >= 30
+    assert len({of.what for of in FAULTS}) == len(FAULTS)
+    assert len(CLAIMS) >= 25
