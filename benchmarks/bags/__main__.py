@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument(
         "--methods", nargs="+", help="names as the tables print them; all by default"
     )
+    parser.add_argument("--tasks", nargs="+", help="such as linear/10, 50 or imdb; all by default")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(folds.SEEDS))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing later")
     options = parser.parse_args()
@@ -67,7 +68,8 @@ def main() -> int:
                     )
     elif graded_task:
         fits = {method: found[method] for method in chosen}
-        graded.run(options.results, options.data, options.what, fits, _say, until)
+        names = options.tasks or graded.names(options.what)
+        graded.run(options.results, options.data, options.what, names, fits, _say, until)
     elif options.what == "speed":
         speed.run(options.results, options.data, _say, until)
     tables.show_all(options.results, options.what)

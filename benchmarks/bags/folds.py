@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import sets
-from shared import Array, FitFolds
+from shared import FitFolds
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
@@ -65,20 +65,24 @@ def _accuracy(answer: dict[str, list[float]]) -> float:
     return float(np.mean((np.array(answer["values"]) > 0) == (np.array(answer["y"]) > 0)))
 
 
-def repetitions(folder: Path, name: str, method: str) -> tuple[Array, Array, float]:
-    """Accuracy and AUC of each complete repetition, and the CPU seconds of a fold.
+def repetitions(
+    folder: Path, name: str, method: str
+) -> tuple[dict[int, float], dict[int, float], float]:
+    """Accuracy and AUC of each complete repetition by its seed, and the CPU seconds of a fold.
 
     The accuracy of a repetition is the mean over its folds; the AUC is the mean of the folds' too,
     because values of different fits have no common scale.
     """
     home = folder / name / method.replace("/", "-")
-    accuracy, auc, seconds = [], [], []
+    accuracy: dict[int, float] = {}
+    auc: dict[int, float] = {}
+    seconds: list[float] = []
     for seed in SEEDS:
         paths = [home / f"{seed}-{fold}.json" for fold in range(FOLDS)]
         if not all(path.exists() for path in paths):
             continue
         answers = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        accuracy.append(np.mean([_accuracy(answer) for answer in answers]))
-        auc.append(np.mean([roc_auc_score(a["y"], a["values"]) for a in answers]))
+        accuracy[seed] = float(np.mean([_accuracy(answer) for answer in answers]))
+        auc[seed] = float(np.mean([roc_auc_score(a["y"], a["values"]) for a in answers]))
         seconds += [answer["cpu_seconds"] for answer in answers]
-    return np.array(accuracy), np.array(auc), float(np.mean(seconds)) if seconds else np.nan
+    return accuracy, auc, float(np.mean(seconds)) if seconds else np.nan

@@ -53,13 +53,14 @@ def run(
     folder: Path,
     data: Path,
     what: str,
+    tasks: list[str],
     fits: dict[str, FitFolds],
     say: Callable[[str], None],
     until: float,
 ) -> None:
     """One file ``folder/what/task-seed/method.json`` for each."""
     for seed in SEEDS:
-        for name in names(what):
+        for name in tasks:
             home = folder / what / f"{name.replace('/', '-')}-{seed}"
             paths = {method: home / f"{method.replace('/', '-')}.json" for method in fits}
             if all(path.exists() for path in paths.values()) or time.monotonic() > until:

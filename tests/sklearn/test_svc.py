@@ -448,6 +448,18 @@ def test_the_standard_assumption_finds_the_witness_and_certifies_its_steps(pooli
     assert max(step.gap for step in model.convex_steps_) <= 1e-6
 
 
+def test_a_sample_in_which_nothing_is_learned_decides_nothing(monkeypatch):
+    import attsvm.fitting.predicting as predicting
+
+    monkeypatch.setattr(predicting, "_LARGE", 1000)
+    monkeypatch.setattr(predicting, "_SAMPLE", 1000)
+    monkeypatch.setattr(predicting, "_FEWEST", 12)
+    bags = planted_witnesses("linear", 200, 60, seed=0, d=80)
+    model = AttentionSVC(assumption="standard").fit(bags.take(range(150)), bags.labels[:150])
+    assert not np.isnan(model.predictor_.left_out).any()  # all bags were left out, not a sample's
+    assert model.score(bags.take(range(150, 200)), bags.labels[150:]) > 0.9
+
+
 def test_a_model_of_the_standard_assumption_does_not_use_poison():
     train = assumption_test("single concept", 100, "train", 3)
     test = assumption_test("single concept", 200, "test", 3)

@@ -21,6 +21,7 @@ from attsvm.cli.arguments import (
     step_length,
 )
 from attsvm.cli.output import show, show_json
+from attsvm.errors import InputError
 from attsvm.pipeline.settings import FitSettings
 
 _NUMBERS = {
@@ -82,10 +83,19 @@ def add_parser(commands: Any) -> None:
     add_data(parser)
     group = parser.add_argument_group("training")
     defaults = FitSettings()
+    group.add_argument(
+        "--assumption",
+        choices=("collective", "standard"),
+        default=defaults.assumption,
+        help=(
+            "what makes a sequence positive: all its tokens have a say (collective, the default),"
+            " or one token is a witness and negative sequences hold none (standard)"
+        ),
+    )
     for name, (kind, text) in _NUMBERS.items():
         default = getattr(defaults, name)
         group.add_argument(
-            "--steps" if name == "selection_steps" else f"--{name.replace('_', '-')}",
+            _option(name),
             dest=name,
             type=kind,
             default=default,
@@ -134,9 +144,12 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.progress import ProgressBars
 
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
+    if options.assumption == "standard":
+        _refuse_training(options)
     folder: Path = options.out or default_folder(options.data)
     dataset = load(options.data, **data_options(options))
     settings = FitSettings(
+        assumption=options.assumption,
         norm=norm,
         merge_duplicates=options.merge_duplicates,
         **{name: getattr(options, name) for name in _NUMBERS},
@@ -162,11 +175,24 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result["results"]["margin"]["status"] == "optimal" else 3
 
 
+def _refuse_training(options: argparse.Namespace) -> None:
+    """Refuse options of stages that the standard assumption does not have."""
+    for name in ("joint_steps", "joint_lr", "head_lr", "selection_steps", "lr", "records"):
+        if getattr(options, name) != getattr(FitSettings(), name):
+            raise InputError(
+                f"{_option(name)} belongs to the descent of --assumption collective; leave it out"
+            )
+
+
+def _option(name: str) -> str:
+    return "--steps" if name == "selection_steps" else f"--{name.replace('_', '-')}"
+
+
 def _first(accuracy: float) -> None:
     """Say how well the predictor does while selection and margin are under way."""
     with contextlib.suppress(OSError):
         print(
-            f"soft attention is right on {accuracy:.1%} of the held-out sequences; selection and"
+            f"the predictor is right on {accuracy:.1%} of the held-out sequences; selection and"
             " margin follow",
             file=sys.stderr,
         )

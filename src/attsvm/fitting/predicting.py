@@ -39,6 +39,7 @@ _COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in
 _LARGE, _SAMPLE = 3_000_000, 1_500_000  # from which a sample chooses the penalty; its size
 _MANY = 500  # bags from which leaving one part out is enough where descents are coarse
 _FEWEST = 200  # bags of a sample
+_TOLD = 0.95  # the loss of a sample's fit, relative to that of constant values
 _ITERATIONS, _FEW = 100, 40
 
 
@@ -128,6 +129,13 @@ class Table:
             shares=shares,
         )
 
+    def told_by(self, some: Predictor) -> bool:
+        """Whether a fit to a sample tells bags left out better than the classes' shares do, by
+        :data:`_TOLD`: where witnesses are rare, a sample may hold too few of them.
+        """
+        share = np.bincount(self.labels, weights=self.shares, minlength=self.classes)
+        return bool(some.losses.min() < -_TOLD * share @ np.log(share))
+
     def scattered(self, chosen: IntArray, values: FloatArray) -> FloatArray:
         """``(n, C)`` from the values of some bags, ``nan`` elsewhere."""
         whole = np.full((len(self.labels), values.shape[1]), np.nan)
@@ -176,8 +184,7 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
             for theta in paths(shares, penalties)
         ][0 if asked is None else -1 :]
 
-    if sample is not None:
-        some = fit_witnesses(sample[1], heads, hard, asked)
+    if sample and table.told_by(some := fit_witnesses(sample[1], heads, hard, asked)):
         near = cast(WitnessLayer, some.layer)
         start = np.column_stack([near.w * unit, near.intercept / CONSTANT])
         theta = descend(lambda at: problem.loss(at, table.shares), start, some.penalty, _ITERATIONS)
@@ -242,8 +249,7 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
         return PooledLayer(W / (unit * z), V[:, :-1] / unit, CONSTANT * V[:, -1].sum(axis=0), hard)
 
     sample = table.sample()
-    if sample is not None:
-        some = fit_pooled(sample[1], heads, hard, asked)
+    if sample and table.told_by(some := fit_pooled(sample[1], heads, hard, asked)):
         penalty, ratio = some.penalty, cast(float, some.ratio)
         head, step = mean_head(problem, means, table.shares, penalty, None)
         left = table.scattered(sample[0], some.left_out)

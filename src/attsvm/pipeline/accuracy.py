@@ -9,7 +9,11 @@ import numpy as np
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
 from attsvm.fitting import attend
+from attsvm.fitting.pooling import mean_pooling
 from attsvm.sklearn import AttentionSVC
+
+Predictors = list[tuple[str, str, str, FloatArray]]
+"""Name, title and sentence of each, and its values of all sequences."""
 
 CONTROL_DRAWS = 20
 _TEXT_PENALTIES = (1.0, 10.0, 100.0)
@@ -22,11 +26,90 @@ def accuracy_table(
     them.
     """
     data = encoded.data
+    standard = model.assumption == "standard"
+    values, pooled, alone = _standard(model, data, parts) if standard else _collective(model, data)
+    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
+    values = [
+        *values,
+        (
+            "mean_pooling",
+            "mean-pooling logistic regression",
+            (
+                "no attention: logistic regression on the mean token, its penalty chosen on the"
+                " validation part"
+            ),
+            pooled,
+        ),
+        (
+            "majority",
+            "majority label",
+            "always the more frequent label of the training part",
+            np.full(data.n, majority),
+        ),
+    ]
+    table = [
+        _entry(name, title, what, _right(data, value)[None], parts)
+        for name, title, what, value in values
+    ]
+    generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
+    draws = np.stack(
+        [_right(data, alone[rows, _random_tokens(data, generator)]) for _ in range(CONTROL_DRAWS)]
+    )
+    what = (
+        "control: the same head applied to a random token of the sequence, mean over"
+        f" {CONTROL_DRAWS} draws"
+    )
+    table.insert(-1, _entry("random_token", "random token", what, draws, parts))
+    texts = _texts(encoded)
+    if texts is not None:
+        what = (
+            "no vectors and no attention: logistic regression on the weighted counts of words and"
+            " pairs of words, its penalty chosen on the validation part"
+        )
+        right = _right(data, _bag_of_words(texts, data.labels, parts))
+        table.insert(-1, _entry("tfidf", "TF-IDF logistic regression", what, right[None], parts))
+    return table
+
+
+def _standard(
+    model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray]
+) -> tuple[Predictors, FloatArray, FloatArray]:
+    """The predictors of the standard assumption, the values of mean pooling ``(n,)``, and the value
+    of each token alone ``(n, T)``.
+    """
+    alone = np.full(data.mask.shape, -np.inf)
+    alone[data.mask] = np.concatenate(model.decision_function_instances(data))
+    pooled = mean_pooling(data.take(parts["train"]), data.take(parts["validation"]))
+    values: Predictors = [
+        (
+            "soft",
+            "standard assumption",
+            (
+                "positive where a witness is likely; fitted to training and validation part, its"
+                " penalty chosen on sequences left out in turn"
+            ),
+            model.decision_function(data),
+        ),
+        (
+            "hard",
+            "its witness alone",
+            "the same model applied to the one token that it selects",
+            alone[np.arange(data.n), model.select(data)],
+        ),
+    ]
+    return values, pooled.decision(data), alone
+
+
+def _collective(
+    model: AttentionSVC, data: AttentionData
+) -> tuple[Predictors, FloatArray, FloatArray]:
+    """The same of the collective assumption, where the head of the selection says what a token
+    alone is worth.
+    """
     soft, hard = model.weights_, model.selection_weights_
     margin_tokens = attend.selected_tokens(data, model.solution_.W)
     hard_tokens = attend.selected_tokens(data, hard.W)
-    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
-    values: list[tuple[str, str, str, FloatArray]] = [
+    values: Predictors = [
         (
             "soft",
             "soft attention",
@@ -54,52 +137,8 @@ def accuracy_table(
             "the head applied to the one token that the max-margin weights select",
             attend.token_values(data, margin_tokens, hard.head, hard.intercept),
         ),
-        (
-            "mean_pooling",
-            "mean-pooling logistic regression",
-            (
-                "no attention: logistic regression on the mean token, its penalty chosen on the"
-                " validation part"
-            ),
-            model.baseline_.decision(data),
-        ),
-        (
-            "majority",
-            "majority label",
-            "always the more frequent label of the training part",
-            np.full(data.n, majority),
-        ),
     ]
-    table = [
-        _entry(name, title, what, _right(data, value)[None], parts)
-        for name, title, what, value in values
-    ]
-    generator = np.random.default_rng([seed, 1])
-    draws = np.stack(
-        [
-            _right(
-                data,
-                attend.token_values(
-                    data, _random_tokens(data, generator), hard.head, hard.intercept
-                ),
-            )
-            for _ in range(CONTROL_DRAWS)
-        ]
-    )
-    what = (
-        "control: the same head applied to a random token of the sequence, mean over"
-        f" {CONTROL_DRAWS} draws"
-    )
-    table.insert(-1, _entry("random_token", "random token", what, draws, parts))
-    texts = _texts(encoded)
-    if texts is not None:
-        what = (
-            "no vectors and no attention: logistic regression on the weighted counts of words and"
-            " pairs of words, its penalty chosen on the validation part"
-        )
-        right = _right(data, _bag_of_words(texts, data.labels, parts))
-        table.insert(-1, _entry("tfidf", "TF-IDF logistic regression", what, right[None], parts))
-    return table
+    return values, model.baseline_.decision(data), data.tokens @ hard.head + hard.intercept
 
 
 def _texts(encoded: Encoded) -> list[str] | None:

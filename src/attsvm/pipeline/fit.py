@@ -25,6 +25,12 @@ from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.examples import choose_examples
 from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
 from attsvm.pipeline.settings import FitSettings
+from attsvm.pipeline.standard import (
+    standard_claims,
+    standard_results,
+    standard_verdict,
+    write_page,
+)
 from attsvm.pipeline.verdict import claims, verdict
 from attsvm.report import write as write_report
 from attsvm.sklearn import AttentionSVC
@@ -87,13 +93,16 @@ def fit_dataset(
         **shared, explain=True, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
     )
     model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
-    files = (*_FILES, "bags.html") if dataset.kind == "array" else _FILES
+    standard = settings.assumption == "standard"
+    files = ("report.html",) if standard else _FILES
+    if dataset.kind == "array" and not standard:
+        files = (*files, "bags.html")
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
 
         def watch(stage: str, done: int, total: int) -> None:
-            if stage == "selection" and "predictor" not in timing:
+            if stage in ("selection", "margin") and "predictor" not in timing:
                 timing["predictor"] = time.perf_counter() - started
                 if first is not None:
                     held = encoded.data.take(test)
@@ -103,17 +112,23 @@ def fit_dataset(
 
         model.set_params(checkpoint=run_folder.checkpoint, progress=watch).fit(learned)
         timing["fit"] = time.perf_counter() - started
-        timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
-        timing["selection_training"] = float(model.trajectory_.seconds[-1])
-        parts = {
-            "train": rest[model.train_indices_],
-            "validation": rest[model.validation_indices_],
-            "test": test,
-        }
+        trained = model.train_indices_, model.validation_indices_
+        if standard:  # the model is fitted to both; what is compared with it chooses on one
+            trained = split(learned.labels, settings.validation_size, settings.seed, "")
+        else:
+            timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
+            timing["selection_training"] = float(model.trajectory_.seconds[-1])
+        parts = {"train": rest[trained[0]], "validation": rest[trained[1]], "test": test}
         started = time.perf_counter()
-        results = _evaluate(run_folder.path, encoded, model, settings, parts)
+        if standard:
+            results = standard_results(model, encoded, parts, settings.seed)
+            stated = standard_claims(results, len(test))
+            told = standard_verdict(results, stated)
+        else:
+            results = _evaluate(run_folder.path, encoded, model, settings, parts)
+            stated = claims(results, len(test))
+            told = verdict(results, stated)
         timing["evaluation"] = time.perf_counter() - started
-        stated = claims(results, len(test))
         environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
@@ -126,9 +141,12 @@ def fit_dataset(
             **({"environments": environments} if len(environments) > 1 else {}),
             "results": results,
             "claims": stated,
-            "verdict": verdict(results, stated),
+            "verdict": told,
             "timing": timing,
         }
+        if standard:
+            write_page(run_folder.path, model, encoded, parts, run)
+            return run_folder.finish(run)
         write_report(run_folder.path, run)
         if dataset.kind == "array":  # bags of vectors, each with its evidence
             from attsvm.report.bags import write_bags  # needs jinja2, as every page

@@ -64,6 +64,17 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
     solution, W = model.solution_, model.selection_weights_.W
     trained = sequence_margins(solution.margins, W, model.norm_)
     norm, smallest = float(model.norm_.value(W)), float(trained.min())
+    return solution_results(model) | {
+        "trained_norm": norm,
+        "trained_min_margin": smallest * norm,
+        "trained_margin": smallest,
+        "trained_margin_ratio": smallest / solution.margin if solution.margin > 0 else 0.0,
+    }
+
+
+def solution_results(model: AttentionSVC) -> dict[str, Any]:
+    """The certified programme of the selections."""
+    solution = model.solution_
     return {
         "status": solution.status,
         "geometry": model.norm_.name,
@@ -84,10 +95,6 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
         "solver": solution.solver,
         "iterations": solution.iterations,
         "message": solution.message,
-        "trained_norm": norm,
-        "trained_min_margin": smallest * norm,
-        "trained_margin": smallest,
-        "trained_margin_ratio": smallest / solution.margin if solution.margin > 0 else 0.0,
     }
 
 

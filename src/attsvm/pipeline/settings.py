@@ -16,6 +16,7 @@ class FitSettings:
     defaults.
     """
 
+    assumption: str = "collective"
     seed: int = 0
     norm: str = "fro"
     test_size: float = 0.25

@@ -19,7 +19,7 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
     share = selection["saturated"] / selection["sequences"]
     certified = margin["status"] == "optimal"
     return [
-        _claim(
+        claim(
             "selection",
             f"At least {SELECTING_SHARE:.0%} of the sequences give {selection['threshold']:.0%} of"
             " their attention to one token.",
@@ -28,7 +28,7 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
             share >= SELECTING_SHARE,
             "a few sequences with small margins saturate last; training longer brings them in",
         ),
-        _claim(
+        claim(
             "certificate",
             "The max-margin solution of the selected tokens is proved optimal: relative duality gap"
             " and violation within the tolerance.",
@@ -38,7 +38,7 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
             "both numbers are recomputed from the original data",
         ),
         *_comparison(margin, direction),
-        _claim(
+        claim(
             "accuracy",
             "Soft attention predicts held-out labels at least as well as mean pooling, to one"
             " point.",
@@ -50,7 +50,7 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
             <= ACCURACY_POINTS * n_test,
             "attention starts as mean pooling, so it should lose nothing but noise",
         ),
-        _claim(
+        claim(
             "control",
             "The selected token predicts held-out labels better than a random token.",
             accuracy["hard"] - accuracy["random_token"],
@@ -68,7 +68,7 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
     distance, norm = direction["distance"], margin["geometry_title"]
     certified = margin["status"] == "optimal"
     if direction["measure"] == "margin":
-        reached = _claim(
+        reached = claim(
             "margin",
             f"The trained weights reach at least {MARGIN_SHARE:.0%} of the best margin in the"
             f" {norm}.",
@@ -80,7 +80,7 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
         )
         name = "shortfall of the margin"
     elif direction["measure"] == "divergence":
-        reached = _claim(
+        reached = claim(
             "direction",
             "The trained weights point along the max-margin solution: the directional Bregman"
             f" divergence in the {norm} is at most {DIRECTION_GAP:g}.",
@@ -92,7 +92,7 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
         )
         name = "divergence of the direction"
     else:
-        reached = _claim(
+        reached = claim(
             "direction",
             "The trained weights point along the max-margin solution: 1 - cosine is at most"
             f" {DIRECTION_GAP:g}.",
@@ -102,7 +102,7 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
             "0.01 is an angle of 8.1 degrees; the theory says 0 in the limit, approached slowly",
         )
         name = "direction gap"
-    approach = _claim(
+    approach = claim(
         "approach",
         f"The {name} is still falling: its last record is below nine tenths of its record at a"
         " tenth of the training.",
@@ -115,9 +115,10 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
     return [reached, approach]
 
 
-def _claim(
+def claim(
     name: str, statement: str, measured: float, threshold: float, holds: bool | None, reason: str
 ) -> dict[str, Any]:
+    """One of the ``claims``; ``holds`` is None where it is not applicable."""
     verdict = "not applicable" if holds is None else "holds" if holds else "fails"
     return {
         "id": name,
@@ -134,7 +135,7 @@ def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, 
     sentences.
     """
     selection, margin, direction = results["selection"], results["margin"], results["direction"]
-    holds = {claim["id"]: claim["verdict"] == "holds" for claim in stated}
+    holds = {one["id"]: one["verdict"] == "holds" for one in stated}
     ok = (
         holds["selection"]
         and holds["certificate"]

@@ -25,6 +25,7 @@ from attsvm.report.page import POLICY, document
 
 SHOWN = 8  # bags of a group
 _INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
+_WORD = 25  # characters up to which instances are words, which stand beside one another
 _SUPPORT = 20  # rows of the table of support instances
 
 GROUPS = {
@@ -34,8 +35,8 @@ GROUPS = {
         "One instance does not suffice",
         "The selected instance alone would give another prediction.",
     ),
-    "near": ("Close", "Classified rightly, with the smallest margins."),
-    "confident": ("Confident", "Classified rightly, with the largest margins."),
+    "near": ("Close", "Classified rightly, with the smallest margins of each class."),
+    "confident": ("Confident", "Classified rightly, with the largest margins of each class."),
 }
 
 
@@ -66,7 +67,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Card:
-    """One bag on the page."""
+    """One bag on the page; ``short`` says that its instances are words."""
 
     name: str
     label: str
@@ -78,6 +79,7 @@ class Card:
     sufficient: bool
     necessary: bool
     kind: str
+    short: bool
     instances: list[Instance]
     more: int
 
@@ -117,13 +119,46 @@ def write_bags(
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    text = _page(seen, trained, title)
-    with atomic_write(Path(path)) as partial:
-        partial.write_text(text, encoding="utf-8")
-    return Path(path)
+    return _written(Path(path), _page(seen, seen if trained else None, title, None))
 
 
-def _page(seen: _Seen, trained: bool, title: str) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """Bags for :func:`write_joint_page`: their data, how their instances look, their names, and the
+    names of the classes -1 and +1.
+    """
+
+    data: AttentionData
+    instances: Sequence[str] | FloatArray | None
+    names: list[str]
+    class_names: Sequence[str]
+
+    def seen(self, model: Any) -> _Seen:
+        """What the model says about them."""
+        bags = as_bags(self.data)
+        looks = _looks(self.instances, bags)
+        return _Seen(
+            model, self.data, bags, bag_labels(None, bags), looks, self.names, self.class_names
+        )
+
+
+def write_joint_page(
+    path: Path, model: Any, held: Shown, learned: Shown, run: dict[str, Any]
+) -> Path:
+    """The page of a fit: what it measured (``run``, the content of ``run.json``), the bags that it
+    held out, and the support instances among those it was fitted to.
+    """
+    page = _page(held.seen(model), learned.seen(model), run["dataset"]["title"], run)
+    return _written(path, page)
+
+
+def _written(path: Path, page: str) -> Path:
+    with atomic_write(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
+
+
+def _page(seen: _Seen, fitted: _Seen | None, title: str, run: dict[str, Any] | None) -> str:
     groups = [
         (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
         for name, rows in seen.groups().items()
@@ -136,10 +171,12 @@ def _page(seen: _Seen, trained: bool, title: str) -> str:
         title=title,
         totals=seen.totals(),
         groups=groups,
-        support=seen.support() if trained else [],
+        run=run,
+        accuracy=sorted(run["results"]["accuracy"], key=lambda row: -row["test"]) if run else [],
+        support=fitted.support() if fitted else [],
         certificate=_certificate(seen.estimator),
         standard=seen.estimator.assumption == "standard",
-        classes=[_named(name) for name in seen.estimator.classes_],
+        classes=[seen.class_name(label) for label in seen.estimator.classes_],
     )
 
 
@@ -154,11 +191,12 @@ class _Seen:
         labels: np.ndarray[Any, Any],
         looks: tuple[str, Any],
         names: Sequence[str] | None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         if names is not None and len(names) != bags.n:
             raise InputError(f"there are {len(names)} names for {bags.n} bags; give one for each")
         self.bags, self.labels, (self.kind, self.looks) = bags, labels, looks
-        self.names = names
+        self.names, self.class_names = names, class_names
         self.estimator = model[-1] if hasattr(model, "named_steps") else model
         inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else given
         self.predicted = self.estimator.predict(inner)
@@ -199,9 +237,17 @@ class _Seen:
             "wrong": rising[::-1][wrong[rising[::-1]]],
             "rejected": rising[self.evidence.rejected[rising]],
             "insufficient": rising[~self.evidence.sufficient[rising]],
-            "near": right,
-            "confident": right[::-1],
+            "near": self._in_turn(right),
+            "confident": self._in_turn(right[::-1]),
         }
+
+    def _in_turn(self, rows: IntArray) -> IntArray:
+        """The classes in turn, each in the order of ``rows``."""
+        place = np.zeros(len(rows), dtype=np.int64)
+        for column in np.unique(self.column[rows]):
+            own = self.column[rows] == column
+            place[own] = np.arange(own.sum())
+        return rows[np.argsort(place, kind="stable")]
 
     def card(self, i: int) -> Card:
         """One bag."""
@@ -226,8 +272,8 @@ class _Seen:
         ]
         return Card(
             self._name(i),
-            _named(self.labels[i]),
-            _named(self.predicted[i]),
+            self.class_name(self.labels[i]),
+            self.class_name(self.predicted[i]),
             bool(self.correct[i]),
             float(self.probability[i]),
             float(found.margin[i]),
@@ -235,9 +281,16 @@ class _Seen:
             bool(found.sufficient[i]),
             bool(found.necessary[i]),
             self.kind,
+            all(len(one.text) < _WORD for one in shown),
             shown,
             int(self.bags.lengths[i]) - len(shown),
         )
+
+    def class_name(self, label: Any) -> str:
+        """A class in words: ``1`` for 1.0."""
+        if self.class_names is not None:
+            return self.class_names[int(np.searchsorted(self.estimator.classes_, label))]
+        return f"{label:g}" if isinstance(label, float) else str(label)
 
     def _name(self, i: int) -> str:
         return f"bag {i + 1}" if self.names is None else str(self.names[i])
@@ -271,7 +324,7 @@ class _Seen:
             rows.append(
                 {
                     "bag": self._name(i),
-                    "label": _named(self.labels[i]),
+                    "label": self.class_name(self.labels[i]),
                     "selected": self._titled(i, chosen) if inside else ("no witness", "", ""),
                     "rival": self._titled(i, int(rival))
                     if rival < self.bags.lengths[i]
@@ -283,11 +336,6 @@ class _Seen:
 
     def _titled(self, i: int, t: int) -> tuple[str, str, str]:
         return (f"instance {t + 1}", *self._look(i, t))
-
-
-def _named(label: Any) -> str:
-    """A class in words: ``1`` for 1.0."""
-    return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:

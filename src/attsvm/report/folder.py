@@ -94,6 +94,11 @@ def read(folder: Path, record: Any = None) -> Run:
         InputError: no such folder, no ``run.json``, another format, or a file that cannot be read.
     """
     record = read_run(folder) if record is None else record
+    if (record.get("parameters") or {}).get("assumption") == "standard":
+        raise InputError(
+            f"{folder} holds a fit of the standard assumption, whose report.html needs the data;"
+            " fit again with overwrite=True to write it anew"
+        )
     examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
         raise InputError(

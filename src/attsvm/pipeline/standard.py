@@ -1,0 +1,198 @@
+"""``attsvm fit --assumption standard``: what is measured, what is claimed, and the page."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from attsvm.bags import as_bags
+from attsvm.data import FloatArray, IntArray
+from attsvm.datasets import Encoded
+from attsvm.fitting.minimise import TOLERANCE
+from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.results import solution_results
+from attsvm.pipeline.verdict import ACCURACY_POINTS, claim
+from attsvm.sklearn import AttentionSVC
+
+SUFFICIENT_SHARE = 0.95
+
+
+def standard_results(
+    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+) -> dict[str, Any]:
+    """The ``results`` of ``run.json``."""
+    held, steps = encoded.data.take(parts["test"]), model.convex_steps_
+    found, positive = model.evidence(held), model.predict(held) > 0
+    predictor = model.predictor_
+    assert predictor is not None
+    return {
+        "accuracy": accuracy_table(model, encoded, parts, seed),
+        "evidence": {
+            "sufficient": float(found.sufficient.mean()),
+            "necessary": float(found.necessary[positive].mean()) if positive.any() else None,
+            "agrees": float(found.agrees.mean()),
+        },
+        "steps": {
+            "count": len(steps),
+            "optimal": sum(step.status == "optimal" for step in steps),
+            "gap": max(step.gap for step in steps),
+            "violation": max(step.violation for step in steps),
+            "optimum": model.optimum_,
+            "penalty": predictor.penalty,
+        },
+        "margin": solution_results(model),
+    }
+
+
+def standard_claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
+    """The ``claims`` of ``run.json``."""
+    accuracy = {entry["name"]: entry["test"] for entry in results["accuracy"]}
+    steps, margin, evidence = results["steps"], results["margin"], results["evidence"]
+    return [
+        claim(
+            "steps",
+            "Every convex step of the final weights is proved optimal.",
+            steps["gap"],
+            TOLERANCE,
+            steps["optimal"] == steps["count"],
+            "the whole problem is not convex, so the end is a local optimum",
+        ),
+        claim(
+            "certificate",
+            "The max-margin solution of the witnesses is proved optimal: relative duality gap and"
+            " violation within the tolerance.",
+            max(margin["gap"], margin["violation"]),
+            margin["tol"],
+            margin["status"] == "optimal",
+            "both numbers are recomputed from the original data",
+        ),
+        claim(
+            "sufficiency",
+            f"In at least {SUFFICIENT_SHARE:.0%} of the held-out sequences the selected token alone"
+            " gives the same prediction.",
+            evidence["sufficient"],
+            SUFFICIENT_SHARE,
+            evidence["sufficient"] >= SUFFICIENT_SHARE,
+            "under the standard assumption one witness is enough",
+        ),
+        claim(
+            "accuracy",
+            "The model predicts held-out labels at least as well as mean pooling, to one point.",
+            accuracy["soft"] - accuracy["mean_pooling"],
+            -ACCURACY_POINTS,
+            round((accuracy["mean_pooling"] - accuracy["soft"]) * n_test)
+            <= ACCURACY_POINTS * n_test,
+            "otherwise the standard assumption may be the wrong one for these data",
+        ),
+        claim(
+            "control",
+            "The selected token predicts held-out labels better than a random token.",
+            accuracy["hard"] - accuracy["random_token"],
+            0.0,
+            accuracy["hard"] > accuracy["random_token"],
+            "otherwise the selection would carry no information",
+        ),
+    ]
+
+
+def standard_verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, Any]:
+    """The ``verdict`` of ``run.json``."""
+    test = {entry["name"]: entry["test"] for entry in results["accuracy"]}
+    steps, margin, evidence = results["steps"], results["margin"], results["evidence"]
+    texts = f", TF-IDF with logistic regression on {test['tfidf']:.1%}" if "tfidf" in test else ""
+    kind = "max-margin" if margin["hard"] else "soft-margin"
+    without = (
+        []
+        if evidence["necessary"] is None
+        else [
+            f"Without the selected token {evidence['necessary']:.1%} of the sequences that are"
+            " called positive are no longer."
+        ]
+    )
+    return {
+        "headline": (
+            f"{test['soft']:.1%} of the held-out sequences are classified rightly, and in"
+            f" {evidence['sufficient']:.1%} the selected token alone gives the same prediction."
+        ),
+        "holds": all(
+            one["verdict"] == "holds" for one in stated if one["id"] in ("steps", "certificate")
+        ),
+        "sentences": [
+            *without,
+            f"Mean-pooling logistic regression is right on {test['mean_pooling']:.1%}{texts}, the"
+            f" selected token alone on {test['hard']:.1%}, a random token on"
+            f" {test['random_token']:.1%}.",
+            f"{steps['optimal']} of {steps['count']} convex steps are certified optimal; the end is"
+            " a local optimum.",
+            f"The {kind} programme of the witnesses is {margin['status']}, with a margin of"
+            f" {margin['margin']:.4g}.",
+        ],
+    }
+
+
+def write_page(
+    folder: Path, model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], run: Any
+) -> None:
+    """``report.html``: what was measured, and the held-out sequences with their evidence."""
+    from attsvm.report.bags import Shown, write_joint_page  # needs jinja2, as every page
+
+    def shown(rows: IntArray) -> Shown:
+        names = [f"sequence {i}" for i in rows]
+        looks, classes = _looks(encoded, rows), run["dataset"]["class_names"]
+        return Shown(encoded.data.take(rows), looks, names, classes)
+
+    learned = np.sort(np.concatenate([parts["train"], parts["validation"]]))
+    write_joint_page(folder / "report.html", model, shown(parts["test"]), shown(learned), run)
+
+
+def _looks(encoded: Encoded, rows: IntArray) -> _Words | FloatArray | None:
+    """The words of these texts or the patches of these images, token by token; None of vectors."""
+    kind = encoded.views[0].get("kind") if encoded.views else None
+    if kind == "text":
+        return _Words(encoded, rows)
+    return _patches(encoded, rows) if kind == "image" else None
+
+
+def _patches(encoded: Encoded, rows: IntArray) -> FloatArray:
+    """``(N, height, width)`` of the visible tokens of these images."""
+    assert encoded.views is not None
+    found = []
+    for i in rows:
+        view = encoded.views[int(i)]
+        pixels = np.array(view["pixels"])
+        for t in np.flatnonzero(encoded.data.mask[i]):
+            row, column, height, width = view["boxes"][t]
+            found.append(pixels[row : row + height, column : column + width])
+    return np.stack(found)
+
+
+class _Words(Sequence[str]):
+    """The word of each token of some texts, found when it is asked for."""
+
+    def __init__(self, encoded: Encoded, rows: IntArray) -> None:
+        self._offsets = as_bags(encoded.data.take(rows)).offsets.tolist()
+        views = encoded.views
+        assert views is not None
+        self._view = functools.lru_cache(maxsize=64)(lambda i: views[int(rows[i])])
+
+    def __len__(self) -> int:
+        return int(self._offsets[-1])
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [self[k] for k in range(len(self))[at]]
+        i = bisect.bisect_right(self._offsets, at) - 1
+        view = self._view(i)
+        spans = view["spans"]
+        t = at - self._offsets[i]
+        found = spans[t] if t < len(spans) else []
+        return str(view["text"][slice(*found[0])]) if found else "…"

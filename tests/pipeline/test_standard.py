@@ -1,0 +1,108 @@
+"""``attsvm fit --assumption standard``: the numbers of run.json recomputed from a model fitted to
+the same part, and the one page that shows them.
+"""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+from attsvm.cli import main
+from attsvm.datasets import load, planted_witnesses
+from attsvm.fitting.splitting import split
+from attsvm.sklearn import AttentionSVC
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    home = tmp_path_factory.mktemp("standard")
+    bags = planted_witnesses("linear", 120, 8, seed=1, d=5)
+    np.savez(home / "bags.npz", X=bags.rows, groups=bags.bag, y=bags.labels)
+    command = ["fit", str(home / "bags.npz"), "--assumption", "standard", "--quiet"]
+    command += ["--out", str(home / "run")]
+    assert main(command) == 0
+    record = json.loads((home / "run" / "run.json").read_text(encoding="utf-8"))
+    return home / "run", record, command
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    data = load(run[0].parent / "bags.npz").encode([0]).data
+    rest, test = split(data.labels, 0.25, 0, "test_size")
+    return AttentionSVC(assumption="standard", explain=True).fit(data.take(rest)), data, test
+
+
+def test_the_numbers_are_those_of_the_estimator(run, model):
+    results = run[1]["results"]
+    fitted, data, test = model
+    held = data.take(test)
+    accuracy = {entry["name"]: entry["test"] for entry in results["accuracy"]}
+    assert accuracy["soft"] == fitted.score(held, held.labels) > accuracy["majority"]
+    alone = fitted.decision_function_instances(held)
+    chosen = [values[t] for values, t in zip(alone, fitted.select(held), strict=True)]
+    assert accuracy["hard"] == np.mean((np.array(chosen) > 0) == (held.labels > 0))
+    assert accuracy["random_token"] < accuracy["hard"]
+    found = fitted.evidence(held)
+    assert results["evidence"]["sufficient"] == found.sufficient.mean()
+    assert results["evidence"]["necessary"] == found.necessary[fitted.predict(held) > 0].mean()
+    assert results["steps"]["count"] == results["steps"]["optimal"] == len(fitted.convex_steps_)
+    assert results["margin"]["margin"] == fitted.margin_
+    assert results["margin"]["status"] == fitted.status_ == "optimal"
+    assert {one["id"]: one["verdict"] for one in run[1]["claims"]}["certificate"] == "holds"
+
+
+def test_one_page_shows_claims_accuracy_bags_and_support_instances(run, model):
+    folder, record, _ = run
+    assert {path.name for path in folder.iterdir()} >= {"report.html", "run.json"}
+    assert not (folder / "bags.html").exists()
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    for heading in ("claims", "accuracy", "bags", "support", "proved", "method"):
+        assert text.count(f'<h2 id="{heading}">') == 1
+    support = len(model[0].support_tokens_)
+    assert text.count('data-name="multiplier"') == min(support, 20) > 0
+    assert all(entry["title"] in text for entry in record["results"]["accuracy"])
+    assert re.search(r"sequence \d+: 1\.0<", text)
+    assert re.search(r"sequence \d+: -1\.0<", text)
+
+
+def test_the_words_of_texts_are_on_the_page(tmp_path):
+    rng = np.random.default_rng(0)
+    with (tmp_path / "notes.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for k in range(80):
+            words = [f"w{j}" for j in rng.choice(40, size=6, replace=False)]
+            table.writerow([" ".join(["alarm" if k % 2 else "calm", *words]), k % 2])
+    words = ["fit", str(tmp_path / "notes.csv"), "--text", "text", "--label", "label", "--quiet"]
+    words += ["--dimension", "12", "--assumption", "standard", "--out", str(tmp_path / "run")]
+    assert main(words) in (0, 3)
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert ">alarm</mark>" in text
+    assert "TF-IDF logistic regression" in text
+
+
+def test_patches_of_images_are_on_the_page(tmp_path):
+    words = ["fit", "digits", "--assumption", "standard", "--quiet", "--out", str(tmp_path / "run")]
+    assert main([*words, "--merge-duplicates"]) in (0, 3)
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert text.count('<span class="thumb') > 100
+    assert "digits, 3 against 8" in text
+
+
+def test_doing_it_again_does_nothing(run, capsys):
+    before = (run[0] / "run.json").read_bytes()
+    assert main(run[2]) == 0
+    assert run[1]["verdict"]["headline"] in capsys.readouterr().out
+    assert (run[0] / "run.json").read_bytes() == before
+
+
+def test_what_belongs_to_the_descent_is_refused(run, capsys):
+    assert main([*run[2], "--steps", "50"]) == 2
+    assert "--steps belongs to the descent of --assumption collective" in capsys.readouterr().err
+
+
+def test_its_page_is_not_drawn_again_without_the_data(run, capsys):
+    assert main(["report", str(run[0])]) == 2
+    assert "fit again with --overwrite to write it anew" in capsys.readouterr().err
