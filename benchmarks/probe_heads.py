@@ -103,21 +103,21 @@ def own_solutions(e: Evidence) -> None:
 
 def norms(e: Evidence) -> None:
     rows, shares = [], []
+    sgd = heads_2.excesses(e, "sgd")
+    base = sgd["spec"] - sgd["nuc"]
     for name in optimisers(e):
         found = heads_2.excesses(e, name)
-        best = max(found, key=lambda norm: float(np.mean(found[norm])))
-        rows.append(
-            [
-                *(NAMES[name], seeds(e), *(told(found[norm]) for norm in NORMS), best),
-                told(found.pop(best) - max(found.values(), key=np.mean)),
-            ]
-        )
         parts = [e.where(optimiser=name, norm=k) for k in range(len(NORMS))]
+        best = max(found, key=lambda norm: float(np.mean(found[norm])))
+        row = [NAMES[name], seeds(parts[0]), *(told(found[norm]) for norm in NORMS), best]
+        further = found["spec"] - found["nuc"]
+        lead = found.pop(best) - max(found.values(), key=np.mean)
+        rows.append([*row, told(lead), told(further - base) if base.shape == further.shape else ""])
         attained = [[100 * p["share"], 100 * p["share"] * p["balance"]] for p in parts]
         shares.append(
             [NAMES[name], *(f"{np.median(w):.2f}, {np.median(f):.3f}" for w, f in attained)]
         )
-    table(["", "seeds", *NORMS, "largest", "largest less next"], rows)
+    table(["", "seeds", *NORMS, "largest", "less the next", "spec less nuc, less SGD's"], rows)
     print("share of the best margin, percent: of W, of its factors\n")
     table(["", *NORMS], shares)
 
