@@ -46,7 +46,7 @@ class Planted:
     """Sequences whose solution is known; called with the number of a block, it makes it."""
 
     def __init__(
-        self, n: int, T: int, d: int, norm: str, spread: float, seed: int, each: int = 40
+        self, n: int, T: int, d: int, norm: str, spread: float, seed: int, each: int = 10
     ) -> None:
         self.n, self.T, self.d, self.each = n, T, d, each
         self.spread, self.seed, self.seconds = spread, seed, 0.0
@@ -62,7 +62,11 @@ class Planted:
         self.W, self.norm, self.support = found.W, found.norm, int((found.dual > 0.0).sum())
 
     def _vectors(self, rng: np.random.Generator, *shape: int) -> FloatArray:
-        return rng.standard_normal((*shape, self.d)) / np.sqrt(self.d)
+        """Entries of 256 values with mean about 0 and variance 1 / d, one byte of chance each."""
+        count = int(np.prod(shape)) * self.d
+        words = rng.integers(2**64, size=-(-count // 8), dtype=np.uint64)
+        drawn = words.view(np.int8)[:count].reshape(*shape, self.d)
+        return np.multiply(drawn, np.sqrt(3.0 / self.d) / 128.0, dtype=np.float64)
 
     def __call__(self, k: int) -> Block:
         began = time.process_time()
@@ -79,8 +83,8 @@ class Planted:
         push = logits[every, selected][:, None] - logits - margin
         push[every, selected] = 0.0
         push /= np.einsum("nd,nd->n", moved, moved)[:, None]
-        for i, (x, direction) in enumerate(zip(X, moved, strict=True)):
-            x += push[i, :, None] * direction
+        for x, far, direction in zip(X, push, moved, strict=True):
+            x += far[:, None] * direction
         X[place, (selected[place] + 1) % self.T] = self.pairs[here, 1]
         self.seconds += time.process_time() - began
         return X, Z, selected

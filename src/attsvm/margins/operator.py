@@ -174,7 +174,12 @@ class Margins(Compact):
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
-        return replace(self, differences=np.abs(self.differences)).along(moved)
+        out = np.empty(self.m)
+        for start in range(0, self.m, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            D = np.abs(self.differences[part])
+            np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
+        return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
         r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences

@@ -86,6 +86,8 @@ class Rows:
     def taken(self, rows: Any) -> Rows:
         """These of the rows, without sequences that have none left."""
         index = np.arange(len(self.ids))[rows]
+        if len(index) == len(self.ids):
+            return self
         part = self.margins.restricted(index)
         kept = np.flatnonzero(np.diff(part.offsets))
         assert part.numbers is not None
@@ -267,20 +269,25 @@ def _worst(found: dict[int, Rows], most: int) -> dict[int, Rows]:
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """Rows in the order of their numbers, each once."""
-    numbers = np.concatenate([_numbers(p.margins)[p.margins.sequence] for p in parts])
+    """Rows in the order of their numbers, each once; of one that is there twice the first."""
     ids, index = np.unique(np.concatenate([p.ids for p in parts]), return_index=True)
+    ends = np.cumsum([0] + [len(p.ids) for p in parts])
     base = np.cumsum([0] + [p.margins.n for p in parts])
     place = np.concatenate([p.margins.sequence + b for p, b in zip(parts, base, strict=False)])
-    _, first, counts = np.unique(numbers[index], return_index=True, return_counts=True)
+    numbers = np.concatenate([_numbers(p.margins) for p in parts])
+    _, first, counts = np.unique(numbers[place[index]], return_index=True, return_counts=True)
     kept = place[index][first]
+    some = parts[0].margins
+    differences = np.empty((len(ids), some.shape[0]))
+    for part, start, end in zip(parts, ends, ends[1:], strict=False):  # no copy of all of them
+        rows = np.flatnonzero((index >= start) & (index < end))
+        differences[rows] = part.margins.differences[index[rows] - start]
 
     def of(name: str) -> Any:
         return np.concatenate([getattr(p.margins, name) for p in parts])
 
-    some = parts[0].margins
     margins = Margins(
-        of("differences")[index],
+        differences,
         of("queries")[kept],
         np.concatenate([[0], np.cumsum(counts)]),
         of("rhs")[index],
@@ -288,7 +295,7 @@ def joined(parts: list[Rows]) -> Rows:
         of("selected")[kept],
         kind=some.kind,
         origin=None if some.origin is None else of("origin")[kept],
-        numbers=of("numbers")[kept],
+        numbers=numbers[kept],
     )
     return Rows(ids, np.concatenate([p.short for p in parts])[index], margins)
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Norm
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import MarginBlocks, Margins
 from attsvm.printable import kind
 from attsvm.solvers.certificates import Certificate, lower_bound
@@ -39,14 +39,15 @@ from attsvm.workers import executor_slots
 _MEMORY = "2GiB"
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_COPIES = 6  # of the rows of the working set, in a solver and beside it
+_COPIES = 4  # of the rows of the working set and of their queries, in a solver and beside it
 _ROUNDS = 60
 _WITHIN = 0.2  # rows whose margin is at most so much above its right-hand side join, too
 _EACH = 3  # rows of each sequence, beyond what the unknowns ask for
 _NEW = 4  # rows per unknown that join in a round
 _IDLE = 0.5  # rows without a multiplier whose margin is so far above its right-hand side leave
 _ROUGH = 1e-2  # tolerance of the first working sets,
-_FINER = 0.02  # and that of later ones as a share of the gap over all rows
+_FINER = 0.1  # and that of later ones as a share of the gap over all rows
+_CLOSE = 1e-3  # rows with no multiplier that are handed back have no larger margin than that
 _NOISE = 0.1  # share of the tolerance that the rounding of a pass may take
 
 Inner = Callable[[Margins, float, FloatArray | None, float | None], MarginSolution]
@@ -153,8 +154,15 @@ class _Search:
         """How many rows the working set may have."""
         largest = max(s.nbytes for s in self.look.seen)
         left = self.memory - 3 * self.slots * largest
-        each, unknowns = 8 * _COPIES * (sum(shape) + 8), shape[0] * shape[1]
-        system = min(LARGEST_SYSTEM, unknowns)
+        each, unknowns = 8 * _COPIES * (shape[0] + 8), shape[0] * shape[1]
+        sequences = sum(s.sequences for s in self.look.seen)
+        queries = 8 * _COPIES * shape[1]
+        if queries * sequences < left / 2:  # all of them, or else one for each row
+            left -= queries * sequences
+        else:
+            each += queries
+        # in the Frobenius norm systems have at most as many equations as unknowns
+        system = min(LARGEST_SYSTEM, unknowns) if self.norm == Frobenius() else LARGEST_SYSTEM
         most = (left - 16 * system**2) // each
         if most < system:  # the linear system is one of all rows then: 16 m^2 + each m = left
             most = int((math.sqrt(each**2 + 64.0 * max(left, 0)) - each) / 32.0)
@@ -197,25 +205,33 @@ class _Search:
         below = priced.below / scale if scale > 0.0 else 1.0
         found = Certificate(W, part.dual, margins(W), upper, gap, below, 0.0)
         if self.best is None or found.error < max(self.best.gap, self.best.violation):
-            told = solved(margins, found, self.request, f"blocks, {part.solver}", self.iterations)
+            close = (part.dual != 0.0) | (found.values <= margins.rhs + _CLOSE)
+            few, values = margins.restricted(close), found.values[close]
+            found = replace(
+                found, dual=part.dual[close], values=values
+            )  # without the others' memory
+            told = solved(few, found, self.request, f"blocks, {part.solver}", self.iterations)
             self.best = replace(told, geometry=self.norm, rank=part.rank, step=part.step)
         return found.error
 
     def _next(self, rows: Rows, part: MarginSolution, priced: Priced) -> tuple[Rows, FloatArray]:
-        """The next working set with the multipliers that are known."""
+        """The next working set with the multipliers that are known: those rows that have one, and
+        of all others those whose margins are least.
+        """
         margins = rows.margins
         over = margins(part.W) - margins.rhs
-        rows = replace(rows, short=-over)
-        new = priced.rows.taken(~np.isin(priced.rows.ids, rows.ids))
         idle = part.dual == 0.0
-        order = np.lexsort((over, idle))  # what matters first
-        stay = np.zeros(len(order), dtype=np.bool_)
-        stay[order[: self.most - len(new.ids)]] = True
-        stay &= ~(idle & (over > _IDLE * np.where(margins.rhs > 0.0, margins.rhs, 1.0)))
-        old, dual = rows.taken(stay), part.dual[stay]
-        both = joined([old, new])
+        stay = ~(idle & (over > _IDLE * np.where(margins.rhs > 0.0, margins.rhs, 1.0)))
+        join = ~np.isin(priced.rows.ids, rows.ids)
+        rank = np.concatenate([np.where(idle, over, -np.inf), -priced.rows.short])
+        rank[~np.concatenate([stay, join])] = np.inf
+        if np.isfinite(rank).sum() + (~idle).sum() > self.most:
+            last = np.partition(rank, self.most - 1)[self.most - 1]
+            stay, join = np.split(rank <= last, [len(stay)])
+        old, new = rows.taken(stay), priced.rows.taken(join)
+        both = joined([replace(old, short=-over[stay]), new])
         known = np.zeros(len(both.ids))
-        known[np.isin(both.ids, old.ids)] = dual
+        known[np.isin(both.ids, old.ids)] = part.dual[stay]
         return both, known
 
     def _told(self, part: MarginSolution) -> MarginSolution:
