@@ -18,9 +18,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -388,6 +389,64 @@ def _npy_header(
             " as a plain numeric array"
         )
     return shape, bool(fortran), dtype, 8 + width + length
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies in a file, to be read in parts."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: Literal["C", "F"]
+
+    def __call__(self) -> Array:
+        """The array, of which only those parts are read that are used."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+
+
+def array_places(path: str | Path) -> dict[str, Place]:
+    """Where the arrays of an ``.npz`` file lie, or the one of an ``.npy`` file, by name.
+
+    Raises:
+        InputError: no such file, another suffix, truncated or corrupt content, Python objects, or
+            compressed arrays, which cannot be read in parts.
+    """
+    path = Path(path)
+    found: dict[str, Place] = {}
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if path.suffix.lower() == ".npy":
+            found[path.stem] = _place(file, path.stem, path, size)
+            return found
+        if path.suffix.lower() != ".npz":
+            raise InputError(f"{path} is neither .npy nor .npz; only these are read in parts")
+        try:
+            entries = zipfile.ZipFile(file).infolist()
+        except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError) as error:
+            raise _corrupt(path, str(error)) from None
+        for entry in entries:
+            name = entry.filename.removesuffix(".npy")
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise InputError(
+                    f"{path} is compressed, so its arrays cannot be read in parts; save them with"
+                    " numpy.savez, or each as .npy into a folder"
+                )
+            file.seek(entry.header_offset + 26)  # the lengths of name and extra field
+            lengths = file.read(4)
+            skipped = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+            file.seek(entry.header_offset + 30 + skipped)
+            found[name] = _place(file, name, path, size)
+    return found
+
+
+def _place(file: BinaryIO, name: str, path: Path, size: int) -> Place:
+    start = file.tell()
+    shape, fortran, dtype, header = _npy_header(file, name, path)
+    if start + header + math.prod(shape) * dtype.itemsize > size:
+        raise _corrupt(path, f"array {name} announces shape {shape}, more than the file holds")
+    return Place(path, start + header, shape, dtype, "F" if fortran else "C")
 
 
 def _shaped(

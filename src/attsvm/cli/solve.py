@@ -9,6 +9,8 @@ from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
 from attsvm.cli.output import show, show_json
+from attsvm.cli.solve_blocks import in_blocks
+from attsvm.cli.solve_blocks import programme as blocks_programme
 
 
 def add_parser(commands: Any) -> None:
@@ -65,6 +67,15 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help=(
+            "read the data in parts and solve within so much memory, such as 500MB (default 2GiB"
+            " for a folder of .npy files, X.npy or X-0.npy, X-1.npy and so on; otherwise the data"
+            " are read at once)"
+        ),
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
@@ -75,6 +86,7 @@ def add_parser(commands: Any) -> None:
 
 
 _WRITTEN = ("W", "dual", "sequence", "token", "selected", "margins")
+_NUMBERS = "numbers"  # of the sequences, where the rows are those of a working set
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
 _ELSEWHERE = (
@@ -96,7 +108,7 @@ def _refuse_files_of_others(path: Path) -> None:
         names = set(load_arrays(path))
     except InputError:
         names = set()
-    if names != set(_WRITTEN):
+    if names - {_NUMBERS} != set(_WRITTEN):
         raise InputError(
             f"{path} exists and was not written by attsvm solve; choose another name for --out"
         )
@@ -112,22 +124,22 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_destination(options.out)  # before the work, not after it
         _refuse_files_of_others(options.out)
-    data, extras = _read(options)
-    margins = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    solution = max_margin(
-        margins,
-        norm,
-        slack=options.slack,
-        tol=options.tol,
-        solver=options.solver,
-        verify=options.verify,
-    )
+    if in_blocks(options):
+        programme = blocks_programme(options)
+    else:
+        data, extras = _read(options)
+        programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
+    names = ("slack", "tol", "solver", "verify", "memory")
+    solution = max_margin(programme, norm, **{name: getattr(options, name) for name in names})
+    margins = solution.margins
     if options.out is not None:
         from attsvm.files import save_arrays
 
         arrays = (solution.W, solution.dual, margins.sequence, margins.token, margins.selected)
-        written = zip(_WRITTEN, (*arrays, margins(solution.W)), strict=True)
-        save_arrays(dict(written), options.out)
+        written = dict(zip(_WRITTEN, (*arrays, margins(solution.W)), strict=True))
+        if margins.numbers is not None:
+            written[_NUMBERS] = margins.numbers
+        save_arrays(written, options.out)
     summary = _summary(solution)
     if options.json:
         show_json(summary)
@@ -144,11 +156,10 @@ def run(options: argparse.Namespace) -> int:
         if solution.second_opinion is not None:
             show(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
+            numbers = range(margins.n) if margins.numbers is None else margins.numbers.tolist()
+            selected = dict(zip(numbers, margins.selected.tolist(), strict=True))
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
-                show(
-                    f"  sequence {sequence}: token {margins.selected[sequence]} must beat token"
-                    f" {token}"
-                )
+                show(f"  sequence {sequence}: token {selected[sequence]} must beat token {token}")
     return 3 if solution.status in ("inaccurate", "almost infeasible") else 0
 
 
@@ -235,7 +246,8 @@ def _summary(solution: Any) -> dict[str, Any]:
         "tol": solution.tol,
         "slack": solution.slack,
         "sequences": solution.margins.n,
-        "constraints": solution.margins.m,
+        "constraints": solution.constraints or solution.margins.m,
+        "passes": solution.passes,
         "support_constraints": len(solution.support),
         "rank": solution.rank,
         "rank_bound": solution.rank_bound,

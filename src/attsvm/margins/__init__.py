@@ -5,6 +5,7 @@ theory.
 from __future__ import annotations
 
 from attsvm.margins.batch import MarginsBatch, selection_batch
+from attsvm.margins.blocks import MarginBlocks
 from attsvm.margins.decoder import decoder_margins
 from attsvm.margins.finite import (
     LeastNorm,
@@ -16,6 +17,7 @@ from attsvm.margins.finite import (
     split,
 )
 from attsvm.margins.graph import graph_margins, strong_components
+from attsvm.margins.mapped import MappedSelections
 from attsvm.margins.next_token import order_arcs, order_margins, output_margins
 from attsvm.margins.operator import Margins
 from attsvm.margins.pairs import PairMargins, pair_margins
@@ -25,6 +27,8 @@ from attsvm.margins.sets import multi_token_margins, ratio_margins
 
 __all__ = [
     "LeastNorm",
+    "MappedSelections",
+    "MarginBlocks",
     "Margins",
     "MarginsBatch",
     "PairMargins",

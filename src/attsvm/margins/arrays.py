@@ -23,7 +23,8 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
         InputError: numbers that are not real, positions that are not integers, a shape that differs
             from the others, or offsets that do not cut the rows into sequences.
     """
-    if margins.equality is None and margins.origin is None and _plain(margins):
+    optional = (margins.equality, margins.origin, margins.numbers)
+    if all(each is None for each in optional) and _plain(margins):
         return {}
     arrays = _Arrays(margins)
     m, n = arrays.rows_and_queries()
@@ -31,6 +32,8 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
         arrays.of("equality", "b", "booleans", 1, m, "constraint")
     if margins.origin is not None:
         arrays.of("origin", "iu", "integers", 2, n, "sequence")
+    if margins.numbers is not None:
+        arrays.of("numbers", "iu", "integers", 1, n, "sequence")
     if margins.kind not in _KINDS:
         raise InputError(f"margins.kind is {margins.kind!r}; use one of {', '.join(_KINDS)}")
     return arrays.changed

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +24,9 @@ from numpy.typing import ArrayLike
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins.arrays import check_arrays
 from attsvm.printable import Compact
+
+if TYPE_CHECKING:
+    from attsvm.margins.blocks import MarginBlocks
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order"]
 
@@ -51,6 +55,8 @@ class Margins(Compact):
             (``class``), or an order of two tokens (``order``).
         origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins,
             the query token of ``order`` margins; ``None`` for the others.
+        numbers: ``(n,)`` integers, the number of each sequence in the programme that these rows
+            were taken from; ``None`` where that is its place.
 
     Raises:
         InputError: arrays that do not fit together.
@@ -65,6 +71,40 @@ class Margins(Compact):
     equality: BoolArray | None = None
     kind: Kind = "selection"
     origin: IntArray | None = None
+    numbers: IntArray | None = None
+
+    @staticmethod
+    def from_blocks(blocks: Any, count: int | None = None) -> MarginBlocks:
+        r"""A programme of more rows than memory holds, made or read block by block.
+
+        Args:
+            blocks: a function that makes block ``k``, ``0 <= k < count``, the same each time; or a
+                list of blocks; or the path of arrays on disk, or
+                :class:`MappedSelections` of it. A block is
+
+                * :class:`Margins` of any constructor;
+                * ``(tokens, queries, selected)`` or ``(tokens, queries, selected, mask)``: arrays
+                  ``(b, T, d_x)``, ``(b, d_z)``, ``(b,)`` and booleans ``(b, T)``, for the rows of
+                  :func:`selection_margins` without their differences;
+                * ``(differences, queries)``: ``(b, d_x)`` and ``(b, d_z)``, one row each;
+                * an array ``(b, d_x)``: rows of a vector of weights, :math:`\delta_c^\top w\ge1`.
+            count: how many blocks the function makes.
+
+        Returns:
+            What :func:`~attsvm.solvers.max_margin` solves within ``memory``. Blocks that changed
+            since they were first seen are refused there.
+
+        Raises:
+            InputError: a generator, which cannot be asked twice, or no count beside a function.
+        """
+        from attsvm.margins.blocks import MarginBlocks
+        from attsvm.margins.mapped import MappedSelections
+
+        if isinstance(blocks, str | Path):
+            blocks = MappedSelections(blocks)
+        if isinstance(blocks, MappedSelections) and count is None:
+            count = blocks.count
+        return MarginBlocks(blocks, count)
 
     def __post_init__(self) -> None:
         for name, array in check_arrays(self).items():
@@ -134,7 +174,12 @@ class Margins(Compact):
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
-        return replace(self, differences=np.abs(self.differences)).along(moved)
+        out = np.empty(self.m)
+        for start in range(0, self.m, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            D = np.abs(self.differences[part])
+            np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
+        return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
         r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences

@@ -102,16 +102,21 @@ def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
 
 def _demand(margins: Margins, i: int) -> str:
     token = int(margins.selected[i])
+    number = _number(margins, i)
     if margins.kind == "label":
-        return f"token {token} of sequence {i}"
+        return f"token {token} of sequence {number}"
     if margins.kind in ("set", "ratio"):
-        return f"the set with token {token} of sequence {i}"
+        return f"the set with token {token} of sequence {number}"
     if margins.kind == "position" and margins.origin is not None:
         sequence, position = margins.origin[i].tolist()
         return f"token {token} for position {position} of sequence {sequence}"
     if margins.kind == "class":
-        return f"class {token} for input {i}"
-    return f"token {token} of sequence {i}"
+        return f"class {token} for input {number}"
+    return f"token {token} of sequence {number}"
+
+
+def _number(margins: Margins, i: int) -> int:
+    return i if margins.numbers is None else int(margins.numbers[i])
 
 
 def _query(margins: Margins, i: int) -> str:
@@ -122,11 +127,11 @@ def _impossible(margins: Margins, c: int) -> str:
     """One row that is zero and yet asks for a margin."""
     i = int(margins.sequence[c])
     selected, rival = int(margins.selected[i]), int(margins.token[c])
-    silent = not margins.queries[i].any()
+    silent, number = not margins.queries[i].any(), _number(margins, i)
     if margins.kind == "label":
-        return f"token {selected} of sequence {i} is zero, so no head can give it its label"
+        return f"token {selected} of sequence {number} is zero, so no head can give it its label"
     if margins.kind == "class" and silent:
-        return f"input {i} is zero, so no output matrix can predict its class {selected}"
+        return f"input {number} is zero, so no output matrix can predict its class {selected}"
     if margins.kind == "order":
         where = _query(margins, i)
         if silent:
@@ -150,8 +155,10 @@ def _impossible(margins: Margins, c: int) -> str:
             f" position {position} cannot tell them apart"
         )
     if silent:
-        return f"the query of sequence {i} is zero, so no weights can prefer its token {selected}"
+        return (
+            f"the query of sequence {number} is zero, so no weights can prefer its token {selected}"
+        )
     return (
-        f"token {rival} of sequence {i} equals its selected token {selected}, so no weights can"
-        " tell them apart"
+        f"token {rival} of sequence {number} equals its selected token {selected}, so no weights"
+        " can tell them apart"
     )

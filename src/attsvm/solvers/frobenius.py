@@ -36,7 +36,7 @@ from attsvm.solvers.proximal import ProximalMultipliers
 from attsvm.solvers.solution import MarginSolution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
-_FIRST_EPOCHS = 40
+_FIRST_EPOCHS, _ROUGH_EPOCHS = 40, 10
 _POLISHED = (
     1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 )
@@ -169,6 +169,8 @@ class _Search:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""
         p = self.programme
         ascent.run(_FIRST_EPOCHS, _ROUGH, self.deadline)
+        if self.request.rough and self._ascended(ascent):
+            return True
         for _ in range(2):
             free = self._free(ascent.dual)
             digits = max(0.0, math.log(max(ascent.residual, 1e-300) / (0.01 * _POLISHED)))
@@ -191,6 +193,22 @@ class _Search:
             ascent.run(4 * _FIRST_EPOCHS, 0.03 * ascent.residual, self.deadline)
         self._consider(ascent.dual, "block ascent")
         return self._done()
+
+    def _ascended(self, ascent: BlockAscent) -> bool:
+        """Whether ascent comes as near as was asked for, until factorisations are cheaper."""
+        spent, p = 0.0, self.programme
+        while True:
+            self._consider(ascent.dual, "block ascent")
+            if self._done() or self._late():
+                return True
+            free = self._free(ascent.dual)
+            limit = 4.0 * self._factorisation(ascent)
+            if min(free, p.dof) > LARGEST_SYSTEM:
+                limit = _STREAMING_COST * _MOST_EPOCHS * ascent.epoch_cost
+            if spent > limit:
+                return False
+            ascent.run(_ROUGH_EPOCHS, 0.01 * _POLISHED, self.deadline)
+            spent += _STREAMING_COST * _ROUGH_EPOCHS * ascent.epoch_cost
 
     def _free(self, dual: FloatArray) -> int:
         """Number of multipliers strictly inside their box."""
@@ -294,9 +312,8 @@ class _Search:
         """
         if self.farkas is not None or self.best is None:
             return self.farkas is not None
-        return self.best.error <= (
-            self.request.tol if self.settled else min(self.request.tol, _POLISHED)
-        )
+        enough = self.settled or self.request.rough
+        return self.best.error <= (self.request.tol if enough else min(self.request.tol, _POLISHED))
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline

@@ -16,6 +16,7 @@ from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import (
+    MarginBlocks,
     Margins,
     MarginsBatch,
     PairMargins,
@@ -24,7 +25,7 @@ from attsvm.margins import (
 )
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, working_sets
+from attsvm.solvers import equalities, streaming, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import method_of, module_of
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
@@ -67,6 +68,18 @@ def max_margin(
 
 @overload
 def max_margin(
+    margins: MarginBlocks,
+    norm: Norm | str | None = ...,
+    *,
+    tol: float | None = ...,
+    max_seconds: float | None = ...,
+    memory: str | int | None = ...,
+    executor: Any = ...,
+) -> MarginSolution: ...
+
+
+@overload
+def max_margin(
     margins: Sequence[Margins],
     norm: Norm | str | None = ...,
     *,
@@ -81,7 +94,7 @@ def max_margin(
 
 
 def max_margin(  # type: ignore[misc]  # the norm is second beside margins, third beside data
-    margins: AttentionData | Margins | Sequence[Margins],
+    margins: AttentionData | Margins | MarginBlocks | Sequence[Margins],
     tokens: ArrayLike | Norm | str | None = None,
     norm: Norm | str | None = None,
     *,
@@ -91,6 +104,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     max_seconds: float | None = None,
     solver: str | None = None,
     verify: Verifier | None = None,
+    memory: str | int | None = None,
     executor: Any = None,
 ) -> MarginSolution | SolutionBatch:
     r"""The weights of least norm that meet every margin, with a proof.
@@ -106,7 +120,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
             back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
             Data with leading axes are several programmes. Small hard-margin programmes of the
-            Frobenius norm are solved together, all others one by one, on all cores.
+            Frobenius norm are solved together, all others one by one, on all cores. Or a programme
+            of blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.streaming`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
@@ -126,8 +141,11 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
             and what it says becomes ``second_opinion``; see :mod:`attsvm.solvers.verification`. It
             takes the time that it takes.
-        executor: of several programmes, a :class:`concurrent.futures.Executor` that solves them in
-            parts, with the same bits; this process when left out.
+        memory: of a programme of blocks, what the solver takes beside what the process has: bytes,
+            or a text such as ``"500MB"``; ``"2GiB"`` when left out.
+        executor: a :class:`concurrent.futures.Executor`; this process when left out. Of several
+            programmes it solves parts of the list, with the same bits; of a programme of blocks its
+            workers make the blocks and look at their rows.
 
     Returns:
         The solution; its ``status`` says ``optimal``, ``infeasible``, ``almost infeasible`` or
@@ -138,19 +156,42 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             programme, a penalty, tolerance or time limit that is not positive, a warm start of
             another size or with invalid values, a negative or non-finite right-hand side, a single
             programme whose solution leaves float64, equalities where the solver takes none, a
-            second opinion from a solver that is not installed or has no form for the norm.
+            second opinion from a solver that is not installed or has no form for the norm; blocks
+            that have changed between two passes over them, or too little memory for them.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
         and *Transformers as Support Vector Machines* (both 2023).
     """
     margins, norm = _programmes(margins, tokens, norm)
+    in_blocks = isinstance(margins, MarginBlocks)
+    for name, value in (
+        {"slack": slack, "warm_start": warm_start, "solver": solver, "verify": verify}
+        if in_blocks
+        else {"memory": memory}
+    ).items():
+        if value is not None:
+            raise InputError(
+                f"{name} is not for {'programmes of blocks' if in_blocks else 'margins in memory'};"
+                f" leave it out{'' if in_blocks else ', or give Margins.from_blocks'}"
+            )
     positive: dict[str, Any] = {"slack": slack, "tol": tol, "max_seconds": max_seconds}
     for name, value in positive.items():
         if value is None:
             continue
         if isinstance(value, str) or not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
+    if isinstance(margins, MarginBlocks):
+        method = "active-set" if norm == Frobenius() else None
+        request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
+
+        def roughly(
+            part: Margins, near: float, start: FloatArray | None, left: float | None
+        ) -> MarginSolution:
+            with threads_that_pay(part):
+                return _direct(part, norm, None, near, start, left, method, rough=True)
+
+        return streaming.solve(margins, norm, request, roughly, memory, executor)
     if not isinstance(margins, Margins):
         if isinstance(margins, MarginsBatch):
             check_batch(margins)
@@ -164,7 +205,10 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             return spread(margins, partial(_several, norm, options), executor)
         return _several(norm, options, 0, margins)
     if executor is not None:
-        raise InputError("executor belongs to a list of programmes; leave it out for a single one")
+        raise InputError(
+            "executor belongs to a list of programmes, or to one of blocks; leave it out for a"
+            " single one in memory"
+        )
     if isinstance(margins, PairMargins):
         if not working_sets.worth(margins):
             margins = margins.restricted(np.arange(margins.m))
@@ -218,7 +262,7 @@ def _several(
 
 def _programmes(
     margins: Any, tokens: Any, norm: Norm | str | None
-) -> tuple[Margins | Sequence[Margins], Norm]:
+) -> tuple[Margins | MarginBlocks | Sequence[Margins], Norm]:
     """What to solve, in which norm."""
     if isinstance(margins, AttentionData):
         if tokens is None or isinstance(tokens, str | Norm):
@@ -233,7 +277,7 @@ def _programmes(
             f"tokens is {kind(tokens)} beside margins, which hold their tokens; call"
             " max_margin(data, tokens, norm) or max_margin(margins, norm)"
         )
-    programmes = [margins] if isinstance(margins, Margins) else margins
+    programmes = [] if isinstance(margins, Margins | MarginBlocks) else margins
     if not isinstance(programmes, Sequence) or isinstance(programmes, str):
         raise InputError(
             f"max_margin was given {kind(margins)}; give data and tokens, margins such as"
@@ -256,6 +300,7 @@ def _direct(
     warm_start: MarginSolution | ArrayLike | None,
     max_seconds: float | None,
     method: str | None,
+    rough: bool = False,
 ) -> MarginSolution:
     """One programme with all of its rows, at a scale near one, by the solver of its norm."""
     near = scaled(margins)
@@ -265,6 +310,7 @@ def _direct(
         warm_start=None,
         max_seconds=max_seconds,
         method=method,
+        rough=rough,
     )
     if warm_start is not None:
         start = (

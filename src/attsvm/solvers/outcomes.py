@@ -33,6 +33,7 @@ class Request:
 
     Attributes:
         tol: largest gap and violation of an ``optimal`` solution.
+        rough: no more than that is needed, however cheap.
         slack: penalty C of the soft margin, ``None`` for the hard one.
         warm_start: ``(m,)`` multipliers to start from, or ``None``.
         warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
@@ -53,6 +54,7 @@ class Request:
     method: str | None = None
     warm_weights: FloatArray | None = None
     warm_step: float | None = None
+    rough: bool = False
 
 
 class Solver(Protocol):

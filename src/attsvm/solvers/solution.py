@@ -99,6 +99,10 @@ class MarginSolution:
         geometry: the norm that was minimised.
         second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes
             the status ``inaccurate``.
+        constraints: of a programme of blocks, whose ``margins``, ``dual`` and ``support`` are
+            those of the last working set: how many rows ``gap`` and ``violation`` speak of;
+            ``None`` for all other programmes.
+        passes: how often the blocks were made or read.
         step: step with which the splitting of the Schatten norms ended; a warm start goes on with
             it.
     """
@@ -124,9 +128,11 @@ class MarginSolution:
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
     second_opinion: SecondOpinion | None = None
     step: float | None = None
+    constraints: int | None = None
+    passes: int | None = None
 
     def __repr__(self) -> str:
-        constraints, sequences = self.margins.m, self.margins.n
+        constraints, sequences = self.constraints or self.margins.m, self.margins.n
         return (
             f"MarginSolution({self.status}, norm={self.norm:.6g}, geometry={self.geometry!r},"
             f" W {self.W.shape[0]} x {self.W.shape[1]}, {constraints} constraints of {sequences}"
@@ -190,9 +196,13 @@ class MarginSolution:
         multiplier.
         """
         order = self.support[np.argsort(-np.abs(self.dual[self.support]), kind="stable")]
-        return np.stack([self.margins.sequence[order], self.margins.token[order]], axis=1).astype(
-            np.int64
-        )
+        sequence = self._numbers[self.margins.sequence[order]]
+        return np.stack([sequence, self.margins.token[order]], axis=1).astype(np.int64)
+
+    @property
+    def _numbers(self) -> IntArray:
+        numbers = self.margins.numbers
+        return np.arange(self.margins.n) if numbers is None else numbers
 
     def angle_bound(self) -> float:
         r"""An upper bound, in radians, on the angle between :attr:`W` and the exact Frobenius
@@ -278,5 +288,6 @@ class MarginSolution:
         rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
         return np.stack(
-            [sequence, self.margins.selected[sequence], self.margins.token[rows]], axis=1
+            [self._numbers[sequence], self.margins.selected[sequence], self.margins.token[rows]],
+            axis=1,
         ).astype(np.int64)

@@ -1,0 +1,206 @@
+"""Programmes of blocks: certified gap, time, memory and passes from 1e5 to 1e7 constraints.
+
+    python benchmarks/blocks.py --sequences 200 2000 20000 --json blocks.json
+    python benchmarks/blocks.py --sequences 2000 --in-memory
+    python benchmarks/blocks.py --random --sequences 100 --tokens 51 --features 32
+
+A sequence has ``--tokens`` tokens, so ``tokens - 1`` constraints. The instances are planted: W
+solves the margins of one pair of tokens in every fifth sequence, and all other tokens are moved
+along W z until their margin is 1 plus a positive number (exponential, of mean ``--spread``). So W
+solves the whole programme, its norm is known, and no gap separates the rows that matter from the
+others. With ``--random`` tokens are those of the papers (``attsvm.datasets.unit_sphere``), and the
+selected one is the best under a random head.
+
+Every block is generated anew in each pass; the time for that is reported apart. Seconds are CPU
+seconds of the process with one thread, memory is the peak of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import numpy as np  # noqa: E402
+
+from attsvm.bench.machine import versions  # noqa: E402
+from attsvm.data import FloatArray, IntArray  # noqa: E402
+from attsvm.geometry import parse_norm  # noqa: E402
+from attsvm.margins import Margins  # noqa: E402
+from attsvm.solvers import max_margin  # noqa: E402
+
+Block = tuple[FloatArray, FloatArray, IntArray]
+
+
+class Planted:
+    """Sequences whose solution is known; called with the number of a block, it makes it."""
+
+    def __init__(
+        self, n: int, T: int, d: int, norm: str, spread: float, seed: int, each: int = 10
+    ) -> None:
+        self.n, self.T, self.d, self.each = n, T, d, each
+        self.spread, self.seed, self.seconds = spread, seed, 0.0
+        self.count = -(-n // each)
+        self.planted = np.arange(0, n, 5)
+        k = len(self.planted)
+        rng = np.random.default_rng([seed, n])
+        self.pairs, self.queries = self._vectors(rng, k, 2), self._vectors(rng, k)
+        places = np.zeros(k, dtype=np.int64)
+        rows = self.pairs[:, 0] - self.pairs[:, 1]
+        known = Margins(rows, self.queries, np.arange(k + 1), np.ones(k), places, places)
+        found = max_margin(known, norm, tol=1e-9)
+        self.W, self.norm, self.support = found.W, found.norm, int((found.dual > 0.0).sum())
+
+    def _vectors(self, rng: np.random.Generator, *shape: int) -> FloatArray:
+        """Entries of 256 values with mean about 0 and variance 1 / d, one byte of chance each."""
+        count = int(np.prod(shape)) * self.d
+        words = rng.integers(2**64, size=-(-count // 8), dtype=np.uint64)
+        drawn = words.view(np.int8)[:count].reshape(*shape, self.d)
+        return np.multiply(drawn, np.sqrt(3.0 / self.d) / 128.0, dtype=np.float64)
+
+    def __call__(self, k: int) -> Block:
+        began = time.process_time()
+        first, last = k * self.each, min((k + 1) * self.each, self.n)
+        rng = np.random.default_rng([self.seed, self.n, k])
+        X, Z = self._vectors(rng, last - first, self.T), self._vectors(rng, last - first)
+        selected, every = rng.integers(self.T, size=last - first), np.arange(last - first)
+        here = np.flatnonzero((self.planted >= first) & (self.planted < last))
+        place = self.planted[here] - first
+        Z[place], X[place, selected[place]] = self.queries[here], self.pairs[here, 0]
+        moved = Z @ self.W.T
+        logits = np.matmul(X, moved[:, :, None])[:, :, 0]
+        margin = 1.0 + rng.exponential(self.spread, logits.shape)
+        push = logits[every, selected][:, None] - logits - margin
+        push[every, selected] = 0.0
+        push /= np.einsum("nd,nd->n", moved, moved)[:, None]
+        for x, far, direction in zip(X, push, moved, strict=True):
+            x += far[:, None] * direction
+        X[place, (selected[place] + 1) % self.T] = self.pairs[here, 1]
+        self.seconds += time.process_time() - began
+        return X, Z, selected
+
+
+class Random:
+    """Sequences of the papers, whose solution is not known."""
+
+    norm, support = float("nan"), -1
+
+    def __init__(self, n: int, T: int, d: int, seed: int, each: int = 40) -> None:
+        self.n, self.T, self.d, self.each, self.seed = n, T, d, each, seed
+        self.count, self.seconds = -(-n // each), 0.0
+        self.head = np.random.default_rng([seed, n]).standard_normal(d)
+
+    def __call__(self, k: int) -> Block:
+        began = time.process_time()
+        rng = np.random.default_rng([self.seed, self.n, k])
+        count = min(self.each, self.n - k * self.each)
+        X = rng.standard_normal((count, self.T, self.d))
+        X /= np.linalg.norm(X, axis=2, keepdims=True)
+        Z = rng.standard_normal((count, self.d))
+        Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        self.seconds += time.process_time() - began
+        return X, Z, (X @ self.head).argmax(axis=1)
+
+
+def in_memory(instance: Any) -> Margins:
+    """All rows written out."""
+    D, Z, tokens, winners = [], [], [], []
+    for k in range(instance.count):
+        X, queries, selected = instance(k)
+        every, others = np.arange(len(X)), np.ones(X.shape[:2], dtype=np.bool_)
+        others[every, selected] = False
+        sequence, token = np.nonzero(others)
+        D.append(X[sequence, selected[sequence]] - X[sequence, token])
+        Z.append(queries)
+        tokens.append(token)
+        winners.append(selected)
+    m = sum(map(len, tokens))
+    offsets = np.arange(instance.n + 1) * (instance.T - 1)
+    together = [np.concatenate(part) for part in (D, Z, tokens, winners)]
+    return Margins(together[0], together[1], offsets, np.ones(m), together[2], together[3])
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """One programme in this process."""
+    n, T, d = options.sequences[0], options.tokens, options.features
+    instance: Any = (
+        Random(n, T, d, options.seed)
+        if options.random
+        else Planted(n, T, d, options.norm, options.spread, options.seed)
+    )
+    margins: Any = Margins.from_blocks(instance, instance.count)
+    if options.in_memory:
+        margins = in_memory(instance)
+    instance.seconds = 0.0
+    settings = (
+        {"tol": options.tol}
+        if options.in_memory
+        else {"tol": options.tol, "memory": options.memory}
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, wall = time.process_time(), time.monotonic()
+    found = max_margin(margins, parse_norm(options.norm), **settings)
+    cpu, wall = time.process_time() - began, time.monotonic() - wall
+    return {
+        "rows": n * (T - 1),
+        "in_memory": options.in_memory,
+        "norm": options.norm,
+        "status": found.status,
+        "gap": found.gap,
+        "error_of_norm": found.norm / instance.norm - 1.0,
+        "planted": instance.support,
+        "support": len(found.support),
+        "working_set": found.margins.m,
+        "passes": found.passes,
+        "cpu_s": cpu,
+        "generating_s": instance.seconds,
+        "wall_s": wall,
+        "rss_before_mib": before / 1024,
+        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "message": found.message,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--sequences", type=int, nargs="+", default=[200, 2000, 20000])
+    parser.add_argument("--tokens", type=int, default=501)
+    parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--norm", default="fro")
+    parser.add_argument("--tol", type=float, default=1e-6)
+    parser.add_argument("--memory", default="1.5GiB")
+    parser.add_argument("--spread", type=float, default=0.3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--random", action="store_true", help="not planted")
+    parser.add_argument("--in-memory", action="store_true", help="all rows written out")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if len(options.sequences) == 1:
+        results = [measured(options)]
+    else:  # a process each, so that each has a peak of its own
+        results = []
+        words = [each for each in sys.argv[1:] if each not in map(str, options.sequences)]
+        for n in options.sequences:
+            arguments = [sys.executable, __file__, *words, "--sequences", str(n)]
+            done = subprocess.run(arguments, check=True, stdout=subprocess.PIPE)
+            results.append(json.loads(done.stdout.splitlines()[-1]))
+    for each in results:
+        print(json.dumps(each), flush=True)
+    if options.json:
+        record = {"results": results, "versions": versions(), "machine": platform.machine()}
+        options.json.write_text(json.dumps(record, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

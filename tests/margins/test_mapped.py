@@ -1,0 +1,126 @@
+"""Selections on disk: the same blocks wherever the arrays are cut, and one sentence for what cannot
+be read in parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import AttentionData, InputError, Margins, max_margin, selection_margins
+from attsvm.files import array_places
+from attsvm.margins import MappedSelections, mapped
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((30, 6, 4)), rng.standard_normal((30, 4))
+    mask = rng.random((30, 6)) < 0.8
+    mask[:, 0] = True
+    logits = np.einsum("ntd,de,ne->nt", X, rng.standard_normal((4, 4)), Z)
+    selected = np.where(mask, logits, -np.inf).argmax(axis=1)
+    return {"X": X, "Z": Z, "mask": mask, "selected": selected}
+
+
+def expected(arrays: dict[str, np.ndarray]) -> float:
+    data = AttentionData(arrays["X"], np.ones(30), arrays.get("Z"), arrays.get("mask"))
+    return max_margin(selection_margins(data, arrays["selected"])).norm
+
+
+@pytest.mark.parametrize("form", ["npz", "folder", "shards", "fortran"])
+def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(mapped, "_BLOCK", 8 * 6 * 4 * 4)  # four sequences
+    path = tmp_path / "data.npz" if form == "npz" else tmp_path
+    if form == "npz":
+        np.savez(path, **arrays)
+    for name, array in {} if form == "npz" else arrays.items():
+        if form == "shards" and name != "Z":
+            # as many as need two digits, in the order of numbers and not of names
+            for k, part in enumerate(np.array_split(array, 11)):
+                np.save(path / f"{name}-{k}.npy", part)
+        else:
+            np.save(path / f"{name}.npy", np.asfortranarray(array) if form == "fortran" else array)
+    blocks = MappedSelections(path)
+    assert blocks.count == (11 if form == "shards" else 8)
+    for given in (path, str(path), blocks):
+        found = max_margin(Margins.from_blocks(given))
+        assert found.status == "optimal"
+        assert found.norm == pytest.approx(expected(arrays), rel=1e-9)
+
+
+def test_without_queries_or_mask_the_first_token_asks(arrays, tmp_path) -> None:
+    arrays = {"X": arrays["X"], "selected": arrays["X"][:, :, 0].argmax(axis=1)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    found = max_margin(Margins.from_blocks(tmp_path / "data.npz"))
+    data = AttentionData(arrays["X"], np.ones(30))
+    whole = max_margin(selection_margins(data, arrays["selected"]))
+    assert found.status == whole.status
+    assert found.norm == pytest.approx(whole.norm, rel=1e-9)
+
+
+def test_data_that_change_on_disk_are_refused(arrays, tmp_path) -> None:
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    calls = []
+
+    def select(block):
+        calls.append(len(block["X"]))
+        if len(calls) == 2:
+            on_disk = np.load(tmp_path / "X.npy", mmap_mode="r+")
+            on_disk[3, 2, 1] = np.nextafter(on_disk[3, 2, 1], 9.0)
+            on_disk.flush()
+        return arrays["selected"]
+
+    with pytest.raises(InputError, match="block 0 has changed"):
+        max_margin(Margins.from_blocks(MappedSelections(tmp_path, select)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a.pop("X"), "no array X"),
+        (lambda a: a.pop("selected"), "no array selected"),
+        (lambda a: a.update(Z=a["Z"][:29]), "29 of Z"),
+        (lambda a: a.update(X=a["X"][0]), "it must be"),
+        (lambda a: a.update(X=a["X"][:0]), "30|no sequences|0 sequences"),
+    ],
+)
+def test_arrays_that_do_not_fit(change, words: str, arrays, tmp_path) -> None:
+    change(arrays)
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(InputError, match=words):
+        MappedSelections(tmp_path / "data.npz")
+
+
+def test_files_that_cannot_be_read_in_parts(arrays, tmp_path) -> None:
+    np.savez_compressed(tmp_path / "small.npz", **arrays)
+    with pytest.raises(InputError, match="compressed, so its arrays cannot be read in parts"):
+        array_places(tmp_path / "small.npz")
+    np.save(tmp_path / "X.npy", arrays["X"])
+    whole = (tmp_path / "X.npy").read_bytes()
+    (tmp_path / "X.npy").write_bytes(whole[:-1])
+    with pytest.raises(InputError, match="truncated or corrupt"):
+        array_places(tmp_path / "X.npy")
+    (tmp_path / "zip.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(InputError, match="truncated or corrupt"):
+        array_places(tmp_path / "zip.npz")
+    np.save(tmp_path / "O.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match="Python objects"):
+        array_places(tmp_path / "O.npy")
+    with pytest.raises(InputError, match=r"neither \.npy nor \.npz"):
+        array_places(__file__)
+
+
+def test_an_array_that_is_there_twice(arrays, tmp_path) -> None:
+    np.save(tmp_path / "X.npy", arrays["X"])
+    np.save(tmp_path / "X-0.npy", arrays["X"])
+    with pytest.raises(InputError, match="holds X twice"):
+        MappedSelections(tmp_path)
+
+
+def test_places_are_where_numpy_wrote_the_arrays(arrays, tmp_path) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    for name, place in array_places(tmp_path / "data.npz").items():
+        np.testing.assert_array_equal(place(), arrays[name])
+        assert isinstance(place(), np.memmap)
