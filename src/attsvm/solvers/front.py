@@ -23,7 +23,7 @@ from attsvm.margins import (
 )
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, working_sets
+from attsvm.solvers import equalities, interior_batch, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import method_of, module_of
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
@@ -154,7 +154,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 " one to warm-start them"
             )
         together = None
-        if norm == Frobenius() and slack is None and solver is None and verify is None:
+        compiled = norm == Frobenius() or interior_batch.takes(norm)
+        if compiled and slack is None and solver is None and verify is None:
             together = Request(
                 tol=norm.tolerance if tol is None else tol,
                 slack=None,
@@ -177,7 +178,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 limit = norm.tolerance if tol is None else tol
                 return replace(out_of_range(each, limit, slack, str(error)), geometry=norm)
 
-        return solve_all(margins, alone, together)
+        return solve_all(margins, norm, alone, together)
     if isinstance(margins, PairMargins):
         if not working_sets.worth(margins):
             margins = margins.restricted(np.arange(margins.m))
