@@ -161,7 +161,8 @@ def solve_all(
         np.zeros((count, 4)),
         np.zeros(int(rows[-1])),
     )
-    systems, written = np.zeros(count, dtype=np.int64), {}
+    systems = np.zeros(count, dtype=np.int64)
+    written: dict[int, MarginSolution] = {}
     proofs: dict[int, Certificate] = {}
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
@@ -214,9 +215,22 @@ def solve_all(
             (solution.norm, solution.gap, solution.violation, 0.0),
             solution.iterations,
         )
-    gaps = np.ascontiguousarray(figures.T)
+    length, gap, violation, blur = np.ascontiguousarray(figures.T)
     return SolutionBatch(
-        programmes, status, W, *gaps[:3], dual, rows, gaps[3], systems, together, norm, proofs, written
+        programmes,
+        status,
+        W,
+        length,
+        gap,
+        violation,
+        dual,
+        rows,
+        blur,
+        systems,
+        together,
+        norm,
+        proofs,
+        written,
     )
 
 

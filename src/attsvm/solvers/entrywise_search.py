@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from attsvm.data import FloatArray
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins

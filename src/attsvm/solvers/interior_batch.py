@@ -63,9 +63,7 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
     ):
         return None
     whole = np.array([0, margins.n])
-    found = settle(
-        margins.differences, margins.queries, margins.offsets, whole, margins.rhs, norm
-    )
+    found = settle(margins.differences, margins.queries, margins.offsets, whole, margins.rhs, norm)
     if found.outcome[0] != small.WEIGHTS:
         return None
     proof = certify_hard(margins, norm, found.W[0], found.dual)
@@ -85,9 +83,7 @@ def finished(
     return replace(solution, **rank.facts(margins, norm, proof, norm.p)._asdict())
 
 
-def certified(
-    batch: MarginsBatch, norm: Norm
-) -> tuple[small.Settled, dict[int, Certificate]]:
+def certified(batch: MarginsBatch, norm: Norm) -> tuple[small.Settled, dict[int, Certificate]]:
     """The points of many programmes, with figures from the certificates of those that have one."""
     arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
     found, proofs = settle(*arrays, norm), {}
@@ -109,7 +105,10 @@ def ranked(norm: Norm) -> bool:
 
 def complete(solution: MarginSolution) -> bool:
     """False where the rank of nuclear solutions asks for more digits, which are found elsewhere."""
-    return not ranked(solution.geometry) or solution.rank == solution.rank_bound == solution.rank_proved
+    return (
+        not ranked(solution.geometry)
+        or solution.rank == solution.rank_bound == solution.rank_proved
+    )
 
 
 def settle(
@@ -133,11 +132,14 @@ def settle(
         found = small.unsettled(D, Z, parts)
         found.outcome[:] = small.WEIGHTS
 
+    W, dual, _, outcome, systems = found
+
     def share(part: tuple[int, int]) -> None:
+        arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
         if spectra:
-            _spectral_points(*part, D, Z, starts, parts, b, norm.p == 1.0, *found)
+            _spectral_points(*arrays, norm.p == 1.0)
         else:
-            _entrywise_points(*part, D, Z, starts, parts, b, norm.p, *found)
+            _entrywise_points(*arrays, norm.p)
 
     small.shared_out(share, small.shares(starts[parts]))
     return found
@@ -152,12 +154,11 @@ def _entrywise_points(
     offsets: IntArray,
     instances: IntArray,
     b: FloatArray,
-    p: float,
     W: FloatArray,
     dual: FloatArray,
-    figures: FloatArray,
     outcome: IntArray,
     systems: IntArray,
+    p: float,
 ) -> None:
     """Weights and multipliers of the programmes ``first`` to ``last - 1`` whose outcome is
     ``WEIGHTS``; it becomes ``UNSETTLED`` where none were found.
@@ -194,12 +195,11 @@ def _spectral_points(
     offsets: IntArray,
     instances: IntArray,
     b: FloatArray,
-    nuclear: bool,
     W: FloatArray,
     dual: FloatArray,
-    figures: FloatArray,
     outcome: IntArray,
     systems: IntArray,
+    nuclear: bool,
 ) -> None:
     """The same from weights and multipliers of the Frobenius norm."""
     _fitting(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)

@@ -10,11 +10,12 @@ Both norms are the linear matrix inequality
 * Spectral norm: the margin :math:`\tau` of :math:`AW\ge\tau b` is maximised over :math:`G=W`; here
   the multipliers of the rows are those of the solution.
 
-So :math:`f^\top y` is maximised over :math:`u=By\ge0` and :math:`S=I+\operatorname{off}(Gy)\succeq0`
-with multipliers :math:`x\ge0` and :math:`X\succeq0`. Newton steps are Mehrotra's with the direction of
-Helmberg, Rendl, Vanderbei and Wolkowicz (*An interior-point method for semidefinite programming*,
-1996), :math:`dX=\mu S^{-1}-X-\operatorname{sym}(X\,dS\,S^{-1})`, reduced to :math:`y`. Rows are
-products of a difference and a query, which makes the entries of that system sums of four products.
+So :math:`f^\top y` is maximised over :math:`u=By\ge0` and :math:`S\succeq0`, where :math:`G` is
+linear in :math:`y`, with multipliers :math:`x\ge0` and :math:`X\succeq0`. Newton steps are
+Mehrotra's with the direction of Helmberg, Rendl, Vanderbei and Wolkowicz (*An interior-point method
+for semidefinite programming*, 1996),
+:math:`dX=\mu S^{-1}-X-\operatorname{sym}(X\,dS\,S^{-1})`, reduced to :math:`y`. Rows are products
+of a difference and a query, which makes the entries of that system sums of four products.
 
 The points are certified by the caller; what does not converge is left to the other methods.
 """

@@ -81,10 +81,10 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         )
     if not (margins.rhs > 0).any():
         return frobenius.solve(margins, norm, request)
-    found = interior_batch.alone(margins, norm, request)
-    if found is not None and interior_batch.complete(found):
-        return found
-    return _Search(margins, norm, request).run(found)
+    points = interior_batch.alone(margins, norm, request)
+    if points is not None and interior_batch.complete(points):
+        return points
+    return _Search(margins, norm, request).run(points)
 
 
 class _Search:

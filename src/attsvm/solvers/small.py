@@ -19,6 +19,7 @@ Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -337,7 +338,7 @@ def shares(rows: IntArray) -> list[tuple[int, int]]:
     """
     cuts = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1])
     ends = np.unique([0, *cuts, len(rows) - 1]).tolist()
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(itertools.pairwise(ends))
 
 
 def threads() -> int:
