@@ -1,14 +1,15 @@
 r"""Many programmes in one call, each with its own status.
 
-Small hard-margin programmes of the Frobenius norm go through compiled code together, see
-:mod:`attsvm.solvers.small`; every other one, and every one that is not settled there, through the
-ordinary solver.
+Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
+:mod:`attsvm.solvers.small` and those of other norms through
+:mod:`attsvm.solvers.interior_batch`; every other one, and every one that is not settled there,
+through the ordinary solver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
+from attsvm.solvers import interior_batch, small
 from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
@@ -58,6 +60,8 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
     _blur: FloatArray = field(repr=False)
     _systems: IntArray = field(repr=False)
     _request: Request | None = field(repr=False)
+    _norm: Norm = field(repr=False)
+    _proofs: dict[int, Certificate] = field(repr=False)
     _written: dict[int, MarginSolution] = field(repr=False)
 
     @property
@@ -87,6 +91,11 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
 
     def _from_figures(self, k: int) -> MarginSolution:
         assert self._request is not None
+        systems = int(self._systems[k])
+        if k in self._proofs:
+            return interior_batch.finished(
+                self.margins[k], self._norm, self._proofs[k], self._request, systems
+            )
         found = Found(
             self.W[k],
             self.dual[self.rows[k] : self.rows[k + 1]],
@@ -95,7 +104,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
             self.violation[k],
             self._blur[k],
         )
-        return found.solution(self.margins[k], self._request, int(self._systems[k]))
+        return found.solution(self.margins[k], self._request, systems)
 
 
 class Found(NamedTuple):
@@ -124,6 +133,7 @@ class Found(NamedTuple):
 
 def solve_all(
     programmes: Sequence[Margins],
+    norm: Norm,
     one: Callable[[Margins], MarginSolution],
     together: Request | None,
     first: int = 0,
@@ -152,22 +162,32 @@ def solve_all(
         np.zeros((count, 4)),
         np.zeros(int(rows[-1])),
     )
-    systems, written = np.zeros(count, dtype=np.int64), {}
-    from attsvm.solvers import small
-
+    systems = np.zeros(count, dtype=np.int64)
+    written: dict[int, MarginSolution] = {}
+    proofs: dict[int, Certificate] = {}
     if together is not None:
-        for batch, chosen in _stacks(programmes, shapes, np.diff(rows) <= FEW):
-            found = small.settle(
-                batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
-            )
+        for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
+            arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
+            if norm == Frobenius():
+                found = small.settle(*arrays)
+            else:
+                found, certified = interior_batch.certified(batch, norm)
+                proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
             optimal = found.outcome == small.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
                 found.figures[:, 3],
                 together.tol,
             )
-            status[chosen[optimal]] = "optimal"
             figures[chosen], systems[chosen] = found.figures, found.systems
+            for j in np.flatnonzero(optimal).tolist() if interior_batch.ranked(norm) else ():
+                k = int(chosen[j])
+                solution = interior_batch.finished(
+                    programmes[k], norm, proofs[k], together, int(systems[k])
+                )
+                optimal[j] = interior_batch.complete(solution)
+                written |= {k: solution} if optimal[j] else {}
+            status[chosen[optimal]] = "optimal"
             if len(chosen) == count:
                 W, dual = found.W, found.dual
             else:
@@ -179,7 +199,8 @@ def solve_all(
                 claim = Found(W[k], dual[part], np.inf, 1.0, figures[k, 2], 0.0)
                 solution = claim.solution(programmes[k], together, int(systems[k]))
                 if solution.status == "infeasible":
-                    written[k], status[k], dual[part] = solution, "infeasible", solution.dual
+                    written[k], status[k] = replace(solution, geometry=norm), "infeasible"
+                    dual[part] = solution.dual
 
     def settled(k: int) -> MarginSolution:
         try:
@@ -195,10 +216,39 @@ def solve_all(
             (solution.norm, solution.gap, solution.violation, 0.0),
             solution.iterations,
         )
-    norm, gap, violation, blur = np.ascontiguousarray(figures.T)
+    length, gap, violation, blur = np.ascontiguousarray(figures.T)
     return SolutionBatch(
-        programmes, status, W, norm, gap, violation, dual, rows, blur, systems, together, written
+        programmes,
+        status,
+        W,
+        length,
+        gap,
+        violation,
+        dual,
+        rows,
+        blur,
+        systems,
+        together,
+        norm,
+        proofs,
+        written,
     )
+
+
+def _fits(
+    programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
+) -> BoolArray:
+    """The programmes that are small enough for compiled code."""
+    few: BoolArray = np.diff(rows) <= FEW
+    if norm == Frobenius():
+        return few
+    queries = (
+        np.diff(programmes.instances).tolist()
+        if isinstance(programmes, MarginsBatch)
+        else [len(each.queries) for each in programmes]
+    )
+    sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
+    return few & np.array([interior_batch.fits(norm, *size) for size in sizes], dtype=np.bool_)
 
 
 def _stacks(

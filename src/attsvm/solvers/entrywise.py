@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius
+from attsvm.solvers import frobenius, interior_batch
 from attsvm.solvers.energies import Energy
 from attsvm.solvers.entrywise_search import EntrywiseSearch, exponent_of
 from attsvm.solvers.outcomes import Request, zero_solution
@@ -42,4 +42,5 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         return replace(zero_solution(margins, norm, request), unique=True)
     if request.slack is not None:
         return SoftEntrywiseSearch(margins, norm, request).run()
-    return EntrywiseSearch(margins, norm, request).run()
+    found = interior_batch.alone(margins, norm, request)
+    return EntrywiseSearch(margins, norm, request).run() if found is None else found

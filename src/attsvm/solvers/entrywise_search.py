@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from attsvm.data import FloatArray
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.energies import Energy, energy_of
-from attsvm.solvers.interior import LARGEST, interior_point
 from attsvm.solvers.outcomes import Request
-from attsvm.solvers.programme import Programme, explicit_rows
+from attsvm.solvers.programme import Programme
 from attsvm.solvers.search import Search
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.uniqueness import unique_weights
@@ -25,8 +22,6 @@ _NEARLY_SUM, _NEARLY_LARGEST = (
     1.001,
     300.0,
 )  # exponents beyond which the linear programme is a good start
-_APART = 1e-8  # slack of rows that are not active, and multipliers that are none, relative
-_COMPILED = 1.2  # least exponent above one whose duality map interior points follow
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
 
 
@@ -39,22 +34,6 @@ class EntrywiseSearch(Search):
 
     def _energy(self, norm: Norm) -> Energy:
         return energy_of(exponent_of(norm))
-
-    def _at_once(self) -> bool:
-        p, exponent = self.programme, self._p
-        if (
-            not (exponent == math.inf or exponent == 1.0 or _COMPILED <= exponent <= 2.0)
-            or p.m * p.dof > LARGEST
-            or not (p.hard and self.request.method is None and p.opposite is None)
-        ):
-            return False
-        rows = explicit_rows(p, np.arange(p.m))
-        W, dual, self.iterations = interior_point(rows, p.b, exponent)
-        # what interior points leave to rows that are not active is what their gap is made of
-        apart = rows @ W - p.b > _APART * np.abs(p.b).max(initial=0.0)
-        dual[apart & (dual < _APART * dual.max(initial=0.0))] = 0.0
-        self._consider(p, W.reshape(p.D.shape[1], -1), dual, "interior points")
-        return True
 
     def _stages(self) -> list[tuple[Norm, float]]:
         return [(Lp(exponent), rough) for exponent, rough in stages(self._p)]

@@ -25,7 +25,7 @@ from attsvm.margins import (
 )
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, streaming, working_sets
+from attsvm.solvers import equalities, interior_batch, streaming, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
 from attsvm.solvers.choice import method_of, module_of
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
@@ -253,11 +253,11 @@ def _several(
         except OutOfRangeError as error:
             return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
 
-    together = norm == Frobenius() and all(
+    together = (norm == Frobenius() or interior_batch.takes(norm)) and all(
         options[name] is None for name in ("slack", "solver", "verify")
     )
     request = Request(tol, None, None, options["max_seconds"]) if together else None
-    return solve_all(programmes, alone, request, first)
+    return solve_all(programmes, norm, alone, request, first)
 
 
 def _programmes(

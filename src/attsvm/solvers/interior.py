@@ -25,15 +25,13 @@ from attsvm.data import FloatArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.small_algebra import factorise, substitute
 
-LARGEST = 1 << 14
-"""Entries of the written-out rows up to which compiled code is quicker than the other methods."""
 _MOST, _IDLE = 60, 6  # iterations, and those without a better point
 _ENOUGH = 1e-13  # relative gap
 _STEP = 0.995  # share of the way to the boundary
 
 
 @summing_kernel
-def _longest(x: FloatArray, dx: FloatArray) -> float:
+def reach(x: FloatArray, dx: FloatArray) -> float:
     """The largest step, at most 1, that leaves positive numbers non-negative."""
     t = 1.0
     for i in range(len(x)):
@@ -163,10 +161,10 @@ def interior_point(A: FloatArray, b: FloatArray, p: float) -> tuple[FloatArray, 
             elif not smooth:
                 du, dv = (ru + u * moved) / zu, (rv - v * moved) / zv
                 dzu, dzv = -moved, moved
-            one, two = _longest(s, ds), _longest(lam, dlam)
+            one, two = reach(s, ds), reach(lam, dlam)
             if not smooth:
-                one = min(one, _longest(u, du), _longest(v, dv))
-                two = min(two, _longest(zu, dzu), _longest(zv, dzv))
+                one = min(one, reach(u, du), reach(v, dv))
+                two = min(two, reach(zu, dzu), reach(zv, dzv))
             if smooth:
                 one = two = min(one, two)
             if corrected:

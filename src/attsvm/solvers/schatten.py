@@ -10,7 +10,8 @@ al., *Transformers as Support Vector Machines* (2023). The programme is reduced 
 differences and queries; the Frobenius solver decides feasibility, which does not depend on the
 norm, and gives the start; alternating directions do most of the work, and an augmented Lagrangian
 with semismooth Newton steps finishes where they crawl. The best certified answer met on the way is
-what is returned.
+what is returned. Small programmes of the nuclear and the spectral norm go to interior points first
+(:mod:`attsvm.solvers.interior_batch`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
-from attsvm.solvers import finish, frobenius, rank
+from attsvm.solvers import finish, frobenius, interior_batch, rank
 from attsvm.solvers.augmented import AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
@@ -80,7 +81,10 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         )
     if not (margins.rhs > 0).any():
         return frobenius.solve(margins, norm, request)
-    return _Search(margins, norm, request).run()
+    points = interior_batch.alone(margins, norm, request)
+    if points is not None and interior_batch.complete(points):
+        return points
+    return _Search(margins, norm, request).run(points)
 
 
 class _Search:
@@ -99,8 +103,10 @@ class _Search:
         self.best: Certificate | None = None
         self.solver = "Frobenius start"
 
-    def run(self) -> MarginSolution:
-        """The best certified solution that the stages reach."""
+    def run(self, known: MarginSolution | None) -> MarginSolution:
+        """The best certified solution that the stages reach; of a known one what is left to say."""
+        if known is not None:
+            return self._answer(self._from(known), known.iterations)
         resumed = self._resumed()
         if resumed is not None:
             return self._answer(*resumed)
@@ -188,6 +194,15 @@ class _Search:
         self._consider(state.V, state.dual, "alternating directions")
         assert self.best is not None
         return (state, state.iterations) if self.best.error <= self.request.tol else None
+
+    def _from(self, known: MarginSolution) -> Splitting:
+        """Alternating directions that have not moved from a solution, which is the best so far."""
+        p = self.full
+        W = self.reduction.coordinates(np.ldexp(known.W, -p.weight_exponent))
+        dual = p.scaled_dual(known.dual)
+        self._rescale(W)
+        self._consider(W / self.scale, dual, known.solver)
+        return self._splitting(self.norm, W / self.scale, dual, _FIRST_T.get(self.norm.p, 0.5))
 
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None

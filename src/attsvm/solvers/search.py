@@ -74,8 +74,6 @@ class Search:
             return self._answer()
         if not self._leads():
             warm = None
-        if self.request.warm_start is None and self._at_once() and self._good():
-            return self._answer()
         start = frobenius.solve(
             self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
         )
@@ -357,10 +355,6 @@ class Search:
     def _energy(self, norm: Norm) -> Energy:
         """The convex function that is minimised in place of the norm."""
         raise NotImplementedError
-
-    def _at_once(self) -> bool:
-        """Whether compiled code took the programme; what it found has been considered."""
-        return False
 
     def _stages(self) -> list[tuple[Norm, float]]:
         """Norms to pass on the way to the norm, each with the gap at which to leave it (0 where a

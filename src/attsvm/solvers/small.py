@@ -19,6 +19,7 @@ Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -308,26 +309,36 @@ def settle(
 
     Values must be finite and right-hand sides not negative.
     """
-    count = len(instances) - 1
-    D, Z, b = (_plain(array, np.float64) for array in (differences, queries, rhs))
-    starts, parts = _plain(offsets, np.int64), _plain(instances, np.int64)
-    found = Settled(
-        np.empty((count, D.shape[1], Z.shape[1])),
-        np.empty(len(b)),
-        np.zeros((count, 4)),
-        np.empty(count, dtype=np.int64),
-        np.empty(count, dtype=np.int64),
-    )
+    D, Z, b = (plain(array, np.float64) for array in (differences, queries, rhs))
+    starts, parts = plain(offsets, np.int64), plain(instances, np.int64)
+    found = unsettled(D, Z, parts)
     rows = starts[parts]
-    if len(b) < _WORTH_SHARING:
-        solve_range(0, count, D, Z, starts, parts, b, *found)
-        return found
-    shares = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1]).tolist()
     shared_out(
         lambda part: solve_range(part[0], part[1], D, Z, starts, parts, b, *found),
-        list(zip([0, *shares], [*shares, count], strict=True)),
+        shares(rows) if len(b) >= _WORTH_SHARING else [(0, len(parts) - 1)],
     )
     return found
+
+
+def unsettled(D: FloatArray, Z: FloatArray, instances: IntArray) -> Settled:
+    """Arrays for what is found in these programmes."""
+    count = len(instances) - 1
+    return Settled(
+        np.zeros((count, D.shape[1], Z.shape[1])),
+        np.zeros(len(D)),
+        np.zeros((count, 4)),
+        np.zeros(count, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+    )
+
+
+def shares(rows: IntArray) -> list[tuple[int, int]]:
+    """First and one past last of consecutive programmes for each share of the work, given where
+    their rows begin: four shares for each thread, so that none waits long for another.
+    """
+    cuts = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1])
+    ends = np.unique([0, *cuts, len(rows) - 1]).tolist()
+    return list(itertools.pairwise(ends))
 
 
 def threads() -> int:
@@ -347,7 +358,7 @@ def shared_out(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
         return list(pool.map(work, parts))
 
 
-def _plain(array: Any, kind: Any) -> Any:
+def plain(array: Any, kind: Any) -> Any:
     """Contiguous and writable, because other arrays would be compiled for once more."""
     plain = np.ascontiguousarray(array, kind)
     return plain if plain.flags.writeable else plain.copy()

@@ -70,6 +70,8 @@ def _joined(
         np.concatenate([batch._blur for batch in batches]),
         np.concatenate([batch._systems for batch in batches]),
         batches[0]._request,
+        batches[0]._norm,
+        {first + k: proof for first, batch in parts for k, proof in batch._proofs.items()},
         {
             first + k: replace(solution, margins=programmes[first + k])
             for first, batch in parts
