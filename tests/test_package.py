@@ -4,6 +4,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -19,6 +20,21 @@ def test_every_public_name_resolves_and_is_the_one_of_its_room():
         assert name in attsvm.__all__
         assert getattr(attsvm, name) is getattr(importlib.import_module(f"attsvm.{room}"), name)
     assert set(attsvm.__all__) <= set(dir(attsvm))
+
+
+def test_the_oldest_versions_are_those_of_the_metadata():
+    """What is installed to try the lower bounds, and nothing newer by accident."""
+    root = Path(__file__).parent.parent
+    told = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = told["project"]["optional-dependencies"]
+    tested = re.fullmatch(r"attsvm\[(.*)\]", extras["test"][0])[1].split(",")
+    bounds = [*told["project"]["dependencies"], *told["build-system"]["requires"]]
+    bounds += [each for name in tested for each in extras[name]]
+    lines = (root / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    for bound in bounds:
+        package, version = re.fullmatch(r"([\w-]+)>=([\d.]+)", bound).groups()
+        assert pins.get(package, "missing").startswith(version), bound
 
 
 def test_an_unknown_name_is_an_attribute_error():
