@@ -270,5 +270,6 @@ def read(identifier: str, module: ModuleType) -> Experiment:
         notes=notes,
         then=known.get("then"),
         published=scale.published,
+        medium=scale.medium,
         axes=tuple(dict.fromkeys(axes)),
     )

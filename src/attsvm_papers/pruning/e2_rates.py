@@ -18,8 +18,8 @@ from attsvm_papers.pruning.e1_survival import COLOURS, JUDGED, NAMES, TINY
 
 TRIED = {
     "adamw": (1e-3, 3e-3, 1e-2),
-    "muon": (3e-3, 1e-2, 3e-2),
-    "spectral": (3e-3, 1e-2, 3e-2),
+    "muon": (1e-2, 3e-2, 1e-1),
+    "spectral": (1e-2, 3e-2, 1e-1),
     "l1.1": (0.01, 0.03, 0.1),
     "l1.5": (0.03, 0.1, 0.3),
     "l3": (0.01, 0.03, 0.1),
