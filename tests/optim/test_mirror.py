@@ -240,6 +240,7 @@ def test_zero_gradients_change_nothing_after_the_first_write(p: float, dtype: to
     assert torch.equal(w, here)
 
 
+@pytest.mark.filterwarnings("ignore:in 50 steps")  # small steps are the point
 def test_tiny_gradients_add_up_from_zero() -> None:
     """The primal iterate would stay at zero: the tenth power of 1.6e-6 underflows in float32."""
     w = nn.Parameter(torch.zeros(3))
@@ -365,6 +366,7 @@ def test_save_and_load_go_on_to_the_same_bits(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:in 50 steps")  # small steps are the point
 def test_the_dual_is_the_master_copy_of_low_precision_weights() -> None:
     """Steps far below the rounding of bfloat16 add up as they do in float32."""
     low, high = (

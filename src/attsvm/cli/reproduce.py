@@ -43,10 +43,11 @@ def add_parser(commands: Any) -> None:
     )
     scale.add_argument(
         "--scale",
-        choices=("smoke", "small", "paper"),
+        choices=("smoke", "small", "medium", "paper"),
         help=(
-            "smoke: seconds; small: minutes on two cores; paper: the published sizes, which need a"
-            " GPU for trained networks (default: paper where a CPU does, else small)"
+            "smoke: seconds; small: minutes on two cores; medium: hours on them; paper: the"
+            " published sizes, which need a GPU for trained networks"
+            " (default: paper where a CPU does, else small)"
         ),
     )
     parser.add_argument(

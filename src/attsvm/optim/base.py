@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from attsvm.errors import InputError
 from attsvm.optim.refusal import check_state, unchanged_on_error
 from attsvm.optim.scaling import unless_overflowed, unscale_
+from attsvm.optim.standstill import Standstill
 
 TensorList = list[Tensor]
 StateList = list[Tensor | None]
@@ -38,6 +39,10 @@ class DescentOptimizer(Optimizer):
     accelerator nobody waits to learn of it. There the step keeps a copy of what it moves, for its
     duration.
 
+    A group that moves by less than 1% of its size in its first 50 steps is named in one
+    :class:`UserWarning`, with what to change. Steps at less than half of a scheduler's base rate do
+    not count, and nothing is watched after a checkpoint has been loaded or where ``capturable``.
+
     Args:
         params: parameters, named parameters, or groups of them.
         defaults: the hyper-parameters of a group that does not set them; ``lr`` is one of them.
@@ -56,6 +61,7 @@ class DescentOptimizer(Optimizer):
     accepts_sparse: ClassVar[bool] = False
 
     _state_is_foreign = False  # a checkpoint's, and not looked at since
+    _standstill: Standstill | None = None  # of the first steps of a training
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if not isinstance(params, Tensor):  # which torch refuses in its own words
@@ -66,6 +72,7 @@ class DescentOptimizer(Optimizer):
                     " parameter or parameter group"
                 )
         super().__init__(params, defaults)
+        self._standstill = Standstill()
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Raise :class:`~attsvm.errors.InputError` for hyper-parameters or parameters that this
@@ -147,14 +154,16 @@ class DescentOptimizer(Optimizer):
             self._advance(self.param_groups, overflow, scale)
             return loss
         self.check_step()
-        risky = self.risky_groups()
-        if not risky:
-            self._advance(self.param_groups, overflow, scale)
-            return loss
-        with unchanged_on_error(self, risky):
-            self._advance(risky, overflow, scale)
-        others = [group for group in self.param_groups if not any(group is each for each in risky)]
-        self._advance(others, overflow, scale)
+        watch, groups = self._standstill, self.param_groups
+        if watch is not None:
+            watch.before(groups)
+        if risky := self.risky_groups():
+            with unchanged_on_error(self, risky):
+                self._advance(risky, overflow, scale)
+            groups = [group for group in groups if not any(group is each for each in risky)]
+        self._advance(groups, overflow, scale)
+        if watch is not None and not watch.after(type(self).__name__, self.param_groups):
+            self._standstill = None
         return loss
 
     def check_step(self) -> None:
@@ -290,7 +299,7 @@ class DescentOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._state_is_foreign = True
+        self._state_is_foreign, self._standstill = True, None
         for group in self.param_groups:  # hyper-parameters that an older checkpoint does not know
             for name, value in self.defaults.items():
                 group.setdefault(name, value)

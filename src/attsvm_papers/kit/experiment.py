@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 Plot = Callable[[Evidence], "Iterable[Picture]"]
 Then = Callable[[Any, Evidence], "Iterable[Cell]"]
 
-SCALES = ("smoke", "small", "paper")
-"""Seconds on data that comes with the experiment; minutes on two CPU cores; the published sizes,
-whatever they need.
+SCALES = ("smoke", "small", "medium", "paper")
+"""Seconds on data that comes with the experiment; minutes on two CPU cores; hours on them; the
+published sizes, whatever they need.
 """
 
 VERDICT = 10_000
@@ -63,6 +63,7 @@ class Experiment:
             asked when those are known.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
+        medium: between the small one and the paper's, where there is one.
         axes: the arguments of ``run`` that are columns of the evidence.
         file: where it is written, for one that is not of the laboratory.
     """
@@ -80,6 +81,7 @@ class Experiment:
     notes: str = ""
     then: Then | None = None
     published: Any = None
+    medium: Any = None
     axes: tuple[str, ...] = ()
     file: str = ""
 
@@ -105,11 +107,24 @@ class Experiment:
         Raises:
             InputError: there is no such scale.
         """
+        known = self._scales()
         if name is None:
-            return "paper" if self.published is None else "small"
+            return "small" if "small" in known else "paper"
         if name not in SCALES:
             raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
-        return "paper" if name == "small" and self.published is None else name
+        below = [each for each in known if SCALES.index(each) <= SCALES.index(name)]
+        return below[-1] if name == "smoke" or len(below) > 1 else "paper"
+
+    def _scales(self) -> dict[str, Any]:
+        """The parameters of every scale there is, the smallest first."""
+        one = self.published is None and self.medium is None
+        known = {
+            "smoke": self.quick,
+            "small": None if one else self.parameters,
+            "medium": self.medium,
+            "paper": self.parameters if one else self.published,
+        }
+        return {name: value for name, value in known.items() if value is not None}
 
     def at(
         self,
@@ -124,18 +139,13 @@ class Experiment:
         trials, on tuning seeds, or networks with other numbers of blocks, where they are asked
         for.
 
-        Where the published sizes take minutes, ``small`` is ``paper``.
+        Where the published sizes take minutes, ``small`` and ``medium`` are ``paper``.
 
         Raises:
             InputError: there is no such scale, or the experiment has no seeds, or no sizes, to
                 choose.
         """
-        known = {
-            "smoke": self.quick,
-            "small": self.parameters,
-            "paper": self.parameters if self.published is None else self.published,
-        }
-        chosen = known[self.scale("smoke" if quick else scale)]
+        chosen = self._scales()[self.scale("smoke" if quick else scale)]
         if seeds is not None and not self.random:
             raise InputError(
                 f"{self.id} has no random trials, so seeds do not apply to it; leave them out"
@@ -197,21 +207,23 @@ def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
 
 
 class Scales(NamedTuple):
-    """The parameters of a figure at its three scales; see :class:`Experiment`."""
+    """The parameters of a figure at its scales; see :class:`Experiment`."""
 
     parameters: Any
     quick: Any
     published: Any = None
+    medium: Any = None
 
 
 def scales(
     *,
     quick: Mapping[str, Any] | None = None,
     published: Mapping[str, Any] | None = None,
+    medium: Mapping[str, Any] | None = None,
     **own: Any,
 ) -> Scales:
-    """Everything that decides a figure's numbers, and what is different when it runs in seconds or
-    at published sizes.
+    """Everything that decides a figure's numbers, and what is different when it runs in seconds, at
+    published sizes, or in hours.
 
     A parameter ``seeds`` is the number of random trials, and ``first_seed`` what is added to their
     seeds: ``first_seed=VERDICT`` judges on seeds that no threshold was set on.
@@ -221,6 +233,7 @@ def scales(
         chosen,
         replace(chosen, **(quick or {})),
         None if published is None else replace(chosen, **published),
+        None if medium is None else replace(chosen, **medium),
     )
 
 
@@ -274,5 +287,6 @@ def read(identifier: str, module: ModuleType) -> Experiment:
         notes=notes,
         then=known.get("then"),
         published=scale.published,
+        medium=scale.medium,
         axes=tuple(dict.fromkeys(axes)),
     )

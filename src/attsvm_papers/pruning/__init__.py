@@ -1,0 +1,1 @@
+"""Whether an optimiser leaves attention that survives pruning."""

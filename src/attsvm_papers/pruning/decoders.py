@@ -1,0 +1,199 @@
+"""Small decoders of characters under six optimisers, and what pruning costs them.
+
+The decoder is that of :mod:`attsvm_papers.heads.decoder`. AdamW, Muon and our spectral descent move
+all matrices of its blocks; mirror descent moves queries and keys, with AdamW on the other matrices.
+Everything else is trained by AdamW. Rates fall to zero along a cosine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.data import FloatArray
+from attsvm.errors import UnavailableError
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.probe import capture
+from attsvm_papers.heads.decoder import Decoder, Sizes, characters, text_digest
+
+OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
+RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.1, "l3": 0.03}
+"""Of the matrices that the optimiser is named for; chosen by pruning-2 where it has run."""
+OTHERS = 3e-3  # of AdamW on the other matrices beside mirror descent
+REST = 1e-3  # of AdamW on tables, norms, biases and the output
+TURN = 0.1  # of the rate is left at the end
+WIKITEXT = "wikitext2"
+DECAYS = (0.0, 0.1)
+
+
+def letters(text: str) -> tuple[Tensor, Tensor, int]:
+    """Training and held-out part of a text as numbers, and how many characters there are.
+
+    Raises:
+        UnavailableError: it is not there.
+    """
+    if text != WIKITEXT:
+        return characters(text)
+    known: dict[str, int] = {}
+    parts = []
+    for path in _wikitext():
+        written = lzma.decompress(path.read_bytes()).decode("utf-8")
+        parts.append(torch.tensor([known.setdefault(letter, len(known)) for letter in written]))
+    return parts[0], parts[1], len(known)
+
+
+def letters_digest(text: str) -> str:
+    """What names the content of a text's files; empty for the one that is made.
+
+    Raises:
+        UnavailableError: they are not there.
+    """
+    if text != WIKITEXT:
+        return text_digest(text)
+    digest = hashlib.sha256()
+    for path in _wikitext():
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _wikitext() -> tuple[Path, Path]:
+    """Trained on is the test part, the larger of the two that are here."""
+    folder = Path(os.environ.get("ATTSVM_DATA") or ".") / WIKITEXT
+    paths = folder / "test.txt.xz", folder / "valid.txt.xz"
+    if not all(path.is_file() for path in paths):
+        raise UnavailableError(
+            f"{folder} has no test.txt.xz and valid.txt.xz; set ATTSVM_DATA to a folder with"
+            f" {WIKITEXT} (scale smoke needs none)"
+        )
+    return paths
+
+
+def optimiser(model: Any, name: str, rate: float, decay: float) -> CombinedOptimizer:
+    """The named one of :data:`OPTIMISERS`; ``decay`` is the weight decay of all matrices of blocks,
+    decoupled, times the rate.
+    """
+    matrices = [
+        part.weight
+        for block in model.blocks
+        for part in block.modules()
+        if isinstance(part, nn.Linear)
+    ]
+    attention = [part.weight for block in model.blocks for part in (block.queries, block.keys)]
+    chosen = attention if name.startswith("l") else matrices
+    mine = {id(each) for each in chosen}
+    others = [each for each in matrices if id(each) not in mine]
+    inside = {id(each) for each in matrices}
+    rest = [each for each in model.parameters() if id(each) not in inside]
+    own: torch.optim.Optimizer
+    if name == "adamw":
+        own = torch.optim.AdamW(chosen, lr=rate, weight_decay=decay)
+    elif name == "muon":
+        own = torch.optim.Muon(chosen, lr=rate, weight_decay=decay)
+    elif name == "spectral":
+        own = SteepestDescent(
+            chosen,
+            lr=rate,
+            norm="spectral",
+            momentum=0.95,
+            nesterov=True,
+            weight_decay=decay,
+            polar="polar-express",
+        )
+    else:
+        own = MirrorDescent(
+            chosen,
+            lr=rate,
+            p=float(name[1:]),
+            normalize="tensor",
+            weight_decay=decay,
+            decay_mode="primal",
+        )
+    members = [own, torch.optim.AdamW(rest, lr=REST, weight_decay=0.0)]
+    if others:
+        members.append(torch.optim.AdamW(others, lr=OTHERS, weight_decay=decay))
+    return CombinedOptimizer(members)
+
+
+def training(
+    ids: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, decay: float, seed: int
+) -> Iterator[tuple[int, Decoder]]:
+    """The network after 1, 2, ... steps; the seed draws first weights and batches."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Decoder(vocabulary, sizes)
+    descent = optimiser(model, name, rate, decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        descent,
+        lambda step: TURN + (1 - TURN) * 0.5 * (1 + math.cos(math.pi * step / sizes.steps)),
+    )
+    draw = torch.Generator().manual_seed(seed)
+    for step in range(1, sizes.steps + 1):
+        starts = torch.randint(len(ids) - sizes.context, (sizes.batch, 1), generator=draw)
+        texts = ids[starts + torch.arange(sizes.context + 1)]
+        logits = model(texts[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+        schedule.step()
+        yield step, model
+
+
+@torch.no_grad()
+def norm(model: Decoder) -> float:
+    r"""Root mean square over heads of the Frobenius norm of :math:`W_K^\top W_Q/\sqrt d`, whose
+    products with tokens are the logits.
+    """
+    found = []
+    for block in model.blocks:
+        heads: Any = block
+        Q, K = (part.weight.unflatten(0, (heads.heads, -1)) for part in (heads.queries, heads.keys))
+        found.append((K.mT @ Q).square().sum(dim=(1, 2)) / Q.shape[1])
+    return float(torch.cat(found).mean().sqrt())
+
+
+@torch.no_grad()
+def scaled(model: Decoder, factor: float) -> Decoder:
+    """A copy whose logits of attention are multiplied by a factor."""
+    copy = Decoder(model.tokens.num_embeddings, _sizes(model))
+    copy.load_state_dict(model.state_dict())
+    for block in copy.blocks:
+        part: Any = block
+        part.queries.weight.mul_(factor)
+    return copy.eval()
+
+
+def _sizes(model: Decoder) -> Sizes:
+    first: Any = model.blocks[0]
+    return Sizes(
+        context=model.places.num_embeddings,
+        width=model.tokens.embedding_dim,
+        depth=len(model.blocks),
+        heads=first.heads,
+    )
+
+
+@torch.no_grad()
+def copies(model: Decoder, texts: Tensor) -> float:
+    """Share of queries, over heads and layers, that attend most to themselves, to the token before,
+    or to one of the same kind.
+    """
+    with capture(model, projections=False) as recording:
+        model(texts)
+    found: list[FloatArray] = []
+    for layer in recording.layers:
+        for text in layer.texts:
+            ids, at = texts[text.text].numpy(), text.positions
+            top = text.logits().argmax(dim=-1).numpy()
+            copied = (top == at) | (top == at - 1) | (ids[top] == ids[at])
+            found.append(copied[:, at > 1].mean(axis=1))
+    return float(np.mean(np.concatenate(found)))
