@@ -27,6 +27,7 @@ from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
 _CALL = 1.0  # seconds of work in one call, where calls are cheap
 _MANY = 64  # tasks in one call
+_MUCH = 8  # tasks for each process, from which on calls wait in line
 _LOOK = 0.5  # seconds between looks at what others are doing, and ...
 _REST = 20.0  # ... times what the last one took: folders of a network may be slow to list
 _LOSSES = 10  # calls lost one after the other, without a result between them
@@ -173,7 +174,9 @@ class Sweep:
         slots, cheap = self._workers.slots, self._workers.keeps_processes
         if not self._look() and not cheap:  # a job is asked for by what is known now
             return
-        while len(self._calls) < slots and len(self._calls) < len(self._waiting):
+        # While there is much to do, a call waits behind each that runs: no process waits for us.
+        calls = 2 * slots if cheap and len(self._waiting) > _MUCH * slots else slots
+        while len(self._calls) < min(calls, len(self._waiting)):
             count = max(1, min(len(self._waiting) // (4 * slots), _MANY))
             tasks = self._next(count if cheap else len(self._waiting), self._waiting)
             if not tasks:
