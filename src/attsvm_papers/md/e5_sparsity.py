@@ -78,6 +78,7 @@ SIZES = (
             id=f"E5{letters[0]}",
             statement=f"Published networks: {words}",
             assumes=FULL,
+            null=md_4.swapped("l1.1", "l2"),
             column=column,
         ),
         claim(
@@ -86,6 +87,7 @@ SIZES = (
             statement=f"Small networks: {words}",
             assumes=SMALL,
             explanation=why,
+            null=md_4.swapped("l1.1", "l2"),
             column=column,
         ),
     )

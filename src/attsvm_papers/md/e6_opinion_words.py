@@ -26,8 +26,10 @@ from attsvm_papers.kit import (
     canvas,
     claim,
     render,
+    replaced,
 )
 from attsvm_papers.md import e5_sparsity as md_5
+from attsvm_papers.md.e4_accuracy import swapped
 from attsvm_papers.networks.accuracy_table import deepest
 from attsvm_papers.networks.intervals import Interval, paired_interval
 from attsvm_papers.networks.network_pictures import NAMES, colours
@@ -68,6 +70,7 @@ FULL = {**md_5.FULL, "three pairs of runs": _pairs}
     "authors' code",
     "P3, tables of attention maps (notebook outputs)",
     assumes=FULL,
+    null=swapped("l1.1", "l2"),
 )
 def E6a(e):
     """The word of opinion gets more attention under p = 1.1 than under gradient descent, by at
@@ -79,6 +82,7 @@ def E6a(e):
 @claim(
     at_least(0.0, "lower end of the paired 95% bootstrap interval over runs and sentences"),
     assumes=FULL,
+    null=swapped("l1.1", "l2"),
 )
 def E6b(e):
     """The difference is beyond chance."""
@@ -92,6 +96,7 @@ def E6b(e):
         "Small scale, three seeds, 44 sentences: .29 against .25, a difference of .03 with an"
         " interval of -.09 to .15. Networks of different seeds differ by more than that."
     ),
+    null=swapped("l1.1", "l2"),
 )
 def E6c(e):
     """Small networks: the word of opinion gets more attention under p = 1.1 than under gradient
@@ -110,6 +115,9 @@ def E6c(e):
         "Small scale, three seeds, word minus mean over its sentence: p = 1.1 .08 (-.01 to"
         " .17), p = 2 .07 (-.05 to .20), p = 3 .09 (-.003 to .19), spectral .09 (-.05 to .22);"
         " under Adam alone it is beyond chance, .15 (.05 to .26)."
+    ),
+    null=replaced(
+        "the average token of another sentence", score=lambda e: np.roll(e["mean_score"], 1, axis=1)
     ),
 )
 def E6d(evidence):
