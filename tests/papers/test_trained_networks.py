@@ -21,10 +21,13 @@ from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd
+from attsvm.store.code import closure
+from attsvm.training import classifier as training_classifier
 from attsvm_papers.kit import experiment
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.md import e7_vision_transformer as md_7
 from attsvm_papers.networks import trained_networks
+from attsvm_papers.networks.accuracy_table import at_equal
 from attsvm_papers.networks.examples import examples, network
 from attsvm_papers.networks.trained_networks import (
     DATA,
@@ -39,6 +42,7 @@ from attsvm_papers.networks.trained_networks import (
     then,
 )
 
+PUBLISHED = METHODS[:5]  # those of the scales smoke, small and paper
 TEXTS, IMAGES = (study.task for study in md_4.QUICK.studies)
 
 
@@ -151,7 +155,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         for seed in (0, 1)
     ]
     assert [cell for cell in found if cell[1].startswith("l")] == expected
-    assert len(found) == 3 * len(METHODS) * 2
+    assert len(found) == 3 * len(PUBLISHED) * 2
     assert {cell["task"]["batch"] for cell in whole} == {100}
     alone = list(chosen.cells(chosen.at(scale="paper", seeds=2)))
     assert alone == whole[: len(alone)], (
@@ -160,7 +164,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
     assert {cell["task"]["depth"] for cell in alone} == {3}
     for texts in map(experiment, ("md-5", "md-6")):
         deepest = texts.at(scale="paper", sizes=(6,), seeds=2)
-        assert list(texts.cells(deepest)) == whole[-2 * len(METHODS) :]
+        assert list(texts.cells(deepest)) == whole[-2 * len(PUBLISHED) :]
     with pytest.raises(
         InputError, match="no network of 5 blocks at this scale; choose sizes from: 3, 4, 6"
     ):
@@ -175,11 +179,13 @@ def test_three_experiments_read_the_same_trainings() -> None:
         assert texts.run is md_4.run
         own = [json.dumps(cell) for cell in texts.cells(texts.quick)]
         assert set(own) < set(all_cells)
-        assert len(own) == len(METHODS) * texts.quick.seeds
+        assert len(own) == len(PUBLISHED) * texts.quick.seeds
 
 
 @pytest.mark.parametrize(
-    "study", [*md_4.SMALL.studies, *md_7.SMALL.studies], ids=lambda study: study.task.data
+    "study",
+    [*md_4.SMALL.studies, *md_4.MEDIUM.studies, *md_7.SMALL.studies],
+    ids=lambda study: f"{study.task.data}, {study.task.depth} blocks",
 )
 def test_every_optimiser_has_a_grid_of_the_same_size_and_mirror_descent_a_common_one(study) -> None:
     assert {len(method.lr) for method in study.methods} == {3}
@@ -222,6 +228,48 @@ def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_se
     ]
 
 
+def tuned(rates: dict[float, float]) -> Evidence:
+    """Short trainings of gradient descent on digits: rates and what they end with."""
+    course = np.full((len(rates), 2), np.nan)
+    course[:, 0] = list(rates.values())
+    known = {"tuning": 1, "method": METHODS.index("l2"), "data": DATA.index("digits"), "epochs": 1}
+    columns = {name: [value] * len(rates) for name, value in known.items()}
+    return Evidence({**columns, "lr": list(rates), "validation_accuracy": course})
+
+
+def test_a_grid_goes_on_where_its_best_rate_is_at_its_end() -> None:
+    networks = Networks((Study(IMAGES, (Method("l2", (0.01, 0.02, 0.04)),)),), seeds=2, widen=2)
+
+    def asked(**found: float) -> list[tuple[float, int]]:
+        rates = {float(name[1:]) / 1000: value for name, value in found.items()}
+        return [(cell["method"]["lr"], cell["seed"]) for cell in then(networks, tuned(rates))]
+
+    assert asked(r10=0.5, r20=0.6, r40=0.7) == [(0.08, TUNING_SEED)]
+    assert asked(r10=0.7, r20=0.6, r40=0.5) == [(0.005, TUNING_SEED)]
+    inside = [(0.04, 0), (0.04, 1)]
+    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.6) == inside
+    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.8) == [(0.16, TUNING_SEED)]
+    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.8, r160=0.9) == [(0.16, 0), (0.16, 1)]
+    narrow = replace(networks, widen=0)
+    assert [
+        cell["method"]["lr"] for cell in then(narrow, tuned({0.01: 0.1, 0.02: 0.2, 0.04: 0.3}))
+    ] == [0.04, 0.04]
+
+
+def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
+    chosen = experiment("md-4")
+    assert [chosen.scale(name) for name in (None, "small", "medium", "paper")] == [
+        *("small", "small", "medium", "paper")
+    ]
+    texts, images = chosen.at(scale="medium").studies
+    assert (texts.task.train, texts.task.test, images.task.train) == (0, 0, 0)
+    assert (texts.task.depth, texts.task.length, texts.task.dropout) == (3, 160, 0.3)
+    assert {method.name for study in (texts, images) for method in study.methods} == set(METHODS)
+    assert chosen.at(scale="medium").seeds == 3
+    assert not texts.task.accelerator
+    assert [each.task.data for each in experiment("md-5").at(scale="medium").studies] == ["imdb"]
+
+
 def test_training_and_held_out_texts_are_apart_and_labels_survive() -> None:
     known = examples(TEXTS)
     assert [len(part) for part in (known.train, known.validation, known.test)] == [
@@ -248,6 +296,100 @@ def test_a_row_holds_what_the_three_experiments_read() -> None:
     assert row["right_sentences"].mean() == pytest.approx(row["test_accuracy"][0, 1], abs=1e-12)
     tuned = run(task, method, seed=TUNING_SEED, digest="")
     assert (tuned["tuning"], tuned["epochs"]) == ([True], [1])
+
+
+METHOD = {"name": "adam", "lr": 5e-3, "rest_lr": None}
+
+
+def short(**settings) -> dict:
+    return {**next(iter(md_4.cells(md_4.QUICK)))["task"], "epochs": 2, **settings}
+
+
+def test_pruned_networks_are_read_beside_their_nulls() -> None:
+    row = run(short(), METHOD, seed=0, digest="")
+    whole = row["right_sentences"].mean()
+    assert row["unpruned"] == pytest.approx(whole, abs=1e-12)
+    assert row["pruned_top"].shape == row["outside"].shape == (1, 3)
+    assert (np.diff(row["outside"][0]) < 0).all()
+    courses = at_equal(Evidence(row), "sentences", "adam", "adam", "fit")
+    assert courses.mean == 0
+
+
+def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> None:
+    """Where code that only reads networks has changed, the training stays."""
+    monkeypatch.setenv("ATTSVM_TRAINED", str(tmp_path))
+    before = run(short(), METHOD, seed=0, digest="")
+    (kept,) = tmp_path.iterdir()
+    monkeypatch.setattr(trained_networks, "_looked_at", lambda *_: {"other": 1.0})
+    monkeypatch.setattr(training_classifier._Run, "_step", None)
+    after = run(short(), METHOD, seed=0, digest="")
+    assert after["other"] == [1.0]
+    for name in ("train_accuracy", "test_accuracy", "elapsed", "epochs"):
+        assert np.array_equal(before[name], after[name], equal_nan=True)
+    assert [kept] == list(tmp_path.iterdir())
+
+
+def test_what_a_training_depends_on_and_what_not() -> None:
+    """Readers of networks, other rooms, pages and pictures throw no training away."""
+    decides = set(closure(trained_networks._trained))
+    for name in (
+        *("attsvm.training.classifier", "attsvm.optim.mirror", "attsvm.models.text_classifier"),
+        *("attsvm.datasets.wordpiece", "attsvm_papers.networks.examples"),
+    ):
+        assert name in decides
+    rooms = {".".join(name.split(".")[:2]) for name in decides}
+    assert not rooms & {
+        *("attsvm.probe", "attsvm.report", "attsvm.solvers", "attsvm.margins", "attsvm.dynamics"),
+        *("attsvm.selection", "attsvm.claims", "attsvm.pipeline", "attsvm.cli", "attsvm.bench"),
+        *("attsvm.sklearn", "attsvm.fitting", "attsvm_papers.md", "attsvm_papers.kit"),
+    }
+    assert not decides & {
+        "attsvm_papers.networks.selectivity",
+        "attsvm_papers.networks.accuracy_table",
+        "attsvm_papers.networks.network_pictures",
+    }
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import attsvm.training.classifier as classifier
+from attsvm_papers.networks import trained_networks
+from attsvm_papers.networks.accuracy_table import at_equal
+plain = classifier.train_classifier
+def often(*given, **named):
+    return plain(*given, **named, checkpoint_seconds=0.0)
+import attsvm.training
+attsvm.training.train_classifier = often
+step, saved = classifier._Run._step, []
+def killed(self, *given):
+    if self.state.epoch == 1 and self.state.step == 4:
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *given)
+classifier._Run._step = killed
+trained_networks.run({task!r}, {method!r}, seed=0, digest="", folder=Path({folder!r}))
+"""
+
+
+def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(tmp_path, monkeypatch) -> None:
+    """As a training of the scale medium is, but small: SIGKILL after four steps of the second
+    epoch, the last checkpoint inside it.
+    """
+    monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
+    task = short(dropout=0.3, parts=2)
+    for name in ("adam", "l1.1"):
+        method, folder = {**METHOD, "name": name}, tmp_path / name
+        script = KILLED.format(task=task, method=method, folder=str(folder))
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", script], env=environment)
+        assert done.returncode == -signal.SIGKILL
+        place = load_arrays(folder / "checkpoint" / "training.partial.safetensors")["place"]
+        assert place.tolist() == [1, 4], "inside the second epoch"
+        whole = run(task, method, seed=0, digest="")
+        resumed = run(task, method, seed=0, digest="", folder=folder)
+        for column in set(whole) - {"seconds", "speed", "elapsed"}:
+            assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
 
 
 WORDS = ["reproduce", "md-5", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--json"]
@@ -279,7 +421,7 @@ def test_killed_in_the_middle_of_a_training_it_ends_with_the_same_numbers(
         load_arrays(folder / "md-5" / "arrays.safetensors") for folder in (killed, whole)
     )
     assert set(first) == set(second)
-    for name in set(first) - {"seconds", "speed"}:  # times differ, numbers do not
+    for name in set(first) - {"seconds", "speed", "elapsed"}:  # times differ, numbers do not
         assert np.array_equal(first[name], second[name], equal_nan=True), name
     assert not kept.parent.exists(), "no checkpoint is left"
     assert {DATA[int(k)] for k in first["data"]} == {"sentences"}

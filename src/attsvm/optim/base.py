@@ -39,7 +39,7 @@ class DescentOptimizer(Optimizer):
     accelerator nobody waits to learn of it. There the step keeps a copy of what it moves, for its
     duration.
 
-    A group that moves by less than 1% of its size in its first 50 steps is named in one
+    A group of which no tensor moves by 5% of its size in its first 50 steps is named in one
     :class:`UserWarning`, with what to change. Steps at less than half of a scheduler's base rate do
     not count, and nothing is watched after a checkpoint has been loaded or where ``capturable``.
 

@@ -21,8 +21,8 @@ from attsvm.optim.reductions import local
 STEPS = 50
 """Steps after which a group is looked at."""
 LEAST = 0.05
-"""A group that has moved by less than this share of its size barely moves: it would take 1,000 such
-steps to move by its size.
+"""A group barely moves when each of its tensors has moved by less than this share of its size: it
+would take 1,000 such steps to move by its size. Tensors that began at zero count where all did.
 """
 WANTED = 0.3  # what the rate that is proposed would give
 FLOOR = 1e-4  # the size of an entry of weights that start at zero, or nearly
@@ -100,13 +100,16 @@ def _judge(name: str, group: dict[str, Any], known: _Group) -> None:
         torch.stack([(new - old).square().sum(), old.square().sum()]).cpu()
         for new, old in zip(now, known.sketches, strict=True)
     ]
-    moved, size = torch.stack(pairs).double().sum(dim=0).sqrt().tolist()
+    lengths = torch.stack(pairs).double().sqrt().tolist()
     count = sum(each.numel() for each in known.parameters)
-    share = moved / max(size, FLOOR * math.sqrt(count))
+    begun = [(moved, size) for moved, size in lengths if size] or [
+        (moved, FLOOR * math.sqrt(count)) for moved, _ in lengths
+    ]
+    share = max(moved / size for moved, size in begun)
     if not share < LEAST or not any(_pushed(each) for each in known.parameters):
         return
     told = f"{name} ({len(known.parameters)} tensors, {count} numbers)"
-    if size == 0:
+    if not any(size for _, size in lengths):
         told += " began at zero and is still there; give it to AdamW, or where p is below 2 set p=2"
     else:
         times = f"about {float(f'{WANTED / share:.1g}'):.0f} times" if share else "by far"
@@ -114,8 +117,9 @@ def _judge(name: str, group: dict[str, Any], known: _Group) -> None:
         if not group.get("normalize", True):
             advice = f"normalise its steps (normalize=True, lr=0.03), or {advice}"
         told += (
-            f" has moved by {100 * share:.2g}% of its size; unless it is trained already, {advice}"
+            f" has no tensor that moved by more than {100 * share:.2g}% of its size; unless it is"
         )
+        told += f" trained already, {advice}"
     warnings.warn(f"in {STEPS} steps {told}", stacklevel=6)
 
 

@@ -198,10 +198,14 @@ def _computed(
             first = Cells(each, cells, folder)
             sweep.add(first.missing)
             computed = results(each.id, first)
-            if further := each.work(setting, shift, each.evidence(cells, computed.arrays)):
-                second = Cells(each, further, folder)
-                sweep.add(second.missing)
-                computed.add(results(f"{each.id} (2)", second))
+            for turn in itertools.count(2):
+                asked = each.work(setting, shift, each.evidence(cells, computed.arrays))
+                further = [cell for cell in asked if cell not in cells]
+                if not further:
+                    break
+                kept = Cells(each, further, folder)
+                sweep.add(kept.missing)
+                computed.add(results(f"{each.id} ({turn})", kept))
                 cells = [*cells, *further]
         yield each, setting, each.evidence(cells, computed.arrays), computed
 

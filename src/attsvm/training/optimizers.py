@@ -38,11 +38,12 @@ def build_optimizer(model: nn.Module, plan: TrainingPlan) -> Optimizer:
             normalize="tensor" if plan.optimizer == "mirror-normalized" else None,
         )
     if plan.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=plan.lr)
+        return torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum)
     if plan.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=plan.lr, fused=_fused(parameters))
     if plan.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=plan.lr, fused=_fused(parameters))
+        fused, decay = _fused(parameters), plan.weight_decay
+        return torch.optim.AdamW(parameters, lr=plan.lr, weight_decay=decay, fused=fused)
     return _spectral(model, parameters, plan)
 
 

@@ -32,6 +32,8 @@ class TrainingPlan:
         lr: step length :math:`\eta`.
         p: exponent of the potential, for the mirror optimisers.
         rest_lr: step length of Adam beside ``spectral``; ``lr`` when left out.
+        momentum: of ``sgd``, below 1.
+        weight_decay: of ``adamw``, decoupled.
         epochs: most passes over the training examples.
         batch: examples of one step, over all processes.
         seed: of the order of the data, of dropout and of augmentation. The weights that a model
@@ -56,6 +58,8 @@ class TrainingPlan:
     lr: float = 8e-4
     p: float = 1.1
     rest_lr: float | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.01
     epochs: int = 1000
     batch: int = 100
     seed: int = 0
@@ -85,6 +89,12 @@ class TrainingPlan:
                 raise InputError(f"{name} is {value}; give a positive number")
         if not 1 < self.p < math.inf:
             raise InputError(f"p is {self.p}; the potential needs 1 < p < inf")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum is {self.momentum}; give at least 0 and less than 1")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(
+                f"weight_decay is {self.weight_decay}; give a finite number, 0 or more"
+            )
         if self.seed < 0:
             raise InputError(f"seed is {self.seed}; give 0 or more")
         if self.stop_accuracy is not None and not 0 < self.stop_accuracy <= 1:

@@ -59,8 +59,8 @@ class Experiment:
         plot: the figures.
         notes: what a reader should know: what was recalled, where the published figure has an
             artefact.
-        then: from parameters and the evidence of ``cells`` to further cells, for what can only be
-            asked when those are known.
+        then: from parameters and the evidence so far to further cells, for what can only be asked
+            when others are known; asked again until it names no new ones.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
         medium: between the small one and the paper's, where there is one.

@@ -12,6 +12,8 @@ Notes: Small: two blocks of width 48 on patches of 8 pixels, 20 epochs. Paper: s
 published; its claims need all 50 000 images.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from attsvm_papers.kit import (
@@ -98,7 +100,18 @@ PAPER = Networks(
     seeds=1,
 )
 
-SCALES = Scales(SMALL, QUICK, PAPER)
+MEDIUM = replace(
+    SMALL,
+    studies=(
+        replace(
+            SMALL.studies[0],
+            task=replace(SMALL.studies[0].task, width=64, depth=3, heads=4, hidden=128, epochs=30),
+        ),
+    ),
+    seeds=3,
+    widen=3,
+)
+SCALES = Scales(SMALL, QUICK, PAPER, MEDIUM)
 
 
 def _best(evidence, name: str):

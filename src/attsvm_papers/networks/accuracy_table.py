@@ -79,6 +79,55 @@ def difference(evidence: Evidence, data: str, first: str, second: str) -> Interv
     return paired_interval(100 * (right[0] - right[1]))
 
 
+EQUAL = ("steps", "fit", "time")
+"""What two trainings have in common where they are compared: the epochs of the shorter one; the
+training accuracy that both reach; the seconds of the faster one.
+"""
+
+
+def at_equal(evidence: Evidence, data: str, first: str, second: str, by: str) -> Interval:
+    """Test accuracy of one method minus another's where both have one of :data:`EQUAL`, in
+    percentage points, with the 95% bootstrap interval over seeds.
+
+    Raises:
+        InputError: a method was not trained on these data.
+    """
+    rows = compared(evidence).where(data=DATA.index(data))
+    pair = [rows.where(method=METHODS.index(name)) for name in (first, second)]
+    found = []
+    for seed in np.intersect1d(pair[0]["seed"], pair[1]["seed"]):
+        each = [side.where(seed=seed) for side in pair]
+        course = "train_accuracy" if by == "fit" else "elapsed"
+        ends = [float(np.nanmax(side[course][0])) for side in each]
+        reached = []
+        for side in each:
+            if by == "steps":
+                epoch = int(min(other["epochs"][0] for other in each)) - 1
+            elif by == "fit":
+                epoch = int(np.argmax(side[course][0] >= min(ends)))
+            else:
+                epoch = int(np.nansum(side[course][0] <= min(ends))) - 1
+            reached.append(side["test_accuracy"][0, max(epoch, 0)])
+        found.append([100 * (reached[0] - reached[1])])
+    return paired_interval(np.array(found))
+
+
+def pruning_cost(evidence: Evidence, data: str, method: str) -> NDArray[Any]:
+    """``(seeds, k)``: accuracy in percentage points that is lost where each query keeps few
+    tokens.
+    """
+    rows = compared(evidence).where(data=DATA.index(data), method=METHODS.index(method))
+    rows = rows.take(np.argsort(rows["seed"]))
+    found: NDArray[Any] = 100 * (rows["unpruned"][:, None] - rows["pruned_top"])
+    return found
+
+
+def whole_test(evidence: Evidence, data: str, count: int) -> bool:
+    """Whether networks on these data were tested on all of the published test set."""
+    rows = evidence.take(evidence["data"] == DATA.index(data))
+    return bool(rows.rows and (rows["held"].sum(axis=1) == count).all())
+
+
 def trained(evidence: Evidence, data: str, *methods: str) -> bool:
     """Whether every one of the methods was trained on these data."""
     rows = evidence["data"] == DATA.index(data)

@@ -26,14 +26,23 @@ from attsvm_papers.networks.accuracy_table import PROTOCOLS, accuracies, differe
 from attsvm_papers.networks.selectivity import BIN, PARTS
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
-NAMES = {"l1.1": "p = 1.1", "l2": "p = 2", "l3": "p = 3", "adam": "Adam", "spectral": "spectral"}
+NAMES = {
+    "l1.1": "p = 1.1",
+    "l2": "p = 2",
+    "l3": "p = 3",
+    "adam": "Adam",
+    "spectral": "spectral",
+    "adamw": "AdamW",
+    "momentum": "momentum",
+}
 _MARKERS = {"selected": "o", "last": "s", "published": "|"}
 _COLUMNS = (0.22, 0.48, 0.78, 1.0)
 
 
 def colours() -> dict[str, str]:
     """One for each optimiser."""
-    return {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
+    main = {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
+    return {**main, "adamw": RULE, "momentum": RULE}
 
 
 def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:

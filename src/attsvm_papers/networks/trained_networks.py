@@ -4,10 +4,15 @@ them.
 One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
 same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
 trains anything twice.
+
+Where the environment variable ``ATTSVM_TRAINED`` names a folder, trainings are kept there, under
+the name of all that decides them. Code that only reads a network may then change, and the network
+is read anew, not trained anew.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +23,7 @@ import numpy as np
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
+from attsvm.store import code_fingerprint, entry_path
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers.kit import SEARCH, Cell, Evidence
 from attsvm_papers.networks.examples import Task, files_digest
@@ -26,17 +32,23 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attsvm.claims import Evidence
-    from attsvm.training import History
+    from attsvm.training import Examples, History
     from attsvm_papers.networks.examples import Known
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
 """A row's column ``data`` is the position of its examples in this list."""
-METHODS = ("l1.1", "l2", "l3", "adam", "spectral")
-"""A row's column ``method`` is the position of its optimiser in this list."""
+METHODS = ("l1.1", "l2", "l3", "adam", "spectral", "adamw", "momentum")
+"""Mirror descent of three potentials, Adam, spectral descent, AdamW with a weight decay of .1 and
+gradient descent with a momentum of .9. A row's column ``method`` is the position of its optimiser
+in this list.
+"""
 TUNING_SEED = SEARCH
 """Seed of the trainings that choose a learning rate; no other training has it."""
 COURSE = 1000
 """Length of the columns that hold a number per epoch, NaN after the last one."""
+KEPT = (1, 4, 16)
+"""Tokens that each query keeps where attention is pruned."""
+PRUNED, TOGETHER = 500, 100  # test examples on which it is, and in one batch
 
 
 @dataclass(frozen=True)
@@ -72,11 +84,13 @@ class Networks:
         studies: what is trained.
         seeds: runs of every optimiser.
         sizes: numbers of blocks of the studies that take part; all of them where none is named.
+        widen: how often a grid goes on by another rate where the best one is at its end.
     """
 
     studies: tuple[Study, ...]
     seeds: int = 3
     sizes: tuple[int, ...] = ()
+    widen: int = 0
 
     def chosen(self) -> tuple[Study, ...]:
         """The studies that take part, in the order of the sizes.
@@ -113,15 +127,39 @@ def cells(parameters: Networks) -> Iterator[Cell]:
 
 
 def then(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
-    """The cells of the methods with several learning rates: the rate with the highest validation
-    accuracy at the end of its short training, the first of several, with seeds from 0 on.
+    """The cells of the methods with several learning rates: another rate where the grid goes on,
+    else the rate with the highest validation accuracy at the end of its short training, the first
+    of several, with seeds from 0 on.
     """
     for study, digest in _available(parameters.chosen()):
         for method in study.methods:
             if len(method.lr) > 1:
                 lr = chosen_rate(evidence, study.task.data, method.name)
+                tried = tried_rates(evidence, study.task.data, method.name)
+                further = _further(method.lr, tried, lr, parameters.widen)
+                if further is not None:
+                    yield _cell(study.task, digest, method, further, TUNING_SEED)
+                    continue
                 for seed in range(parameters.seeds):
                     yield _cell(study.task, digest, method, lr, seed)
+
+
+def _further(
+    grid: Sequence[float], tried: Sequence[float], best: float, times: int
+) -> float | None:
+    """The rate beyond the end of those tried where the best one lies; None where it lies inside, or
+    where so many were added.
+    """
+    if min(tried) < best < max(tried) or len(tried) >= len(grid) + times:
+        return None
+    ratio = grid[1] / grid[0]
+    return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")
+
+
+def tried_rates(evidence: Evidence, data: str, method: str) -> list[float]:
+    """The learning rates that have a short training."""
+    rows = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
+    return sorted(float(lr) for lr in rows["lr"])
 
 
 def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
@@ -170,39 +208,16 @@ def run(
     """
     import torch
 
-    from attsvm.training import TrainingPlan, train_classifier
-    from attsvm_papers.networks.examples import examples, network
-
     spec, name = Task(**task), method["name"]
-    tuning = seed == TUNING_SEED
     # trainings run side by side on a CPU, and their bits do not depend on how many do
     with at_most_threads(sys.maxsize if spec.accelerator else 1, torch):
-        known = examples(spec)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = network(spec, known)
-        plan = TrainingPlan(
-            optimizer="mirror" if name.startswith("l") else name,
-            p=float(name[1:]) if name.startswith("l") else 2.0,
-            lr=method["lr"],
-            rest_lr=method["rest_lr"],
-            epochs=spec.tuning_epochs if tuning else spec.epochs,
-            batch=spec.batch,
-            seed=seed,
-            stop_accuracy=spec.stop_accuracy or None,
-            augment=spec.augment,
-            precision="bf16" if spec.accelerator else "float32",
-            compile=spec.accelerator,
-            parts=spec.parts,
-        )
-        held = {"validation": known.validation, "test": known.test}
-        device = "cuda" if spec.accelerator else None
-        history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
+        place = _kept(spec, method, seed, digest, folder)
+        model, known, history = _trained(spec, method, seed, place)
         columns = {
             "data": DATA.index(spec.data),
             "method": METHODS.index(name),
             "seed": seed,
-            "tuning": tuning,
+            "tuning": seed == TUNING_SEED,
             "published": spec.accelerator,
             "depth": spec.depth,
             "lr": method["lr"],
@@ -214,12 +229,62 @@ def run(
     return {key: np.asarray(value)[None] for key, value in columns.items()}
 
 
+def _kept(
+    task: Task, method: dict[str, Any], seed: int, digest: str, folder: Path | None
+) -> Path | None:
+    """Where the training is kept."""
+    place = os.environ.get("ATTSVM_TRAINED")
+    if not place:
+        return folder
+    asked = {"task": asdict(task), "method": method, "seed": seed, "digest": digest}
+    return entry_path(Path(place), asked, code_fingerprint(_trained)).with_suffix("")
+
+
+def _trained(
+    task: Task, method: dict[str, Any], seed: int, folder: Path | None
+) -> tuple[nn.Module, Known, History]:
+    """The trained network, its examples and its learning curves."""
+    import torch
+
+    from attsvm.training import TrainingPlan, train_classifier
+    from attsvm_papers.networks.examples import examples, network
+
+    name, tuning = method["name"], seed == TUNING_SEED
+    known = examples(task)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = network(task, known)
+    mirror = name.startswith("l")
+    plan = TrainingPlan(
+        optimizer="mirror" if mirror else "sgd" if name == "momentum" else name,
+        p=float(name[1:]) if mirror else 2.0,
+        lr=method["lr"],
+        rest_lr=method["rest_lr"],
+        momentum=0.9 if name == "momentum" else 0.0,
+        weight_decay=0.1 if name == "adamw" else 0.0,
+        epochs=task.tuning_epochs if tuning else task.epochs,
+        batch=task.batch,
+        seed=seed,
+        stop_accuracy=task.stop_accuracy or None,
+        augment=task.augment,
+        precision="bf16" if task.accelerator else "float32",
+        compile=task.accelerator,
+        parts=task.parts,
+    )
+    held = {"validation": known.validation, "test": known.test}
+    device = "cuda" if task.accelerator else None
+    history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
+    return model, known, history
+
+
 def _courses(history: History) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
         columns[name][: history.epochs] = history[name]
     seconds = history["seconds"]
+    columns["elapsed"] = np.full(COURSE, np.nan)
+    columns["elapsed"][: history.epochs] = np.cumsum(seconds)
     speed = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
     return {**columns, "epochs": history.epochs, "seconds": float(np.sum(seconds)), "speed": speed}
 
@@ -237,6 +302,7 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     columns = {
         f"right_{task.data}": right.double().numpy(),
         **weight_sizes(attention_weights(network), task.width),
+        **_pruned(model, known.test[:PRUNED]),
     }
     if known.sentences:
         model.eval()
@@ -252,3 +318,23 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
             ]
         columns |= opinion_scores(rows, known.places)
     return columns
+
+
+def _pruned(model: nn.Module, held: Examples) -> dict[str, Any]:
+    """Accuracy on test examples as it is and where every query keeps few tokens: those with the
+    most attention, random ones, the nearest; and the attention outside of the first.
+    """
+    from attsvm.probe import pruning_curve
+
+    batches = [held[at : at + TOGETHER] for at in range(0, len(held), TOGETHER)]
+    place = next(model.parameters()).device
+
+    def accuracy(model: nn.Module, batch: Examples) -> float:
+        given = [batch.inputs] if batch.mask is None else [batch.inputs, batch.mask]
+        logits = model(*(each.to(place) for each in given)).cpu()
+        found = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
+        return float((found == batch.labels).double().mean())
+
+    curve = pruning_curve(model, batches, KEPT, accuracy)
+    kinds = {f"pruned_{kind}": getattr(curve, kind) for kind in ("top", "random", "nearest")}
+    return {"unpruned": curve.whole, "outside": curve.outside, **kinds}
