@@ -65,6 +65,13 @@ def threads_that_pay(margins: Margins) -> Iterator[None]:
         return
     if margins.m > FEW:  # smaller ones may do without it
         importlib.import_module("scipy.linalg.lapack")
+    with one_thread():
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread of BLAS in this block; as before after it."""
     shared, single = _libraries("scipy.linalg.lapack" in sys.modules)
     with _lock:
         _process.enter(shared)
