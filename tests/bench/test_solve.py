@@ -5,10 +5,13 @@ import functools
 import pytest
 
 from attsvm.bench import ranking, solve
+from attsvm.bench.certify import certified_gap
+from attsvm.bench.instances import random_instance
 from attsvm.bench.peers import PEERS, Peer
 from attsvm.bench.record import Cells, recording
 from attsvm.bench.worker import FAILED, OVER, Worker
 from attsvm.errors import InputError
+from attsvm.geometry import parse_norm
 
 
 def plan(**changes):
@@ -124,6 +127,39 @@ def test_many_small_ones_are_certified_one_by_one():
     assert cell["outcome"] == "finished"
     assert len(cell["gaps"]) == 7
     assert max(cell["gaps"]) <= 1e-6
+
+
+def test_the_batch_is_there_in_every_norm_with_the_quickest_peers():
+    wanted = plan(norms=("fro", "nuc", "linf"), accuracies=(1e-6, 1e-9), batch=3)
+
+    def batches(name):
+        cells = solve.identities(wanted, name, PEERS[name])
+        return [(c["norm"], c["asked"]) for c in cells if c["size"] == solve.MANY]
+
+    assert batches("attsvm") == [("fro", 1e-9), ("nuc", 1e-9), ("linf", 1e-9)]
+    assert batches("cvxpy-scs-qr") == [("nuc", 1e-9)]
+    assert batches("highs") == [("linf", 1e-9)]
+    assert batches("cvxpy-osqp") == []
+
+
+def test_many_in_another_norm_go_through_one_call(monkeypatch):
+    from attsvm import solvers
+
+    calls = []
+    whole = solvers.max_margin
+
+    def counted(margins, *args, **kwargs):
+        calls.append(margins)
+        return whole(margins, *args, **kwargs)
+
+    monkeypatch.setattr(solvers, "max_margin", counted)
+    many = [random_instance(3, 3, 4, seed) for seed in range(4)]
+    answers = PEERS["attsvm"].batch(many, parse_norm("linf"), 1e-9)
+    assert calls == [many]
+    gaps = [
+        certified_gap(m, parse_norm("linf"), *one) for m, one in zip(many, answers, strict=True)
+    ]
+    assert max(gaps) <= 1e-9
 
 
 def test_a_solver_without_tolerances_is_asked_once():

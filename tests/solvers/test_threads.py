@@ -13,7 +13,7 @@ from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from attsvm.errors import InputError
-from attsvm.solvers import front, max_margin, threads
+from attsvm.solvers import front, interior_batch, max_margin, threads
 from attsvm.solvers.threads import threads_that_pay
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
@@ -66,6 +66,24 @@ def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(front, "_direct", watched)
     assert max_margin(sphere(6, 8, 10, 0), norm).status == "optimal"
+    assert set(seen) == {1}
+    assert set(counts()) == {2}
+
+
+@pytest.mark.parametrize("norm", ["l1", "nuc"])
+def test_batches_take_one_for_each_programme_and_give_back(
+    norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    name = "spectral_points" if norm == "nuc" else "entrywise_points"
+    kernel = getattr(interior_batch, name)
+
+    def watched(*arguments: object) -> None:
+        seen.extend(counts())
+        kernel(*arguments)
+
+    monkeypatch.setattr(interior_batch, name, watched)
+    assert max_margin([sphere(6, 8, 10, seed) for seed in range(12)], norm).optimal.all()
     assert set(seen) == {1}
     assert set(counts()) == {2}
 

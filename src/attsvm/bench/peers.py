@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from attsvm.bench import conic, quadratic
 from attsvm.bench.quadratic import Answer
 from attsvm.errors import InputError
@@ -39,8 +41,8 @@ class Peer:
         tolerance: False for a solver without tolerances, which is asked once instead of once per
             accuracy.
         cones: whether it takes other norms, as the cones that they state.
-        batch: how it solves many programmes at once, where the benchmark of many small ones
-            includes it.
+        batch: how it solves many programmes at once, where it is the quickest of its norm's
+            peers and so takes part in the benchmark of many small ones.
     """
 
     solve: Solve
@@ -71,7 +73,8 @@ def _ours(margins: Margins, norm: Norm, accuracy: float) -> Answer:
 def _our_batch(many: Sequence[Margins], norm: Norm, accuracy: float) -> list[Answer]:
     from attsvm.solvers import max_margin
 
-    return [(solution.W, solution.dual) for solution in max_margin(many, norm, tol=accuracy)]
+    found = max_margin(many, norm, tol=accuracy)
+    return list(zip(found.W, np.split(found.dual, found.rows[1:-1]), strict=True))
 
 
 def _one_by_one(
@@ -90,13 +93,13 @@ _CVXPY = {
 
 def _cvxpy(solver: str, *norms: str, power_cones: bool = False, cones: bool = False) -> Peer:
     solve = partial(conic.through_cvxpy, solver=solver, power_cones=power_cones)
-    return Peer(solve, norms, _CVXPY[solver], cones=cones)
+    looped = partial(_one_by_one, solve=solve) if power_cones else None
+    return Peer(solve, norms, _CVXPY[solver], cones=cones, batch=looped)
 
 
 def _reduced(solver: str) -> Peer:
-    return Peer(
-        partial(conic.reduced_through_cvxpy, solver=solver), ("nuc", "spec"), _CVXPY[solver]
-    )
+    solve = partial(conic.reduced_through_cvxpy, solver=solver)
+    return Peer(solve, ("nuc", "spec"), _CVXPY[solver], batch=partial(_one_by_one, solve=solve))
 
 
 PEERS: dict[str, Peer] = {
@@ -112,7 +115,7 @@ PEERS: dict[str, Peer] = {
     "clarabel": Peer(quadratic.clarabel, ("fro",), ("clarabel",)),
     "linearsvc": Peer(quadratic.linear_svc, ("fro",)),
     "svc": Peer(quadratic.svc, ("fro",)),
-    "highs": Peer(conic.highs, ("l1", "linf")),
+    "highs": Peer(conic.highs, ("l1", "linf"), batch=partial(_one_by_one, solve=conic.highs)),
     "cvxpy-osqp": _cvxpy("OSQP", "fro"),
     "cvxpy-highs": _cvxpy("HIGHS", "l1", "linf"),
     "cvxpy-clarabel": _cvxpy("CLARABEL", "fro", "lp", "l1", "linf", "nuc", "spec", cones=True),

@@ -52,7 +52,8 @@ class Plan:
         seeds: instances per size; ``None`` for three of size S and one of each larger size.
         seconds: CPU limit of one solve.
         peers: names of contestants.
-        batch: programmes of size S in the benchmark of many small ones; 0 leaves it out.
+        batch: programmes of size S in the benchmark of many small ones, which is asked for the
+            finest accuracy; 0 leaves it out.
         threads: of every solver.
     """
 
@@ -101,16 +102,15 @@ def identities(plan: Plan, name: str, peer: Peer) -> Iterator[dict[str, Any]]:
         accuracies = (
             sorted(plan.accuracies, reverse=True) if peer.tolerance else [min(plan.accuracies)]
         )
-        if plan.batch and peer.batch is not None and parse_norm(norm).name == "fro":
-            for asked in accuracies:
-                yield {
-                    "solver": name,
-                    "norm": norm,
-                    "size": MANY,
-                    "count": plan.batch,
-                    "seed": 0,
-                    "asked": asked,
-                }
+        if plan.batch and peer.batch is not None:
+            yield {
+                "solver": name,
+                "norm": norm,
+                "size": MANY,
+                "count": plan.batch,
+                "seed": 0,
+                "asked": accuracies[-1],
+            }
         for size in sizes:
             for asked in accuracies:
                 for seed in range(plan.instances(size)):
@@ -164,7 +164,7 @@ def _cell(
             "reason": f"{easier['outcome']} at {easier['size']}, {easier['asked']:.0e}",
         }
     before = load()
-    result = worker(identity, seconds)
+    result = worker(identity, seconds * identity["count"])
     return {**result, "load": [before, load()]}
 
 

@@ -9,7 +9,7 @@ through the ordinary solver.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -196,11 +196,11 @@ def solve_all(
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
             for k in chosen[found.outcome == small.CONTRADICTION].tolist():
                 part = slice(rows[k], rows[k + 1])
-                claim = Found(W[k], dual[part], np.inf, 1.0, figures[k, 2], 0.0)
-                solution = claim.solution(programmes[k], together, int(systems[k]))
-                if solution.status == "infeasible":
-                    written[k], status[k] = replace(solution, geometry=norm), "infeasible"
-                    dual[part] = solution.dual
+                verdict = interior_batch.contradicted(
+                    programmes[k], norm, dual[part], together, int(systems[k])
+                )
+                if verdict is not None:
+                    written[k], status[k], dual[part] = verdict, "infeasible", verdict.dual
 
     def settled(k: int) -> MarginSolution:
         try:

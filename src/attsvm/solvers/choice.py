@@ -114,7 +114,9 @@ METHODS: dict[str, _Method] = {
     "entrywise-splitting": _Method("entrywise norms: splitting alone", _entrywise),
     "entrywise-newton": _Method("entrywise norms: Newton steps on the dual alone", _entrywise),
     "schatten": _Method(
-        "norms of singular values: alternating directions, then an augmented Lagrangian", _spectral
+        "norms of singular values: interior points (small nuclear and spectral), else alternating"
+        " directions, then an augmented Lagrangian",
+        _spectral,
     ),
     "schatten-splitting": _Method(
         "norms of singular values: alternating directions alone", _spectral

@@ -119,9 +119,10 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         margins: data, with the tokens that are selected; or one programme; or several, as a
             sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
             back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
-            Data with leading axes are several programmes. Small hard-margin programmes of the
-            Frobenius norm are solved together, all others one by one, on all cores. Or a programme
-            of blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.streaming`.
+            Data with leading axes are several programmes. Small hard-margin programmes are solved
+            together in the Frobenius, nuclear and spectral norm and in the entrywise norms with
+            p = 1, infinity, and 1.2 to 2, all others one by one, on all cores. Or a programme of
+            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.streaming`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
