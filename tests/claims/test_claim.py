@@ -126,6 +126,9 @@ def test_explanations_belong_to_failures():
     stated = claim(lambda e: e["gap"], at_most(1.0, "why"), explanation="the step size")
     assert stated.check({"gap": [2.0]}).to_json()["explanation"] == "the step size"
     assert stated.check({"gap": [0.5]}).to_json()["explanation"] == ""
+    told = claim(lambda e: e["gap"], at_most(1.0, "w"), explanation=lambda e: f"{e['gap'].max():g}")
+    assert told.check({"gap": [2.0]}).explanation == "2"
+    assert told.check({"gap": [0.5]}).explanation == ""
 
 
 class TestEvidence:

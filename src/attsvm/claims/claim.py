@@ -59,6 +59,7 @@ class Verdict:
         share: where there are trials, and a value for each at least, the 95 % confidence interval
             (Clopper, Pearson) of the share that passes.
         null: the verdict on the claim's null, ``holds`` or ``fails``; None without one.
+        explanation: why it fails, where that is known; empty for the others.
     """
 
     claim: Claim
@@ -72,6 +73,7 @@ class Verdict:
     trials: int | None = None
     share: tuple[float, float] | None = None
     null: Verdict | None = None
+    explanation: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``run.json``."""
@@ -93,7 +95,7 @@ class Verdict:
             "share": None if self.share is None else list(self.share),
             "null": None if self.null is None else self.null._as_null(),
             "unmet": list(self.unmet),
-            "explanation": claim.explanation if self.verdict == "fails" else "",
+            "explanation": self.explanation,
             "evidence": list(self.columns),
         }
 
@@ -139,7 +141,8 @@ class Claim:
         assumes: named conditions, each from the evidence to a boolean, or to one per instance.
             Instances that miss one are not counted; when none is left the claim is not applicable.
         reference: where the statement stands, such as ``P2, Theorem 2``.
-        explanation: why it fails, where it is known to; shown beside a failing verdict.
+        explanation: why it fails, where it is known to, or a function from the evidence to that;
+            shown beside a failing verdict.
         interval: whether the verdict gives the confidence interval of the mean over instances: for
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
@@ -153,7 +156,7 @@ class Claim:
     expect: Expectation
     assumes: Mapping[str, Measure] = field(default_factory=dict)
     reference: str = ""
-    explanation: str = ""
+    explanation: str | Callable[[Evidence], str] = ""
     interval: bool = False
     null: Null | None = None
     trials: str = "seed"
@@ -193,10 +196,10 @@ class Claim:
             return Verdict(self, "not applicable", math.nan, 0, 0, tuple(self.assumes), columns)
         counted = values[applies]
         passes = self.expect.passes(counted)
-        trials = self._trials(table, applies)
+        trials, outcome, why = self._trials(table, applies), self._outcome(passes), self.explanation
         verdict = Verdict(
             self,
-            self._outcome(passes),
+            outcome,
             self.expect.worst(counted),
             int(passes.sum()),
             counted.size,
@@ -205,6 +208,7 @@ class Claim:
             _interval(counted) if self.interval else None,
             trials,
             _share_interval(passes, trials),
+            explanation="" if outcome != "fails" else why if isinstance(why, str) else why(table),
         )
         return verdict if self.null is None else self._beside_its_null(verdict, table, applies)
 

@@ -108,6 +108,6 @@ def _verdict(of: Verdict) -> Rows:
         rows.append(("null", told))
     if of.unmet:
         rows.append(("no instance has", "; ".join(of.unmet)))
-    if of.verdict == "fails" and of.claim.explanation:
-        rows.append(("why", of.claim.explanation))
+    if of.explanation:
+        rows.append(("why", of.explanation))
     return rows

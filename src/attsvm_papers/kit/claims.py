@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from attsvm.claims import Claim, Expectation, Null, Source
+from attsvm.claims import Claim, Evidence, Expectation, Null, Source
 from attsvm_papers.kit.nulls import Breaks, named
 from attsvm_papers.kit.words import one_line
 
@@ -39,7 +39,7 @@ def claim(
     id: str | None = None,
     statement: str | None = None,
     assumes: Mapping[str, Measure] | str | None = None,
-    explanation: str = "",
+    explanation: str | Callable[[Evidence], str] = "",
     interval: bool = False,
     null: Null | Breaks | None = None,
     trials: str = "seed",
@@ -56,7 +56,8 @@ def claim(
         statement: what is claimed; the function's docstring when left out. ``{field}`` in it stands
             for the value of a field.
         assumes: conditions, or a column of booleans; instances that miss one are not counted.
-        explanation: why it fails, where it is known to.
+        explanation: why it fails, where it is known to, or a function from the evidence to that:
+            numbers in it are those of the run.
         interval: whether the verdict gives the confidence interval of the mean.
         null: the broken variant on which the claim must fail: one of :mod:`attsvm_papers.kit.nulls`
             or a function from the evidence to that of the variant, whose docstring says what is
