@@ -101,6 +101,7 @@ def test_a_mixture_is_solved_as_each_alone_and_as_another_solver_does(name: str)
     batch = max_margin(programmes, norm, tol=1e-9)
     for k, (margins, solution) in enumerate(zip(programmes, batch, strict=True)):
         alone = max_margin(margins, norm, tol=1e-9)
+        assert solution.margins is margins
         for name_of in ("status", "norm", "gap", "violation", "solver", "message", "geometry"):
             assert getattr(solution, name_of) == getattr(alone, name_of), (k, name_of)
         for name_of in ("rank", "rank_bound", "rank_proved", "unique"):

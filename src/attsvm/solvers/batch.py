@@ -9,7 +9,7 @@ through the ordinary solver.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -167,12 +167,15 @@ def solve_all(
     proofs: dict[int, Certificate] = {}
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
-            arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
             if norm == Frobenius():
+                arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = small.settle(*arrays)
             else:
-                found, certified = interior_batch.certified(batch, norm)
+                found, certified, solutions = interior_batch.certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
+                for j, solution in solutions.items():
+                    k = int(chosen[j])
+                    written[k] = replace(solution, margins=programmes[k])
             optimal = found.outcome == small.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
@@ -180,13 +183,6 @@ def solve_all(
                 together.tol,
             )
             figures[chosen], systems[chosen] = found.figures, found.systems
-            for j in np.flatnonzero(optimal).tolist() if interior_batch.ranked(norm) else ():
-                k = int(chosen[j])
-                solution = interior_batch.finished(
-                    programmes[k], norm, proofs[k], together, int(systems[k])
-                )
-                optimal[j] = interior_batch.complete(solution)
-                written |= {k: solution} if optimal[j] else {}
             status[chosen[optimal]] = "optimal"
             if len(chosen) == count:
                 W, dual = found.W, found.dual

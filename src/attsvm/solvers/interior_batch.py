@@ -10,7 +10,9 @@ certified from the caller's numbers; what is not good enough is left to the ordi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,19 +92,38 @@ def finished(
     return replace(solution, **rank.facts(margins, norm, proof, norm.p)._asdict())
 
 
-def certified(batch: MarginsBatch, norm: Norm) -> tuple[small.Settled, dict[int, Certificate]]:
-    """The points of many programmes, with figures from the certificates of those that have one."""
-    arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
-    found, proofs = settle(*arrays, norm), {}
-    for k in np.flatnonzero(found.outcome == small.WEIGHTS).tolist():
+class Certified(NamedTuple):
+    """Programmes of a batch: what :func:`settle` found, with figures from the certificates; these
+    by position; and the solutions that had to be written to see whether they are complete.
+    """
+
+    found: small.Settled
+    proofs: dict[int, Certificate]
+    written: dict[int, MarginSolution]
+
+
+def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
+    """The points of many programmes, each certified by the thread that found it: while one thread
+    is in Python, the others are in compiled code.
+    """
+    proofs: dict[int, Certificate] = {}
+    written: dict[int, MarginSolution] = {}
+
+    def certify(k: int, found: small.Settled) -> None:
         each = batch[k]
         proof = certify_hard(each, norm, found.W[k], found.dual[batch.rows[k] : batch.rows[k + 1]])
         found.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
-        if scaled(each).margins is each and proof.shortness == 0.0:
-            found.W[k], proofs[k] = proof.W, proof
-        else:
-            found.outcome[k] = small.UNSETTLED
-    return found, proofs
+        found.outcome[k] = small.UNSETTLED
+        if not (kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each):
+            return
+        if ranked(norm):
+            written[k] = finished(each, norm, proof, request, int(found.systems[k]))
+            if not complete(written[k]):
+                return
+        found.outcome[k], found.W[k], proofs[k] = small.WEIGHTS, proof.W, proof
+
+    arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
+    return Certified(settle(*arrays, norm, certify), proofs, written)
 
 
 def ranked(norm: Norm) -> bool:
@@ -125,9 +146,10 @@ def settle(
     instances: IntArray,
     rhs: FloatArray,
     norm: Norm,
+    then: Callable[[int, small.Settled], None] | None = None,
 ) -> small.Settled:
     """Like :func:`attsvm.solvers.small.settle` in a norm that :func:`takes` names; the figures are
-    not those of this norm.
+    not those of this norm. ``then`` is called with each position that has weights.
     """
     assert isinstance(norm, Lp | Schatten)
     spectra = isinstance(norm, Schatten)
@@ -148,6 +170,9 @@ def settle(
                 spectral_points(*arrays, norm.p == 1.0)
             else:
                 entrywise_points(*arrays, norm.p)
+        for k in range(*part):
+            if then is not None and outcome[k] == small.WEIGHTS:
+                then(k, found)
 
     small.shared_out(share, small.shares(starts[parts]))
     return found
