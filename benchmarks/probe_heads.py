@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import spearmanr
 
 from attsvm.claims import Evidence
 from attsvm.errors import UnavailableError
@@ -181,6 +182,10 @@ def pretrained(e: Evidence) -> None:
         rows = []
         for k, norm in enumerate(NORMS[:2]):
             whole = e.where(model=model, norm=k)
+            rank = spearmanr(heads_6.excesses(whole, k)[model], whole["sure"])[0]
+            ratio = np.median(whole["cosine"] / whole["rotated"])
+            print(f"{model}, {norm}: own over rotated {ratio:.2f} in the median; rank correlation")
+            print(f"of the excess and the share of sure queries {rank:.2f}\n")
             for layer in [None, *whole.levels("layer")]:
                 part = whole if layer is None else whole.where(layer=layer)
                 above = heads_6.excesses(part, k)[model]
@@ -191,7 +196,6 @@ def pretrained(e: Evidence) -> None:
                     + [number(float(np.median(part[x])), 2) for x in ("agreement", "usual")]
                     + [f"{part['gap'].max():.1e}"]
                 )
-        print(model, "\n")
         head = ["norm", "layer", "heads", "own cosine", "rotated", "permuted", "excess"]
         table([*head, "above every null", "agreement", "usual position", "largest gap"], rows)
 

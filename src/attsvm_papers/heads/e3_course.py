@@ -146,5 +146,6 @@ def course(evidence, axes):
                 ax.plot(steps, courses(evidence, name, null).T, ":", color=FAINT, linewidth=1)
             ends.append((float(lines[:, -1].mean()), NAMES[name], COLOURS[name]))
         ax.set(title=title, xlabel="step")
+        if values is shown[0]:
+            ax.axhline(0, color=RULE, linewidth=0.8)
         label_ends(ax, ends, 0.09)
-    axes[0].axhline(0, color=RULE, linewidth=0.8)
