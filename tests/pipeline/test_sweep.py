@@ -260,6 +260,27 @@ def test_folders_are_listed_now_and_then_and_no_file_is_asked_for(tmp_path, monk
     assert asked == []
 
 
+def test_a_job_whose_time_is_over_is_followed_by_another(tmp_path, toy, monkeypatch):
+    """Submitit raises its error in the middle of whatever the job computes."""
+    over = type("UncompletedJobError", (Exception,), {"__module__": "submitit.core.utils"})
+    left, work = [1, 2, 4], sweep.work
+
+    def until_the_signal(*task):
+        left[0] -= 1
+        if left[0] < 0:
+            left.pop(0)
+            raise over("Job not requeued because: timed-out and not checkpointable.")
+        work(*task)
+
+    monkeypatch.setattr(sweep, "work", until_the_signal)
+    left.append(100)
+    cluster = Cluster()
+    toy.reproduce(tmp_path / "out", executor=cluster, jobs=1)
+    assert len(cluster.jobs) == 4
+    assert sorted(cell for cell, _ in toy.notes("end")) == list(range(12))
+    assert not list(tmp_path.rglob(".*lease*"))
+
+
 class Busy(Cluster):
     """A cluster whose jobs do not end."""
 

@@ -156,6 +156,7 @@ class Sweep:
         return True
 
     def _settle(self, path: Path) -> None:
+        self._losses = 0
         self._waiting.pop(path, None)
         self._wanted.pop(path, None)
         self._names[path.parent].pop(path.name, None)
@@ -163,7 +164,6 @@ class Sweep:
     def _take(self, outcome: Outcome) -> None:
         self._held.update(outcome.held)  # until the next look
         for path in outcome.done:
-            self._losses = 0
             self._settle(path)
         if outcome.failed is not None and outcome.error is not None:
             self._errors[outcome.failed] = outcome.error
@@ -211,6 +211,9 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
         tasks: what there is to do.
         seconds: no further task is begun after these.
         threads: of every numerical library; as many as there are when left out.
+
+    Raises:
+        Exception: what submitit raises where a job's time is over; errors of tasks are handed back.
     """
     done: list[Path] = []
     held: list[Path] = []
@@ -220,6 +223,8 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
             try:
                 (done if _compute(task) else held).append(task[2])
             except Exception as error:
+                if type(error).__module__.startswith("submitit."):  # the job's time is over
+                    raise
                 return Outcome(done, held, task[2], _portable(error))
             if time.monotonic() - began > seconds:
                 break
