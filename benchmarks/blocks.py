@@ -216,16 +216,17 @@ def figure(results: list[dict[str, Any]], out: Path) -> None:
             axes[0].plot(rows, values, "o-", color=colour, markersize=3)
             ends.append((float(values[-1]), label, colour))
         logarithmic(axes[0].xaxis, rows)
-        logarithmic(axes[0].yaxis, np.array([0.1, 1000.0]))
+        every = [each[name] for each in results for name, _ in lines.values()]
+        logarithmic(axes[0].yaxis, np.array(every))
         for each in results:
             axes[0].annotate(
-                f"{each['passes']} passes",
+                str(each["passes"]),
                 (each["rows"], each["cpu_s"]),
-                xytext=(0, 7),
+                xytext=(0, 6),
                 textcoords="offset points",
-                ha="center" if each is not results[-1] else "right",
+                ha="center",
             )
-        axes[0].set_title("CPU seconds", loc="left")
+        axes[0].set_title("CPU seconds, with the number of passes", loc="left")
         axes[0].set_xlabel("constraints")
         label_ends(axes[0], ends)
         drawing.savefig(out, dpi=160, metadata={"Software": None})
