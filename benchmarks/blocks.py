@@ -11,8 +11,10 @@ solves the whole programme, its norm is known, and no gap separates the rows tha
 others. With ``--random`` tokens are those of the papers (``attsvm.datasets.unit_sphere``), and the
 selected one is the best under a random head.
 
-Every block is generated anew in each pass; the time for that is reported apart. Seconds are CPU
-seconds of the process with one thread, memory is the peak of the process.
+Every block is made anew in each pass; the time for that is reported apart. Seconds are CPU seconds
+of the process with one thread, memory is the peak of the process.
+
+    python benchmarks/blocks.py --json blocks.json --draw blocks.png
 """
 
 from __future__ import annotations
@@ -37,19 +39,48 @@ from attsvm.bench.machine import versions  # noqa: E402
 from attsvm.data import FloatArray, IntArray  # noqa: E402
 from attsvm.geometry import parse_norm  # noqa: E402
 from attsvm.margins import Margins  # noqa: E402
+from attsvm.report.style import (  # noqa: E402
+    ATTENTION,
+    FAINT,
+    INK,
+    TRAINED,
+    canvas,
+    label_ends,
+    logarithmic,
+)
 from attsvm.solvers import max_margin  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]
 
 
-class Planted:
-    """Sequences whose solution is known; called with the number of a block, it makes it."""
+class Timed:
+    """What makes blocks, with the seconds that this takes, and those until the next one is asked
+    for: the look at its rows.
+    """
+
+    making, looking, ended = 0.0, 0.0, 0.0
+
+    def __call__(self, k: int) -> Block:
+        began = time.process_time()
+        if k:
+            self.looking += began - self.ended
+        block = self.block(k)
+        self.ended = time.process_time()
+        self.making += self.ended - began
+        return block
+
+    def block(self, k: int) -> Block:
+        raise NotImplementedError
+
+
+class Planted(Timed):
+    """Sequences whose solution is known."""
 
     def __init__(
         self, n: int, T: int, d: int, norm: str, spread: float, seed: int, each: int = 10
     ) -> None:
         self.n, self.T, self.d, self.each = n, T, d, each
-        self.spread, self.seed, self.seconds = spread, seed, 0.0
+        self.spread, self.seed = spread, seed
         self.count = -(-n // each)
         self.planted = np.arange(0, n, 5)
         k = len(self.planted)
@@ -68,8 +99,7 @@ class Planted:
         drawn = words.view(np.int8)[:count].reshape(*shape, self.d)
         return np.multiply(drawn, np.sqrt(3.0 / self.d) / 128.0, dtype=np.float64)
 
-    def __call__(self, k: int) -> Block:
-        began = time.process_time()
+    def block(self, k: int) -> Block:
         first, last = k * self.each, min((k + 1) * self.each, self.n)
         rng = np.random.default_rng([self.seed, self.n, k])
         X, Z = self._vectors(rng, last - first, self.T), self._vectors(rng, last - first)
@@ -86,29 +116,26 @@ class Planted:
         for x, far, direction in zip(X, push, moved, strict=True):
             x += far[:, None] * direction
         X[place, (selected[place] + 1) % self.T] = self.pairs[here, 1]
-        self.seconds += time.process_time() - began
         return X, Z, selected
 
 
-class Random:
+class Random(Timed):
     """Sequences of the papers, whose solution is not known."""
 
     norm, support = float("nan"), -1
 
     def __init__(self, n: int, T: int, d: int, seed: int, each: int = 40) -> None:
         self.n, self.T, self.d, self.each, self.seed = n, T, d, each, seed
-        self.count, self.seconds = -(-n // each), 0.0
+        self.count = -(-n // each)
         self.head = np.random.default_rng([seed, n]).standard_normal(d)
 
-    def __call__(self, k: int) -> Block:
-        began = time.process_time()
+    def block(self, k: int) -> Block:
         rng = np.random.default_rng([self.seed, self.n, k])
         count = min(self.each, self.n - k * self.each)
         X = rng.standard_normal((count, self.T, self.d))
         X /= np.linalg.norm(X, axis=2, keepdims=True)
         Z = rng.standard_normal((count, self.d))
         Z /= np.linalg.norm(Z, axis=1, keepdims=True)
-        self.seconds += time.process_time() - began
         return X, Z, (X @ self.head).argmax(axis=1)
 
 
@@ -141,7 +168,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     margins: Any = Margins.from_blocks(instance, instance.count)
     if options.in_memory:
         margins = in_memory(instance)
-    instance.seconds = 0.0
+    instance.making = instance.looking = 0.0
     settings = (
         {"tol": options.tol}
         if options.in_memory
@@ -163,12 +190,46 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "working_set": found.margins.m,
         "passes": found.passes,
         "cpu_s": cpu,
-        "generating_s": instance.seconds,
+        "making_s": instance.making,
+        "looking_s": instance.looking,
+        "solving_s": cpu - instance.making - instance.looking,
         "wall_s": wall,
         "rss_before_mib": before / 1024,
         "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "message": found.message,
     }
+
+
+def figure(results: list[dict[str, Any]], out: Path) -> None:
+    """Seconds against rows, each part apart, with the number of passes."""
+    rows = np.array([each["rows"] for each in results])
+    lines = {
+        "all": ("cpu_s", INK),
+        "making blocks": ("making_s", FAINT),
+        "looking at rows": ("looking_s", TRAINED),
+        "solving": ("solving_s", ATTENTION),
+    }
+    with canvas(3.2, width=6.0) as (drawing, axes):
+        ends = []
+        for label, (name, colour) in lines.items():
+            values = np.array([each[name] for each in results])
+            axes[0].plot(rows, values, "o-", color=colour, markersize=3)
+            ends.append((float(values[-1]), label, colour))
+        logarithmic(axes[0].xaxis, rows)
+        every = [each[name] for each in results for name, _ in lines.values()]
+        logarithmic(axes[0].yaxis, np.array(every))
+        for each in results:
+            axes[0].annotate(
+                str(each["passes"]),
+                (each["rows"], each["cpu_s"]),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="center",
+            )
+        axes[0].set_title("CPU seconds, with the number of passes", loc="left")
+        axes[0].set_xlabel("constraints")
+        label_ends(axes[0], ends)
+        drawing.savefig(out, dpi=160, metadata={"Software": None})
 
 
 def main() -> int:
@@ -178,13 +239,17 @@ def main() -> int:
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--norm", default="fro")
     parser.add_argument("--tol", type=float, default=1e-6)
-    parser.add_argument("--memory", default="1.5GiB")
-    parser.add_argument("--spread", type=float, default=0.3)
+    parser.add_argument("--memory", default="1.75GiB")
+    parser.add_argument("--spread", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--random", action="store_true", help="not planted")
     parser.add_argument("--in-memory", action="store_true", help="all rows written out")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--draw", type=Path, help="draw what is in the file of --json instead")
     options = parser.parse_args()
+    if options.draw:
+        figure(json.loads(options.json.read_text())["results"], options.draw)
+        return 0
     if len(options.sequences) == 1:
         results = [measured(options)]
     else:  # a process each, so that each has a peak of its own

@@ -82,7 +82,7 @@ def test_a_checksum_sees_every_bit_and_every_order() -> None:
     ],
 )
 def test_a_block_that_cannot_be_used_is_named(block, words: str) -> None:
-    with pytest.raises(InputError, match="^block 7: ") as told:
+    with pytest.raises(InputError, match=r"^block 7: ") as told:
         block_rows(block, 7)
     assert told.match(words)
 

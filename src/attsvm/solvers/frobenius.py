@@ -36,7 +36,8 @@ from attsvm.solvers.proximal import ProximalMultipliers
 from attsvm.solvers.solution import MarginSolution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
-_FIRST_EPOCHS, _ROUGH_EPOCHS = 40, 10
+_FIRST_EPOCHS = 40
+_ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 200
 _POLISHED = (
     1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 )
@@ -195,18 +196,25 @@ class _Search:
         return self._done()
 
     def _ascended(self, ascent: BlockAscent) -> bool:
-        """Whether ascent comes as near as was asked for, until factorisations are cheaper."""
+        """Whether ascent comes as near as was asked for, until factorisations are cheaper; where
+        there can be none, what it has reached is enough.
+        """
         spent, p = 0.0, self.programme
         while True:
             self._consider(ascent.dual, "block ascent")
             if self._done() or self._late():
                 return True
-            free = self._free(ascent.dual)
+            large = min(self._free(ascent.dual), p.dof) > LARGEST_SYSTEM
             limit = 4.0 * self._factorisation(ascent)
-            if min(free, p.dof) > LARGEST_SYSTEM:
-                limit = _STREAMING_COST * _MOST_EPOCHS * ascent.epoch_cost
+            if large:
+                limit = _STREAMING_COST * _MOST_ROUGH_EPOCHS * ascent.epoch_cost
             if spent > limit:
-                return False
+                if large:  # of many positive multipliers in the middle of the way few are large
+                    most = 4 * LARGEST_SYSTEM // 5
+                    some = np.where(ascent.dual > 0.0, ascent.dual, 0.0)
+                    some[np.argpartition(-some, most)[most:]] = 0.0
+                    self._pivot(some, 12, "block ascent + pivoting")
+                return large
             ascent.run(_ROUGH_EPOCHS, 0.01 * _POLISHED, self.deadline)
             spent += _STREAMING_COST * _ROUGH_EPOCHS * ascent.epoch_cost
 

@@ -88,21 +88,21 @@ class Rows:
         index = np.arange(len(self.ids))[rows]
         if len(index) == len(self.ids):
             return self
-        part = self.margins.restricted(index)
-        kept = np.flatnonzero(np.diff(part.offsets))
-        assert part.numbers is not None
-        return Rows(
-            self.ids[index],
-            self.short[index],
-            replace(
-                part,
-                queries=part.queries[kept],
-                offsets=np.append(part.offsets[kept], part.m),
-                selected=part.selected[kept],
-                origin=None if part.origin is None else part.origin[kept],
-                numbers=part.numbers[kept],
-            ),
-        )
+        return Rows(self.ids[index], self.short[index], only(self.margins, index))
+
+
+def only(margins: Margins, rows: IntArray) -> Margins:
+    """These rows of a working set, without sequences that have none left."""
+    part = margins.restricted(rows)
+    kept = np.flatnonzero(np.diff(part.offsets))
+    return replace(
+        part,
+        queries=part.queries[kept],
+        offsets=np.append(part.offsets[kept], part.m),
+        selected=part.selected[kept],
+        origin=None if part.origin is None else part.origin[kept],
+        numbers=_numbers(part)[kept],
+    )
 
 
 class Priced(NamedTuple):

@@ -31,8 +31,7 @@ from attsvm.margins import MarginBlocks, Margins
 from attsvm.printable import kind
 from attsvm.solvers.certificates import Certificate, lower_bound
 from attsvm.solvers.outcomes import Request, solved
-from attsvm.solvers.pricing import Pass, Priced, Rows, Wanted, joined, per_sequence
-from attsvm.solvers.proximal import LARGEST_SYSTEM
+from attsvm.solvers.pricing import Pass, Priced, Rows, Wanted, joined, only, per_sequence
 from attsvm.solvers.solution import MarginSolution
 from attsvm.workers import executor_slots
 
@@ -40,6 +39,7 @@ _MEMORY = "2GiB"
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _COPIES = 4  # of the rows of the working set and of their queries, in a solver and beside it
+_BESIDE = 16  # numbers that a row has beside its difference
 _ROUNDS = 60
 _WITHIN = 0.2  # rows whose margin is at most so much above its right-hand side join, too
 _EACH = 3  # rows of each sequence, beyond what the unknowns ask for
@@ -152,9 +152,11 @@ class _Search:
 
     def _most(self, shape: tuple[int, int]) -> int:
         """How many rows the working set may have."""
+        from attsvm.solvers.proximal import LARGEST_SYSTEM  # brings numba
+
         largest = max(s.nbytes for s in self.look.seen)
         left = self.memory - 3 * self.slots * largest
-        each, unknowns = 8 * _COPIES * (shape[0] + 8), shape[0] * shape[1]
+        each, unknowns = 8 * _COPIES * (shape[0] + _BESIDE), shape[0] * shape[1]
         sequences = sum(s.sequences for s in self.look.seen)
         queries = 8 * _COPIES * shape[1]
         if queries * sequences < left / 2:  # all of them, or else one for each row
@@ -206,7 +208,7 @@ class _Search:
         found = Certificate(W, part.dual, margins(W), upper, gap, below, 0.0)
         if self.best is None or found.error < max(self.best.gap, self.best.violation):
             close = (part.dual != 0.0) | (found.values <= margins.rhs + _CLOSE)
-            few, values = margins.restricted(close), found.values[close]
+            few, values = only(margins, np.flatnonzero(close)), found.values[close]
             found = replace(
                 found, dual=part.dual[close], values=values
             )  # without the others' memory
