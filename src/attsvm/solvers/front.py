@@ -23,9 +23,9 @@ from attsvm.margins import (
 )
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, interior_batch, working_sets
+from attsvm.solvers import equalities, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
-from attsvm.solvers.choice import method_of, module_of
+from attsvm.solvers.choice import method_of, module_of, pointed
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
@@ -155,7 +155,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 " one to warm-start them"
             )
         together = None
-        compiled = norm == Frobenius() or interior_batch.takes(norm)
+        compiled = norm == Frobenius() or pointed(norm)
         if compiled and slack is None and solver is None and verify is None:
             together = Request(
                 tol=norm.tolerance if tol is None else tol,
