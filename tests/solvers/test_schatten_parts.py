@@ -148,7 +148,7 @@ def test_rank_inequality() -> None:
 
 @pytest.mark.parametrize("norm", ["nuc", "spec", "schatten:1.5"])
 def test_a_decomposition_that_does_not_converge_is_done_by_the_slow_method(norm, monkeypatch):
-    data, head = unit_sphere(6, 8, 10, 0)
+    data, head = unit_sphere(12, 8, 20, 0)
     margins = selection_margins(data, optimal_tokens(data, head))
     expected = max_margin(margins, norm)
     fast, calls = np.linalg.svd, itertools.count()

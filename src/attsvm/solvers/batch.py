@@ -21,7 +21,6 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
-from attsvm.solvers import interior_batch, small
 from attsvm.solvers.certificates import NO_MATTER, Certificate, certify_hard
 from attsvm.solvers.choice import FEW
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
@@ -93,6 +92,8 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         assert self._request is not None
         systems = int(self._systems[k])
         if k in self._proofs:
+            from attsvm.solvers import interior_batch
+
             return interior_batch.finished(
                 self.margins[k], self._norm, self._proofs[k], self._request, systems
             )
@@ -165,6 +166,8 @@ def solve_all(
     systems = np.zeros(count, dtype=np.int64)
     written: dict[int, MarginSolution] = {}
     proofs: dict[int, Certificate] = {}
+    from attsvm.solvers import interior_batch, small
+
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
             if norm == Frobenius():
@@ -235,6 +238,8 @@ def _fits(
     programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
 ) -> BoolArray:
     """The programmes that are small enough for compiled code."""
+    from attsvm.solvers import interior_batch
+
     few: BoolArray = np.diff(rows) <= FEW
     if norm == Frobenius():
         return few

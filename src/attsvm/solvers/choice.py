@@ -18,6 +18,7 @@ from attsvm.margins import Margins
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 # rows up to which compiled code is quicker than the cascade on the random instances of the papers
 FEW = 256
+_LEAST = 1.2  # exponent above one whose duality map interior points follow
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,13 @@ def module_of(kind: type[Norm]) -> str:
     if issubclass(kind, Schatten):
         return "attsvm.solvers.schatten"
     return "attsvm.solvers.frobenius" if kind is Frobenius else "attsvm.solvers.general"
+
+
+def pointed(norm: Norm) -> bool:
+    """Whether small programmes of the norm are solved by interior points."""
+    if isinstance(norm, Lp):
+        return norm.p in (1.0, math.inf) or _LEAST <= norm.p < 2.0
+    return isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
 
 
 def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:

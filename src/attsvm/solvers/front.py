@@ -25,9 +25,9 @@ from attsvm.margins import (
 )
 from attsvm.margins.arrays import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, interior_batch, streaming, working_sets
+from attsvm.solvers import equalities, streaming, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all
-from attsvm.solvers.choice import method_of, module_of
+from attsvm.solvers.choice import method_of, module_of, pointed
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, scaled
 from attsvm.solvers.solution import MarginSolution
@@ -254,7 +254,7 @@ def _several(
         except OutOfRangeError as error:
             return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
 
-    together = (norm == Frobenius() or interior_batch.takes(norm)) and all(
+    together = (norm == Frobenius() or pointed(norm)) and all(
         options[name] is None for name in ("slack", "solver", "verify")
     )
     request = Request(tol, None, None, options["max_seconds"]) if together else None

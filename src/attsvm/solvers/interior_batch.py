@@ -9,7 +9,6 @@ certified from the caller's numbers; what is not good enough is left to the ordi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from attsvm.geometry import Lp, Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import rank, small
 from attsvm.solvers.certificates import Certificate, certify_hard
-from attsvm.solvers.choice import FEW
+from attsvm.solvers.choice import FEW, pointed
 from attsvm.solvers.interior_ranges import entrywise_points, spectral_points
 from attsvm.solvers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.scaling import scaled
@@ -32,18 +31,10 @@ from attsvm.solvers.uniqueness import unique_weights
 SOLVER = "interior points"
 _LARGEST = 1 << 14  # entries of written-out rows up to which this is quicker than other methods
 _MOST_ROWS = 160
-_LEAST = 1.2  # exponent above one whose duality map interior points follow
-
-
-def takes(norm: Norm) -> bool:
-    """Whether interior points are there for the norm."""
-    if isinstance(norm, Lp):
-        return norm.p in (1.0, math.inf) or _LEAST <= norm.p < 2.0
-    return isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
 
 
 def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
-    """Whether a programme of a norm that :func:`takes` says is small enough."""
+    """Whether a programme of a norm of :func:`attsvm.solvers.choice.pointed` is small enough."""
     if isinstance(norm, Lp):
         return rows * shape[0] * shape[1] <= _LARGEST
     assert isinstance(norm, Schatten)
@@ -56,7 +47,7 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
     module, or not settled.
     """
     if (
-        not (takes(norm) and fits(norm, margins.m, margins.n, margins.shape))
+        not (pointed(norm) and fits(norm, margins.m, margins.n, margins.shape))
         or (request.slack, request.method) != (None, None)
         or not (request.warm_start is None and request.opposite is None)
     ):
@@ -148,7 +139,7 @@ def settle(
     norm: Norm,
     then: Callable[[int, small.Settled], None] | None = None,
 ) -> small.Settled:
-    """Like :func:`attsvm.solvers.small.settle` in a norm that :func:`takes` names; the figures are
+    """Like :func:`attsvm.solvers.small.settle` in such a norm; the figures are
     not those of this norm. ``then`` is called with each position that has weights.
     """
     assert isinstance(norm, Lp | Schatten)
@@ -162,6 +153,8 @@ def settle(
         found.outcome[:] = small.WEIGHTS
 
     W, dual, _, outcome, systems = found
+    sequence = np.repeat(np.arange(len(Z)), np.diff(starts))
+    free = np.flatnonzero((b == 0.0) & ~(D.any(axis=1) & Z.any(axis=1)[sequence]))
 
     def share(part: tuple[int, int]) -> None:
         arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
@@ -170,6 +163,8 @@ def settle(
                 spectral_points(*arrays, norm.p == 1.0)
             else:
                 entrywise_points(*arrays, norm.p)
+        first, last = np.searchsorted(free, starts[parts[list(part)]])
+        dual[free[first:last]] = 0.0  # any multiplier solves the system of a row that says 0 >= 0
         for k in range(*part):
             if then is not None and outcome[k] == small.WEIGHTS:
                 then(k, found)
