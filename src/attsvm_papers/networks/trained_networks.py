@@ -219,9 +219,7 @@ def _courses(history: History) -> dict[str, Any]:
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
         columns[name][: history.epochs] = history[name]
-    seconds = history["seconds"]
-    speed = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
-    return {**columns, "epochs": history.epochs, "seconds": float(np.sum(seconds)), "speed": speed}
+    return {**columns, "epochs": history.epochs}  # no times: who computes changes no bit
 
 
 def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
