@@ -11,11 +11,11 @@ cell begins (processes start and import), between the end of a cell and the begi
 one in the same process, from the end of the last cell to the end of the call (the page). A cluster
 of Dask runs already, as it does in a laboratory; its workers have not imported attsvm.
 
-``--model`` predicts, from one cell, what sweeps of three sizes take:
+``--model 10,40,160 --jobs 1`` predicts from small sweeps what larger ones take, and measures them:
 
-    seconds of n cells on w processes = seconds of one cell's sweep + (ceil(n / w) - 1) c,
+    seconds of n cells on w processes = seconds of one cell's sweep + (ceil(n / w) - 1) (c + o),
 
-where c is what a cell takes, its file included; and measures them.
+where o is the mean time between the cells of a sweep of five on each process.
 """
 
 from __future__ import annotations
@@ -144,18 +144,17 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def model(seconds: float, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Sweeps of these cells and processes, predicted and measured."""
-    jobs = max(jobs for _, jobs in sizes)
-    one = sweep("processes", 1, seconds, jobs)
-    few = sweep("processes", 4 * jobs, seconds, jobs)
+def model(seconds: float, sizes: list[int], jobs: int) -> list[dict[str, Any]]:
+    """Sweeps of so many cells, predicted and measured."""
+    sweep("local", 1, seconds, jobs)  # what is imported and compiled once is no part of it
+    one, few = (sweep("local", cells, seconds, jobs) for cells in (1, 5 * jobs))
     cell = seconds + few["between"]
     found = []
-    for cells, jobs in sizes:
-        wall = sweep("processes", cells, seconds, jobs)["wall"]
+    for cells in sizes:
         predicted = one["wall"] + (math.ceil(cells / jobs) - 1) * cell
+        wall = sweep("local", cells, seconds, jobs)["wall"]
         found.append({"cells": cells, "jobs": jobs, "predicted": predicted, "wall": wall})
-        print(f"{cells} cells, {jobs} processes: {predicted:.1f} s predicted, {wall:.1f} s")
+        print(f"{cells} cells: {predicted:.1f} s predicted, {wall:.1f} s")
     return found
 
 
@@ -168,11 +167,11 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--only", default=",".join(EXECUTORS))
-    parser.add_argument("--model", action="store_true")
+    parser.add_argument("--model", metavar="N,N,N", help="numbers of cells")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.model:
-        best = model(options.seconds, [(40, 2), (200, 2), (400, 4)])
+        best = model(options.seconds, [int(n) for n in options.model.split(",")], options.jobs)
     else:
         names = options.only.split(",")
         runs: list[dict[str, Any]] = []

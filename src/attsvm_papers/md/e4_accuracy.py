@@ -166,6 +166,7 @@ MEDIUM = Networks(
                 batch=32,
                 epochs=8,
                 tuning_epochs=3,
+                timed=True,
                 parts=2,
             ),
             (
@@ -193,6 +194,7 @@ MEDIUM = Networks(
                 epochs=15,
                 stop_accuracy=0.999,
                 tuning_epochs=3,
+                timed=True,
             ),
             (
                 Method("l1.1", (0.0012, 0.0024, 0.0049)),

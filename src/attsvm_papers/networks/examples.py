@@ -56,6 +56,8 @@ class Task:
         accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
             compiled.
         parts: see :class:`attsvm.training.TrainingPlan`.
+        timed: whether its rows hold times, for comparisons at equal time; rows without them have
+            the same bits whoever computes them.
     """
 
     data: str
@@ -78,6 +80,7 @@ class Task:
     tuning_epochs: int = 0
     accelerator: bool = False
     parts: int = 1
+    timed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -223,7 +223,7 @@ def run(
             "lr": method["lr"],
             "held": [len(known.validation), len(known.test)],
             "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
-            **_courses(history),
+            **_courses(history, spec.timed),
             **_looked_at(model, spec, known),
         }
     return {key: np.asarray(value)[None] for key, value in columns.items()}
@@ -277,16 +277,19 @@ def _trained(
     return model, known, history
 
 
-def _courses(history: History) -> dict[str, Any]:
+def _courses(history: History, timed: bool) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
         columns[name][: history.epochs] = history[name]
-    seconds = history["seconds"]
-    columns["elapsed"] = np.full(COURSE, np.nan)
-    columns["elapsed"][: history.epochs] = np.cumsum(seconds)
-    speed = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
-    return {**columns, "epochs": history.epochs, "seconds": float(np.sum(seconds)), "speed": speed}
+    columns["epochs"] = history.epochs
+    if timed:
+        seconds = history["seconds"]
+        columns["elapsed"] = np.full(COURSE, np.nan)
+        columns["elapsed"][: history.epochs] = np.cumsum(seconds)
+        columns["seconds"] = float(np.sum(seconds))
+        columns["speed"] = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
+    return columns
 
 
 def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
