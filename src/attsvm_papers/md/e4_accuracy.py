@@ -115,7 +115,7 @@ IMAGES = Task(
     dropout=0.0,
     batch=20,
     epochs=120,
-    tuning_epochs=15,
+    tuning_epochs=10,
 )
 # lr_from_sgd(step, p, mean modulus of the initial weights) for p = 1.1 and 3, to two digits, for
 # the steps of p = 2.
@@ -185,7 +185,7 @@ MEDIUM = Networks(
                 hidden=128,
                 dropout=0.1,
                 batch=50,
-                epochs=15,
+                epochs=10,
                 stop_accuracy=0.999,
                 tuning_epochs=3,
             ),
