@@ -191,15 +191,13 @@ def _computed(
             first = Cells(each, cells, folder)
             sweep.add(first.missing)
             computed = results(each.id, first)
-            for turn in itertools.count(2):
-                asked = each.then(setting, each.evidence(cells, computed.arrays))
-                further = [cell for cell in asked if cell not in cells]
-                if not further:
-                    break
-                kept = Cells(each, further, folder)
-                sweep.add(kept.missing)
-                computed.add(results(f"{each.id} ({turn})", kept))
-                cells = [*cells, *further]
+            turn = 2
+            for then in each.then if isinstance(each.then, tuple) else (each.then,):
+                if further := list(then(setting, each.evidence(cells, computed.arrays))):
+                    kept = Cells(each, further, folder)
+                    sweep.add(kept.missing)
+                    computed.add(results(f"{each.id} ({turn})", kept))
+                    cells, turn = [*cells, *further], turn + 1
         yield each, setting, each.evidence(cells, computed.arrays), computed
 
 

@@ -54,7 +54,8 @@ class Experiment:
         notes: what a reader should know: what was recalled, where the published figure has an
             artefact.
         then: from parameters and the evidence so far to further cells, for what can only be asked
-            when others are known; asked again until it names no new ones.
+            when others are known; or several such, each asked when the cells of the one before are
+            known.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
         medium: between the small one and the paper's, where there is one.
@@ -73,7 +74,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     plot: Plot
     notes: str = ""
-    then: Then | None = None
+    then: Then | tuple[Then, ...] | None = None
     published: Any = None
     medium: Any = None
     axes: tuple[str, ...] = ()

@@ -199,7 +199,7 @@ MEDIUM = Networks(
             ),
         ),
     ),
-    widen=3,
+    widen=True,
 )
 QUICK = Networks(
     (
