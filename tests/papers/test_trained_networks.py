@@ -40,6 +40,7 @@ from attsvm_papers.networks.trained_networks import (
     chosen_rate,
     run,
     then,
+    widened,
 )
 
 PUBLISHED = METHODS[:5]  # those of the scales smoke, small and paper
@@ -222,7 +223,7 @@ def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_se
     }
     evidence = Evidence({**columns, "validation_accuracy": course})
     assert chosen_rate(evidence, "digits", "l2") == 0.02
-    second = list(then(Networks((study,), seeds=2), evidence))
+    second = list(then[-1](Networks((study,), seeds=2), evidence))
     assert [(cell["method"]["name"], cell["method"]["lr"], cell["seed"]) for cell in second] == [
         ("l2", 0.02, seed) for seed in (0, 1)
     ]
@@ -238,22 +239,26 @@ def tuned(rates: dict[float, float]) -> Evidence:
 
 
 def test_a_grid_goes_on_where_its_best_rate_is_at_its_end() -> None:
-    networks = Networks((Study(IMAGES, (Method("l2", (0.01, 0.02, 0.04)),)),), seeds=2, widen=2)
+    grid = Study(IMAGES, (Method("l2", (0.01, 0.02, 0.04)),))
+    networks = Networks((grid,), seeds=2, widen=True)
 
-    def asked(**found: float) -> list[tuple[float, int]]:
-        rates = {float(name[1:]) / 1000: value for name, value in found.items()}
-        return [(cell["method"]["lr"], cell["seed"]) for cell in then(networks, tuned(rates))]
+    def asked(**found: float) -> list[float]:
+        evidence = tuned({float(name[1:]) / 1000: value for name, value in found.items()})
+        more = list(widened(networks, evidence))
+        assert {cell["seed"] for cell in more} <= {TUNING_SEED}
+        return [cell["method"]["lr"] for cell in more]
 
-    assert asked(r10=0.5, r20=0.6, r40=0.7) == [(0.08, TUNING_SEED)]
-    assert asked(r10=0.7, r20=0.6, r40=0.5) == [(0.005, TUNING_SEED)]
-    inside = [(0.04, 0), (0.04, 1)]
-    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.6) == inside
-    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.8) == [(0.16, TUNING_SEED)]
-    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.8, r160=0.9) == [(0.16, 0), (0.16, 1)]
-    narrow = replace(networks, widen=0)
-    assert [
-        cell["method"]["lr"] for cell in then(narrow, tuned({0.01: 0.1, 0.02: 0.2, 0.04: 0.3}))
-    ] == [0.04, 0.04]
+    assert asked(r10=0.5, r20=0.6, r40=0.7) == [0.08]
+    assert asked(r10=0.7, r20=0.6, r40=0.5) == [0.005]
+    assert asked(r10=0.5, r20=0.6, r40=0.5) == []
+    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.8) == [0.16]
+    ends = {0.01: 0.5, 0.02: 0.6, 0.04: 0.7, 0.08: 0.6}
+    assert asked(r10=0.5, r20=0.6, r40=0.7, r80=0.6) == []
+    final = [(cell["method"]["lr"], cell["seed"]) for cell in then[-1](networks, tuned(ends))]
+    assert final == [(0.04, 0), (0.04, 1)]
+    assert then[:-1] == (widened,) * 3
+    narrow = replace(networks, widen=False)
+    assert list(widened(narrow, tuned({0.01: 0.1, 0.02: 0.2, 0.04: 0.3}))) == []
 
 
 def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:

@@ -195,8 +195,18 @@ def test_scales_of_an_experiment_that_needs_minutes_and_of_one_that_needs_an_acc
         "small",
         "paper",
     ]
-    with pytest.raises(InputError, match="no scale 'huge'; choose from: smoke, small, paper"):
+    with pytest.raises(
+        InputError, match="no scale 'huge'; choose from: smoke, small, medium, paper"
+    ):
         large.at(scale="huge")
+    assert [each.scale("medium") for each in (TOY, large)] == ["paper", "small"]
+    nightly = replace(large, medium=Parameters(seeds=9))
+    assert [nightly.scale(scale) for scale in (None, "medium", "paper")] == [
+        *("small", "medium", "paper")
+    ]
+    assert nightly.at(scale="medium").seeds == 9
+    alone = replace(TOY, medium=Parameters(seeds=9))
+    assert [alone.at(scale=scale).seeds for scale in (None, "medium", "paper")] == [4, 9, 9]
     (run,) = reproduce(["mmts-99"], tmp_path / "out", scale="small", jobs=1)
     assert (run["scale"], run["trials"]) == ("paper", 4)
 

@@ -99,3 +99,13 @@ def test_zeros_are_frozen_for_small_p_alone():
         == ()
     )
     assert frozen_tensors(problem.classifier(), TrainingPlan(p=1.1)) == ()  # a model without biases
+
+
+def test_momentum_and_weight_decay_reach_the_optimisers_that_have_them():
+    model = problem.classifier()
+    sgd = build_optimizer(model, problem.plan(optimizer="sgd", momentum=0.9))
+    adamw = build_optimizer(model, problem.plan(optimizer="adamw", weight_decay=0.3))
+    assert [group["momentum"] for group in sgd.param_groups] == [0.9]
+    assert [group["weight_decay"] for group in adamw.param_groups] == [0.3]
+    plain = build_optimizer(model, problem.plan(optimizer="adamw"))
+    assert plain.param_groups[0]["weight_decay"] == 0.01  # torch's own

@@ -34,6 +34,8 @@ def test_a_plan_survives_json():
         ({"p": 1.0}, "p is 1.0"),
         ({"seed": -1}, "seed is -1"),
         ({"stop_accuracy": 1.5}, "stop_accuracy is 1.5"),
+        ({"momentum": 1.0}, "momentum is 1.0"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
     ],
 )
 def test_values_out_of_range(settings, told):

@@ -198,15 +198,13 @@ def _computed(
             first = Cells(each, cells, folder)
             sweep.add(first.missing)
             computed = results(each.id, first)
-            for turn in itertools.count(2):
-                asked = each.work(setting, shift, each.evidence(cells, computed.arrays))
-                further = [cell for cell in asked if cell not in cells]
-                if not further:
-                    break
-                kept = Cells(each, further, folder)
-                sweep.add(kept.missing)
-                computed.add(results(f"{each.id} ({turn})", kept))
-                cells = [*cells, *further]
+            for stage in range(len(each.stages)):
+                known_so_far = each.evidence(cells, computed.arrays)
+                if further := each.work(setting, shift, known_so_far, stage):
+                    kept = Cells(each, further, folder)
+                    sweep.add(kept.missing)
+                    computed.add(results(f"{each.id} ({stage + 2})", kept))
+                    cells = [*cells, *further]
         yield each, setting, each.evidence(cells, computed.arrays), computed
 
 

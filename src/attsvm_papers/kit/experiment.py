@@ -60,7 +60,8 @@ class Experiment:
         notes: what a reader should know: what was recalled, where the published figure has an
             artefact.
         then: from parameters and the evidence so far to further cells, for what can only be asked
-            when others are known; asked again until it names no new ones.
+            when others are known; or several such, each asked when the cells of the one before are
+            known.
         published: the paper's scale where that needs an accelerator; ``parameters`` are then the
             small one.
         medium: between the small one and the paper's, where there is one.
@@ -79,7 +80,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     plot: Plot
     notes: str = ""
-    then: Then | None = None
+    then: Then | tuple[Then, ...] | None = None
     published: Any = None
     medium: Any = None
     axes: tuple[str, ...] = ()
@@ -173,8 +174,21 @@ class Experiment:
             [described(cell, found, self.axes) for cell, found in zip(cells, results, strict=True)]
         )
 
-    def work(self, parameters: Any, shift: int = 0, evidence: Evidence | None = None) -> list[Cell]:
-        """The cells, or those that follow from the evidence of the first ones, with the parameters'
+    @property
+    def stages(self) -> tuple[Then, ...]:
+        """What :attr:`then` holds, one after the other."""
+        return (
+            self.then if isinstance(self.then, tuple) else () if self.then is None else (self.then,)
+        )
+
+    def work(
+        self,
+        parameters: Any,
+        shift: int = 0,
+        evidence: Evidence | None = None,
+        stage: int = 0,
+    ) -> list[Cell]:
+        """The cells, or those that a stage makes of the evidence so far, with the parameters'
         ``first_seed`` and ``shift`` added to every seed: every ``first``, ``seed`` and member of
         ``seeds`` in them below :data:`SEARCH`.
 
@@ -187,7 +201,11 @@ class Experiment:
         if evidence is None:
             cells = list(self.cells(parameters))
         else:
-            cells = list(self.then(parameters, evidence)) if self.then is not None else []
+            cells = [
+                cell
+                for then in self.stages[stage : stage + 1]
+                for cell in then(parameters, evidence)
+            ]
         by = shift + self.first_seed(parameters)
         found: list[Cell] = [_moved(cell, by) for cell in cells] if by else cells
         if shift and evidence is None and self.then is None and found == cells:

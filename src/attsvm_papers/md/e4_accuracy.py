@@ -120,7 +120,7 @@ IMAGES = Task(
     dropout=0.0,
     batch=20,
     epochs=120,
-    tuning_epochs=15,
+    tuning_epochs=10,
 )
 # lr_from_sgd(step, p, mean modulus of the initial weights) for p = 1.1 and 3, to two digits, for
 # the steps of p = 2.
@@ -191,7 +191,7 @@ MEDIUM = Networks(
                 hidden=128,
                 dropout=0.1,
                 batch=50,
-                epochs=15,
+                epochs=10,
                 stop_accuracy=0.999,
                 tuning_epochs=3,
                 timed=True,
@@ -206,7 +206,7 @@ MEDIUM = Networks(
             ),
         ),
     ),
-    widen=3,
+    widen=True,
 )
 QUICK = Networks(
     (

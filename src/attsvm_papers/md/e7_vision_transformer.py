@@ -109,7 +109,7 @@ MEDIUM = replace(
         ),
     ),
     seeds=3,
-    widen=3,
+    widen=True,
 )
 SCALES = Scales(SMALL, QUICK, PAPER, MEDIUM)
 

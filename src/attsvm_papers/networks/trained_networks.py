@@ -84,13 +84,14 @@ class Networks:
         studies: what is trained.
         seeds: runs of every optimiser.
         sizes: numbers of blocks of the studies that take part; all of them where none is named.
-        widen: how often a grid goes on by another rate where the best one is at its end.
+        widen: whether a grid goes on by another rate, three times at most, where the best one is at
+            its end.
     """
 
     studies: tuple[Study, ...]
     seeds: int = 3
     sizes: tuple[int, ...] = ()
-    widen: int = 0
+    widen: bool = False
 
     def chosen(self) -> tuple[Study, ...]:
         """The studies that take part, in the order of the sizes.
@@ -126,31 +127,41 @@ def cells(parameters: Networks) -> Iterator[Cell]:
                     yield _cell(study.task, digest, method, lr, seed)
 
 
-def then(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
-    """The cells of the methods with several learning rates: another rate where the grid goes on,
-    else the rate with the highest validation accuracy at the end of its short training, the first
-    of several, with seeds from 0 on.
+def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+    """A short training with another rate for each method whose best one is at the end of those that
+    were tried, where its grid may go on.
+    """
+    for study, digest in _available(parameters.chosen()):
+        for method in study.methods:
+            if len(method.lr) > 1:
+                found = evidence, study.task.data, method.name
+                lr = _further(method.lr, tried_rates(*found), chosen_rate(*found), parameters.widen)
+                if lr is not None:
+                    yield _cell(study.task, digest, method, lr, TUNING_SEED)
+
+
+def chosen_rates(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+    """The cells of the methods with several learning rates: the rate with the highest validation
+    accuracy at the end of its short training, the first of several, with seeds from 0 on.
     """
     for study, digest in _available(parameters.chosen()):
         for method in study.methods:
             if len(method.lr) > 1:
                 lr = chosen_rate(evidence, study.task.data, method.name)
-                tried = tried_rates(evidence, study.task.data, method.name)
-                further = _further(method.lr, tried, lr, parameters.widen)
-                if further is not None:
-                    yield _cell(study.task, digest, method, further, TUNING_SEED)
-                    continue
                 for seed in range(parameters.seeds):
                     yield _cell(study.task, digest, method, lr, seed)
 
 
+WIDER = 3
+"""How often a grid may go on."""
+then = (*(widened,) * WIDER, chosen_rates)
+
+
 def _further(
-    grid: Sequence[float], tried: Sequence[float], best: float, times: int
+    grid: Sequence[float], tried: Sequence[float], best: float, widen: bool
 ) -> float | None:
-    """The rate beyond the end of those tried where the best one lies; None where it lies inside, or
-    where so many were added.
-    """
-    if min(tried) < best < max(tried) or len(tried) >= len(grid) + times:
+    """The rate beyond the end of those tried where the best one lies; None where it lies inside."""
+    if not widen or min(tried) < best < max(tried):
         return None
     ratio = grid[1] / grid[0]
     return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")

@@ -36,6 +36,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    logarithmic,
     picture,
     scales,
     setting,
@@ -234,21 +235,20 @@ def costs(evidence, axes):
     the cost of keeping one token where the logits of attention are scaled, over the norm of the
     heads' weights after it; a point marks the network as it is.
     """
-    names = [name for name in OPTIMISERS if np.any(evidence["optimiser"] == name)]
-    for name in names:
+    places, every = np.arange(len(KEPT)), []
+    for name in [name for name in OPTIMISERS if np.any(evidence["optimiser"] == name)]:
         rows = evidence.where(optimiser=name, decay=0.0)
         for k in range(rows.rows):
             colour, label = COLOURS[name], NAMES[name] if k == 0 else None
-            axes[0].plot(KEPT, rows["top"][k], "o-", color=colour, ms=3, label=label)
-            axes[0].plot(KEPT, rows["nearest"][k], ":", color=colour, linewidth=1)
+            axes[0].plot(places, rows["top"][k], "o-", color=colour, ms=3, label=label)
+            axes[0].plot(places, rows["nearest"][k], ":", color=colour, linewidth=1)
             sizes = rows["norm"][k] * np.array(FACTORS)
+            every.append(sizes)
             axes[1].plot(sizes, rows["scaled cost"][k], color=colour, linewidth=1.2)
             axes[1].plot(rows["norm"][k], rows["top"][k, 0], "o", color=colour, ms=4)
-    axes[0].set_xscale("log", base=2)
-    axes[0].set_xticks(KEPT, [str(k) for k in KEPT])
+    axes[0].set_xticks(places, [str(k) for k in KEPT])
     axes[0].set(xlabel="tokens that are kept", ylabel="nats per character", title="cost of pruning")
-    axes[0].set_yscale("symlog", linthresh=0.01)
-    axes[1].set_xscale("log", base=2)
+    logarithmic(axes[1].xaxis, np.concatenate(every))
     axes[1].set(xlabel="norm of the heads' weights", title="one token, scaled heads")
     axes[0].legend(frameon=False, fontsize=8)
     for ax in axes:
