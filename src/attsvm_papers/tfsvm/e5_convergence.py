@@ -350,20 +350,19 @@ def E2_5f(evidence):
     return np.array(found)
 
 
-@claim(
-    at_most(0.95, "at least 1 in 20 feasible instances"),
-    "recalled",
-    null=replaced("local optimality in place of global", **{"global": "local"}),
-)
+def many_dimensions(e):
+    """Instances of so many dimensions that most tokens support, in place of those with few"""
+    most = e.where(T=5, n=4)["d"].max()
+    return e.but({"d": np.where(e["d"] == most, 2, most)})
+
+
+@claim(at_most(0.95, "at least 1 in 20 feasible instances"), "recalled", null=many_dimensions)
 def N2(e):
     """Gradient descent misses the optimal tokens in a sizeable share of feasible instances with
     small d.
     """
-    return np.mean(
-        e.where(T=5, n=4).take(e.where(T=5, n=4)["feasible"] & (e.where(T=5, n=4)["d"] <= 8))[
-            "global"
-        ]
-    )
+    few = e.where(T=5, n=4)
+    return np.mean(few.take(few["feasible"] & (few["d"] <= 8))["global"])
 
 
 @picture(
