@@ -9,7 +9,9 @@ from attsvm_papers.tfsvm import e11_self_attention as tfsvm_11
 
 @pytest.mark.parametrize("own", [False, True])
 def test_any_selection_is_feasible_at_the_dimension_of_the_theorem(own) -> None:
-    assert tfsvm_11.random_selections(4, 6, 30, own)["selectable"].all()
+    found = tfsvm_11.random_selections(4, 6, range(30), own)
+    assert found["selectable"].all()
+    assert not found["selectable_plane"].all()
 
 
 def test_cells_know_the_experiments_that_they_repeat() -> None:
@@ -25,4 +27,4 @@ def test_claims_and_pictures_decide_no_numbers() -> None:
     assert "'run'" in seen
     assert "E2_4a" not in seen
     assert "ranks_as_published" not in seen
-    assert "An undecided instance" not in seen
+    assert "reading error of the plot" not in seen

@@ -1,5 +1,7 @@
 """E2.7: which runs are accepted, and what is said of them."""
 
+import numpy as np
+
 from attsvm_papers.tfsvm import e7_several_tokens as tfsvm_7
 
 
@@ -18,6 +20,7 @@ def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
     assert (found["seed"] > 0).any()
     assert (found["label"].min(axis=1) < 0).all()
     assert (found["masked"] <= 1e-6).all()
+    np.testing.assert_allclose(found["both"][:, -1], found["refitted"][:, -1], atol=1e-12)
     # Both parts contain the max-margin part; the multiple is fitted.
     assert (
         found["both"][:, -1].mean() < found["margin"][:, -1].mean() < found["single"][:, -1].mean()
@@ -29,6 +32,8 @@ def test_a_cell_without_accepted_runs_keeps_its_columns() -> None:
     assert found["seed"].tolist() == [-1]
     assert set(found) >= {
         "both",
+        "refitted",
+        "other",
         "margin",
         "single",
         "masked",

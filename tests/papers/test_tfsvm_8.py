@@ -1,7 +1,11 @@
 """E2.8: the selected sets of the concave head are known before training."""
 
 import numpy as np
+from scipy.optimize import check_grad
 
+from attsvm import token_scores
+from attsvm.datasets import orthonormal
+from attsvm.selection import sparsemax_selection
 from attsvm_papers.tfsvm import e8_concave_head as tfsvm_8
 
 
@@ -12,3 +16,27 @@ def test_strong_heads_select_everything_at_the_predicted_probabilities() -> None
     assert found["selected"][weak].mean() < 2
     assert np.median(found["error_fixed"][strong]) < 0.02  # jitter of steps of 0.1
     assert (found["both_fixed"] >= found["margin_fixed"] - 1e-3)[weak].all()
+
+
+def test_the_log_of_the_excess_loss_is_that_of_its_definition_and_has_its_gradient() -> None:
+    data, head = orthonormal(3, 4, 5)
+    scores = token_scores(data, head)
+    best = sparsemax_selection(scores, 0.5).probabilities
+    flat = np.random.default_rng(0).standard_normal(16)
+    rest = (2.0, data, scores, 0.5, best)
+
+    def losses(s):
+        value = (scores * s).sum(axis=-1) - 0.5 * (s**2).sum(axis=-1)
+        return np.logaddexp(0.0, -value).sum()
+
+    W = (2.0 / np.linalg.norm(flat) * flat).reshape(4, 4)
+    logits = np.einsum("ntd,de,ne->nt", data.tokens, W, data.queries)
+    s = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    value, gradient = tfsvm_8._log_excess(flat, *rest)
+    assert np.isclose(value, np.log(losses(s) - losses(best)))
+    error = check_grad(
+        lambda x: tfsvm_8._log_excess(x, *rest)[0],
+        lambda x: tfsvm_8._log_excess(x, *rest)[1],
+        flat,
+    )
+    assert error < 1e-5 * max(1.0, np.linalg.norm(gradient))

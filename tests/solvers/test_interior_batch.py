@@ -216,7 +216,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     m = sphere(6, 8, 10, 0)
     whole = np.array([0, m.n])
     for norm in (parse_norm("nuc"), parse_norm("l1")):
-        with pytest.raises(ValueError, match="one per row|broadcast"):
+        with pytest.raises(ValueError, match=r"one per row|broadcast"):
             interior_batch.settle(m.differences, m.queries, m.offsets, whole, m.rhs[:-1], norm)
 
 

@@ -2,21 +2,23 @@
 neither.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from attsvm import (
     AttentionData,
     Margins,
+    MarginSolution,
     Trajectory,
     locally_optimal,
     max_margin,
     optimal_tokens,
     token_scores,
 )
+from attsvm.claims import Evidence, Null
 
 Columns = dict[str, NDArray[Any]]
 SATURATED = 0.99
@@ -35,7 +37,9 @@ def outcomes(
     one token more than 0.99), ``global`` (saturated at the optimal tokens), ``local`` (saturated at
     a feasible, locally optimal selection; includes global), ``all_support`` (every token is a
     support token of the optimal solution), ``separable`` (the trained selection is feasible) and
-    ``cosine`` to the solution of the trained selection, NaN where there is none.
+    ``cosine`` to the solution of the trained selection, NaN where there is none. Beside them
+    ``local_random`` (random tokens are feasible and locally optimal) and ``cosine_other`` (to the
+    solution of another run).
 
     Args:
         data: one instance per run.
@@ -50,23 +54,51 @@ def outcomes(
     runs = len(selected)
     best = max_margin([constraints(data.instance(run), optimal[run]) for run in range(runs)])
     reached = max_margin([constraints(data.instance(run), selected[run]) for run in range(runs)])
+    tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
+    random = max_margin([constraints(data.instance(run), tokens[run]) for run in range(runs)])
     saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
     separable = np.array([solution.status == "optimal" for solution in reached])
-    local = np.array(
-        [
-            ok and bool(locally_optimal(solution, scores[run]).all())
-            for run, (ok, solution) in enumerate(zip(separable, reached, strict=True))
-        ]
-    )
     cosine = 1.0 - trajectory.direction_gap(reached)[-1]
     return {
         "feasible": np.array([solution.status == "optimal" for solution in best]),
         "saturated": saturated,
         "global": saturated & (selected == optimal).all(axis=-1),
-        "local": saturated & local,
+        "local": saturated & are_local(reached, scores),
+        "local_random": are_local(random, scores),
         "all_support": np.array(
             [s.status == "optimal" and len(s.support) == s.margins.m for s in best]
         ),
         "separable": separable,
         "cosine": np.where(separable, cosine, np.nan),
+        "cosine_other": 1.0 - trajectory.direction_gap([*reached[1:], reached[0]])[-1],
     }
+
+
+def are_local(solutions: Sequence[MarginSolution], scores: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which selections are feasible and locally optimal, one of each run."""
+    return np.array(
+        [
+            solution.status == "optimal" and bool(locally_optimal(solution, own).all())
+            for solution, own in zip(solutions, scores, strict=True)
+        ]
+    )
+
+
+def mixed(*columns: str) -> Null:
+    """Every row has that of a random instance of any size: the size says nothing any more."""
+
+    def of(e: Evidence) -> Evidence:
+        known = np.flatnonzero(np.isfinite(e[columns[0]].astype(np.float64)))
+        order = np.arange(e.rows)
+        order[known] = np.random.default_rng(0).permutation(known)
+        return e.but({name: e[name][order] for name in columns})
+
+    return Null("instances of all sizes mixed", of)
+
+
+def trend(shares: ArrayLike, slack: float) -> NDArray[np.float64]:
+    """By how much shares that should grow do, each step with ``slack`` added, and their whole
+    growth with it taken off: none is negative when they grow.
+    """
+    line = np.asarray(shares, dtype=np.float64)
+    return np.concatenate([np.diff(line) + slack, [line[-1] - line[0] - slack]])

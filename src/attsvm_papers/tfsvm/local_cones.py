@@ -53,38 +53,54 @@ def inside(
     return radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
 
 
-def ascent(solution: MarginSolution, scores: FloatArray, generator: np.random.Generator) -> float:
+def ascent(
+    solution: MarginSolution,
+    scores: FloatArray,
+    generator: np.random.Generator,
+    *others: FloatArray,
+) -> list[float]:
     r"""Least share of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, over random
-    W at the edge of the derived cone.
+    W at the edge of the derived cone; then the same with each of ``others`` in place of
+    :math:`W^{mm}`.
 
     In the cone of opening :math:`\sqrt{2\mu}=\Theta(\rho-1)/4B` margins move by less than a third
     of :math:`\Theta(\rho-1)`. At the size chosen, non-neighbours weigh :math:`e^{-\mathrm{FAR}}` of
     a neighbour. The solution is that of the Frobenius norm.
     """
     gap = min(surplus(solution), 1.0)
-    return float(
-        ascent_at(
-            solution,
-            scores,
-            inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator),
-        ).min()
-    )
+    W = inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator)
+    return [float(ascent_at(solution, scores, W, along).min()) for along in (solution.W, *others)]
 
 
-def ascent_at(solution: MarginSolution, scores: FloatArray, W: FloatArray) -> FloatArray:
-    r"""Shares ``(points,)`` of :math:`\langle-\nabla L(W),W^{mm}\rangle` in its absolute terms, for
-    weights ``(points, d_x, d_z)``.
+def ascent_at(
+    solution: MarginSolution, scores: FloatArray, W: FloatArray, along: FloatArray | None = None
+) -> FloatArray:
+    r"""Shares ``(points,)`` of :math:`\langle-\nabla L(W),V\rangle` in its absolute terms, for
+    weights ``(points, d_x, d_z)``; V is ``along``, the solution itself when left out.
 
-    The sum is that of :math:`s_t(\bar\gamma-\gamma_t)q_t` over all rivals t, q their margins in the
-    solution of any norm, weighted by the slopes of the loss. A common factor of all attention away
-    from the selected tokens does not matter, so none underflows.
+    The sum is that of :math:`s_t(\bar\gamma-\gamma_t)q_t` over all rivals t, q their margins in V,
+    weighted by the slopes of the loss, with :math:`\bar\gamma` the mean score under attention.
+    A common factor of all attention away from the selected tokens does not matter, so none
+    underflows.
     """
     margins = solution.margins
     logits = np.einsum(
         "cd,pde,ce->pc", margins.differences, W, margins.queries[margins.sequence], optimize=True
     )
-    weight = np.exp(logits.min(axis=1, keepdims=True) - logits)
+    least = logits.min(axis=1, keepdims=True)
+    weight = np.exp(least - logits)
     best = scores[np.arange(margins.n), margins.selected]
     lead = best[margins.sequence] - scores[margins.sequence, margins.token]
-    terms = weight * lead * margins(solution.W) / (1.0 + np.exp(best))[margins.sequence]
+    # How far the mean score is behind the best one, (points, n), from attention itself.
+    own = np.arange(margins.n)[:, None] == margins.sequence
+    odds = np.exp(-np.maximum(logits, -700.0))
+    behind = (odds * lead) @ own.T / (1.0 + odds @ own.T)
+    slope = 1.0 / (1.0 + np.exp(best - behind))
+    share = weight / (1.0 + odds @ own.T)[:, margins.sequence]
+    terms = (
+        share
+        * (lead - behind[:, margins.sequence])
+        * margins(solution.W if along is None else along)
+        * slope[:, margins.sequence]
+    )
     return terms.sum(axis=1) / np.abs(terms).sum(axis=1)

@@ -11,7 +11,6 @@ from attsvm import (
     AttentionData,
     MarginSolution,
     Nuclear,
-    locally_optimal,
     max_margin,
     optimal_tokens,
     selection_margins,
@@ -23,6 +22,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import same
+from attsvm_papers.tfsvm.convergence import are_local
 from attsvm_papers.tfsvm.local_cones import ascent, inside
 
 EVERY = 20  # steps between two records
@@ -71,12 +71,7 @@ def local_runs(
         ]
     )
     scores = token_scores(data, heads)
-    local = np.array(
-        [
-            ok and bool(locally_optimal(s, scores[k]).all())
-            for k, (ok, s) in enumerate(zip(certified, frobenius, strict=True))
-        ]
-    )
+    local = certified & are_local(frobenius, scores)
     sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
     columns = {
         "step": same(trajectory.steps),
@@ -100,7 +95,17 @@ def local_runs(
         )
         columns["balance"] = np.stack([K**2, Q**2], axis=-1).max(axis=-1) / sizes.sum(axis=-1)
         return columns
-    return columns | _from_the_cone(data, heads, selected, frobenius, local, steps)
+    columns["local_random"] = _random_selections(data, scores)
+    return columns | _from_the_cone(data, heads, selected, (frobenius, nuclear), local, steps)
+
+
+def _random_selections(data: AttentionData, scores: Any) -> Any:
+    """Whether random tokens are locally optimal."""
+    tokens = np.random.default_rng(3).integers(data.T, size=scores.shape[:-1])
+    return are_local(
+        max_margin([selection_margins(data.instance(k), own) for k, own in enumerate(tokens)]),
+        scores,
+    )
 
 
 def _rank(solution: MarginSolution) -> int:
@@ -112,23 +117,24 @@ def _from_the_cone(
     data: Any,
     heads: Any,
     selected: Any,
-    solutions: Sequence[MarginSolution],
+    both: tuple[Sequence[MarginSolution], Sequence[MarginSolution]],
     local: Any,
     steps: int,
 ) -> dict[str, Any]:
     """Both halves of the local theorem: which way descent points in the cone, and where runs from
-    it go.
+    it go. Beside them the same for the next run's solution, and for the nuclear one.
     """
+    solutions, nuclear = both
     kept = np.flatnonzero(local)
-    columns = {
-        name: np.full(len(local), np.nan)
-        for name in ("cone_ascent", "cone_before", "cone_after", "cone_kept")
-    }
+    names = ("ascent", "ascent_other", "before", "after", "after_nuclear", "kept")
+    columns = {f"cone_{name}": np.full(len(local), np.nan) for name in names}
     scores = token_scores(data, heads)
     starts = []
     for k in kept.tolist():
         generator = np.random.default_rng([17, k])
-        columns["cone_ascent"][k] = ascent(solutions[k], scores[k], generator)
+        columns["cone_ascent"][k], columns["cone_ascent_other"][k] = ascent(
+            solutions[k], scores[k], generator, solutions[k - 1].W
+        )
         starts.append(inside(solutions[k], WIDE, START, 1, generator)[0])
     subset = AttentionData(
         data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
@@ -139,5 +145,8 @@ def _from_the_cone(
     )
     gaps = trajectory.direction_gap([solutions[k] for k in kept.tolist()])
     columns["cone_before"][kept], columns["cone_after"][kept] = gaps[0], gaps[-1]
+    columns["cone_after_nuclear"][kept] = trajectory.direction_gap(
+        [nuclear[k] for k in kept.tolist()]
+    )[-1]
     columns["cone_kept"][kept] = (trajectory.selected == selected[kept]).all(axis=(0, -1))
     return columns

@@ -12,7 +12,7 @@ from attsvm.datasets import toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, loglog, same
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, loglog, replaced, same
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
@@ -116,6 +116,21 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
 def at(rows: Evidence, column: str, step: int) -> Any:
     """A recorded column at one step, one value per start."""
     return rows[column][:, int(np.flatnonzero(rows["step"][0] == step)[0])]
+
+
+def _apart(rows: Evidence) -> Any:
+    return np.abs(rows["solved_frobenius"] - rows["solved_nuclear"]).max(axis=(-2, -1))
+
+
+SWAPPED = replaced(
+    "each solution as that of the other norm", error_frobenius=_apart, error_nuclear=_apart
+)
+
+
+def second_of_frobenius(rows: Evidence) -> Any:
+    """The Frobenius solution's second singular value over the first, at every record."""
+    sizes = np.linalg.svd(rows["solved_frobenius"], compute_uv=False)
+    return np.broadcast_to((sizes[:, 1] / sizes[:, 0])[:, None], rows["second"].shape)
 
 
 def draw_courses(ax: Any, rows: Evidence, queries: Any, every: int, colour: str) -> None:

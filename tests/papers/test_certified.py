@@ -1,0 +1,38 @@
+"""Solutions that the experiments of max-margin rates hold training against are proved."""
+
+import numpy as np
+import pytest
+
+from attsvm import optimal_tokens
+from attsvm.datasets import unit_sphere
+from attsvm.selection import feasible
+from attsvm_papers.factored import e1_nuclear_margin as factored_1
+from attsvm_papers.factored import e2_diagonal as factored_2
+from attsvm_papers.spectral import e2_multiclass as spectral_2
+from attsvm_papers.tfsvm import e3_local_convergence as tfsvm_3
+from attsvm_papers.tfsvm import e4_rank as tfsvm_4
+
+
+def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
+    found = tfsvm_4.run(5, 5, 3, range(10))
+    data, heads = unit_sphere(5, 5, 3, range(10))
+    assert found["feasible"].tolist() == feasible(data, optimal_tokens(data, heads)).tolist()
+    kept = found["feasible"]
+    assert kept.any()
+    assert (found["nuc_proved"][kept] == found["nuc_rank"][kept]).all()
+
+
+@pytest.mark.parametrize("factors", [False, True])
+def test_both_solutions_of_a_trained_selection_are_certified(factors) -> None:
+    assert tfsvm_3.run(6, 8, 10, 100, 0.1, range(5), factors, 0.0)["certified"].all()
+
+
+def test_margins_of_next_token_data_are_certified() -> None:
+    assert factored_1.run(factored_1.SMALL, [0, 1], 20, 20)["certified"].all()
+    assert spectral_2.solved((0,))[1].all()
+
+
+def test_a_diagonal_programme_is_solved_or_refuted() -> None:
+    found = factored_2.run(0.1, range(6), 10)
+    assert np.isfinite(found["ratio"][found["feasible"]]).all()
+    assert np.isnan(found["round_ratio"]).tolist() == (~found["feasible"]).tolist()
