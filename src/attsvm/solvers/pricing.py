@@ -157,7 +157,7 @@ class Pass:
                 smallest = min(smallest, part.smallest)
                 below, rounding = max(below, part.below), max(rounding, part.rounding)
                 found[k] = part.rows
-                if sum(len(each.ids) for each in found.values()) > 2 * wanted.most:
+                if sum(len(each.ids) for each in found.values()) > 1.25 * wanted.most:
                     found = _worst(found, wanted.most)
         self.passes += 1
         if first:
