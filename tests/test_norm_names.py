@@ -21,7 +21,11 @@ from attsvm.dynamics.records import AtSteps
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC
 
-RESULTS = {"attsvm.dynamics.RegularizationPath", "attsvm.solvers.MarginSolution"}
+RESULTS = {
+    "attsvm.dynamics.RegularizationPath",
+    "attsvm.solvers.MarginSolution",
+    "attsvm.solvers.SolutionBatch",
+}
 """What comes back with a norm in it, and is made by no user."""
 
 data, head = datasets.unit_sphere(n=4, T=3, d=4, seed=0)

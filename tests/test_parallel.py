@@ -45,7 +45,7 @@ def test_torch_keeps_its_number_of_threads(start):
     """In a process of its own: only the first parallel section of a process could change it."""
     script = (
         STARTS[start]
-        + "\nimport numba, torch\nprint(numba.get_num_threads(), torch.get_num_threads())"
+        + "\nimport numba, torch\nprint(torch.get_num_threads(), numba.get_num_threads())"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
     told = subprocess.run(
@@ -56,7 +56,7 @@ def test_torch_keeps_its_number_of_threads(start):
         text=True,
         timeout=120,
     )
-    assert told.stdout.split() == ["2", "1"]
+    assert told.stdout.split() == ["1", "2"]
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core")

@@ -14,7 +14,7 @@ def test_paths_have_the_reference_distances(bound) -> None:
 
 
 def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_not() -> None:
-    found = tfsvm_10.random(range(3), 2)
+    found = tfsvm_10.random(range(8), 2)
     known = np.isfinite(found["far_distance"])
     assert known.any()
     assert found["far_gap"].max() < 1e-4

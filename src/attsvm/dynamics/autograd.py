@@ -42,6 +42,8 @@ class AutogradEngine:
         schedule: Schedule | None = None,
     ) -> None:
         self._model, self._optimizer, self._schedule = model, optimizer, schedule
+        if isinstance(optimizer, SteepestDescent | MirrorDescent):
+            optimizer.leave_unwatched()
         self._functions = (
             None
             if schedule is None or isinstance(schedule, LRScheduler)

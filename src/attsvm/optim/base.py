@@ -166,6 +166,10 @@ class DescentOptimizer(Optimizer):
             self._standstill = None
         return loss
 
+    def leave_unwatched(self) -> None:
+        """No sentence about parameters that hardly move: for callers that record the whole way."""
+        self._standstill = None
+
     def check_step(self) -> None:
         """Raise :class:`~attsvm.errors.InputError` for what the next step would refuse; nothing is
         changed.

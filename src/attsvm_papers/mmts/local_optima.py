@@ -53,7 +53,9 @@ def _selections(data: Any, head: Any, norm: Norm | None = None) -> tuple[tuple[i
     """
     scores = token_scores(data, head)
     choices = list(itertools.product(range(data.T), repeat=data.n))
-    solutions = max_margin([selection_margins(data, choice) for choice in choices], norm)
+    programmes = [selection_margins(data, choice) for choice in choices]
+    # gaps of paths fall below what the default tolerance leaves of a direction
+    solutions = max_margin(programmes, norm, tol=1e-11)
     found = [
         (
             choice,
