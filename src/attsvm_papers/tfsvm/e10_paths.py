@@ -12,7 +12,7 @@ the global one.
 """
 
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def random(seeds, random_starts):
         best = _farthest(data, head, frobenius, random_starts)
         found["far_gap"][k] = best.direction_gap(frobenius)[0]
         found["far_gap_other"][k] = best.direction_gap(nuclear)[0]
-        rank = int(nuclear.rank)
+        rank = nuclear.rank or 0
         for name, columns in (("far_distance", rank), ("far_fewer", rank - 1)):
             if rank > 1 and nuclear.unique is True:
                 path = _farthest(data, head, nuclear, random_starts, inner=columns)
@@ -154,7 +154,7 @@ def random(seeds, random_starts):
 
 
 def _farthest(data: Any, head: Any, solution: Any, starts: int, **options: Any) -> Any:
-    form = "KQ" if "inner" in options else "W"
+    form: Literal["KQ", "W"] = "KQ" if "inner" in options else "W"
     return regularization_path(
         data, head, None, [FARTHEST * solution.norm], form, starts, **options
     )

@@ -137,7 +137,7 @@ def every_selection(n, T, d, seeds):
             max_margin(selection_margins(one, np.array(choice)))
             for choice in product(range(T), repeat=n)
         ]
-        local.append(are_local(found, [scores[k]] * len(found)).sum())
+        local.append(are_local(found, np.array([scores[k]] * len(found))).sum())
     return {"local_selections": np.array(local, dtype=np.float64)}
 
 
@@ -168,7 +168,7 @@ def any_start(seeds, starts, directions, steps):
     )
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
     course = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
-    gaps = course.direction_gap([solutions[k] for k in run]).reshape(2, len(solved), each)
+    gaps = course.direction_gap([solutions[int(k)] for k in run]).reshape(2, len(solved), each)
     right = (course.selected[-1] == best[run]).all(axis=-1).reshape(len(solved), each)
     support = np.array([len(solution.support) == n * (T - 1) for solution in solutions])
     columns = {
