@@ -1,4 +1,4 @@
-"""Solves at the default number of BLAS threads beside solves with one thread, same process, in
+"""Solves at the default number of threads beside solves with one thread, same process, in
 turns: wall and CPU milliseconds, the least of the repeats.
 
     python benchmarks/solve_threads.py --norms fro,nuc --sizes S,M,L --repeats 9
@@ -15,6 +15,7 @@ import time
 from contextlib import ExitStack
 from unittest import mock
 
+import numba
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.bench.instances import SIZES, random_instance
@@ -46,6 +47,9 @@ def main() -> None:
                     with ExitStack() as stack:
                         if way == "one":
                             stack.enter_context(threadpool_limits(1, user_api="blas"))
+                            stack.enter_context(
+                                mock.patch.object(numba.config, "NUMBA_NUM_THREADS", 1)
+                            )
                         if way == "all":
                             stack.enter_context(mock.patch.object(threads, "_LARGE", 0))
                         wall, cpu = time.perf_counter(), time.process_time()

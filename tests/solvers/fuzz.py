@@ -28,6 +28,7 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     starts = np.concatenate([[0], np.cumsum(np.diff(offsets) ** 2)])
     size = np.einsum("nd,nd->n", Z, Z)
     grams = np.ones(int(starts[-1]))
+    blocks, asleep = (D, Z, offsets, b, cap), rng.random(m) < 0.2
     out = [np.zeros(shape) for shape in ((d_x, d_z), (d_x, d_z), (d_x, d_z))]
     instances = np.array([0, 1, 3])
     return {
@@ -37,9 +38,9 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
         "kernels.pulled": [D, offsets, dual],
         "kernels.block_grams": [D, offsets, size, starts],
         "kernels._fitting_blocks": [offsets, starts],
-        "kernels._fitting_dual": [D, Z, offsets, b, cap, dual, W],
-        "kernels.sweep_blocks": [D, Z, offsets, b, cap, grams, starts, dual, W, 2],
-        "kernels.sweep_rows": [D, Z, offsets, b, cap, np.ones(m), size, dual, W, 2],
+        "kernels._fitting_dual": [D, Z, offsets, b, cap, dual, W, asleep],
+        "kernels.sweep_blocks": [*blocks, grams, starts, dual, W, 2, asleep, 0.1],
+        "kernels.sweep_rows": [*blocks, np.ones(m), size, dual, W, 2, asleep, 0.1],
         "kernels.token_moments": [D, np.array([0, 2]), np.array([2, 4]), np.array([0, 1, 3, 5])],
         "energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
         "energies.power_proximal": [W, 1.5, 0.3],

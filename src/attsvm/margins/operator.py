@@ -174,11 +174,17 @@ class Margins(Compact):
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
+        from attsvm.parallel import share_runs  # compiled code is imported where it is needed
+
         out = np.empty(self.m)
-        for start in range(0, self.m, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            D = np.abs(self.differences[part])
-            np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
+
+        def chunks(first: int, last: int) -> None:
+            for start in range(first * _CHUNK, last * _CHUNK, _CHUNK):
+                part = slice(start, start + _CHUNK)
+                D = np.abs(self.differences[part])
+                np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
+
+        share_runs(chunks, -(-self.m // _CHUNK), 2e-3 * _CHUNK * moved.shape[1])
         return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:

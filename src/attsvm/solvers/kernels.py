@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import summing_kernel
 
 
@@ -97,10 +97,11 @@ def _fitting_dual(
     cap: FloatArray,
     dual: FloatArray,
     W: FloatArray,
+    asleep: BoolArray,
 ) -> None:
     fitting(offsets, D.shape[0])
-    if len(b) != D.shape[0] or len(cap) != D.shape[0] or len(dual) != D.shape[0]:
-        raise ValueError("b, cap and dual must have an entry per row")
+    if not len(b) == len(cap) == len(dual) == len(asleep) == D.shape[0]:
+        raise ValueError("b, cap, dual and asleep must have an entry per row")
     if Z.shape[0] != len(offsets) - 1 or W.shape[0] != D.shape[1] or W.shape[1] != Z.shape[1]:
         raise ValueError("W must have a row per feature of D and a column per feature of Z")
 
@@ -135,14 +136,19 @@ def sweep_blocks(
     dual: FloatArray,
     W: FloatArray,
     inner: int,
+    asleep: BoolArray,
+    bar: float,
 ) -> float:
     """One epoch: per sequence, ``inner`` coordinate sweeps on its Gram block, then one rank-one
     update of ``W``.
 
+    Rows that are ``asleep`` are left out, and rows whose multiplier is zero fall asleep where their
+    margin exceeds its right-hand side by more than ``bar``.
+
     Returns:
         The largest projected gradient met on the way, measured before each block was changed.
     """
-    _fitting_dual(D, Z, offsets, b, cap, dual, W)
+    _fitting_dual(D, Z, offsets, b, cap, dual, W, asleep)
     _fitting_blocks(offsets, starts)
     if len(grams) != starts[-1]:
         raise ValueError("grams must hold a square block per sequence")
@@ -151,25 +157,35 @@ def sweep_blocks(
     longest = 0
     for i in range(len(offsets) - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
-    slope, step = np.empty(longest), np.empty(longest)
+    slope, step, awake = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
     worst = 0.0
     for i in range(len(offsets) - 1):
-        first, count = offsets[i], offsets[i + 1] - offsets[i]
-        if count == 0:
+        first, count, taken = offsets[i], offsets[i + 1] - offsets[i], 0
+        for c in range(count):
+            if not asleep[first + c]:
+                awake[taken] = c
+                taken += 1
+        if taken == 0:
             continue
         for a in range(d_x):
             total = 0.0
             for k in range(d_z):
                 total += W[a, k] * Z[i, k]
             moved[a] = total
-        wanted = False
-        for c in range(count):
+        wanted, listed, taken = False, taken, 0
+        for r in range(listed):
+            c = awake[r]
             total = -b[first + c]
             for a in range(d_x):
                 total += D[first + c, a] * moved[a]
             slope[c] = total
             step[c] = 0.0
             lam = dual[first + c]
+            if lam == 0.0 and total > bar:
+                asleep[first + c] = True
+                continue
+            awake[taken] = c
+            taken += 1
             active = (total < 0.0 and lam < cap[first + c]) or (total > 0.0 and lam > 0.0)
             if active:
                 wanted = True
@@ -182,7 +198,8 @@ def sweep_blocks(
         if not wanted:
             continue
         for _ in range(inner):
-            for c in range(count):
+            for r in range(taken):
+                c = awake[r]
                 at = starts[i] + c * count
                 curvature = grams[at + c]
                 if curvature <= 0.0:
@@ -197,7 +214,8 @@ def sweep_blocks(
                         slope[q] += delta * grams[at + q]
         for a in range(d_x):
             change[a] = 0.0
-        for c in range(count):
+        for r in range(taken):
+            c = awake[r]
             if step[c] != 0.0:
                 for a in range(d_x):
                     change[a] += step[c] * D[first + c, a]
@@ -219,18 +237,20 @@ def sweep_rows(
     dual: FloatArray,
     W: FloatArray,
     inner: int,
+    asleep: BoolArray,
+    bar: float,
 ) -> float:
     """The epoch of :func:`sweep_blocks` without stored Gram blocks: slopes are recomputed from the
     moved query.
     """
-    _fitting_dual(D, Z, offsets, b, cap, dual, W)
+    _fitting_dual(D, Z, offsets, b, cap, dual, W, asleep)
     if len(diagonal) != D.shape[0] or len(size) != Z.shape[0]:
         raise ValueError("diagonal must have an entry per row, size one per sequence")
     d_x, d_z = W.shape
     moved, start = np.empty(d_x), np.empty(d_x)
     worst = 0.0
     for i in range(len(offsets) - 1):
-        if offsets[i] == offsets[i + 1] or size[i] == 0.0:
+        if size[i] == 0.0 or asleep[offsets[i] : offsets[i + 1]].all():
             continue
         for a in range(d_x):
             total = 0.0
@@ -241,11 +261,14 @@ def sweep_rows(
         changed = False
         for sweep in range(inner):
             for c in range(offsets[i], offsets[i + 1]):
-                if diagonal[c] <= 0.0:
+                if diagonal[c] <= 0.0 or asleep[c]:
                     continue
                 slope = -b[c]
                 for a in range(d_x):
                     slope += D[c, a] * moved[a]
+                if dual[c] == 0.0 and slope > bar:
+                    asleep[c] = True
+                    continue
                 new = min(max(dual[c] - slope / diagonal[c], 0.0), cap[c])
                 delta = new - dual[c]
                 if delta != 0.0:
