@@ -15,6 +15,7 @@ from attsvm.solvers import max_margin
 from attsvm.solvers.isolated import isolated_solution
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.rank import rank_interval
+from attsvm.solvers.spectra import singular_values
 
 
 def frame(small: float) -> Margins:
@@ -132,7 +133,8 @@ def test_nothing_is_proved_far_away_or_of_other_weights() -> None:
 
 def test_ranks_of_an_interval() -> None:
     W = np.diag([1.0, 2e-3, 9e-4])
-    assert rank_interval(W, 0.0) == (2, 2)
-    assert rank_interval(W, 2e-4) == (2, 3)
-    assert rank_interval(W, 2e-3) == (1, 3)
-    assert rank_interval(W, np.inf) == (0, 3)
+    values = singular_values(W)
+    assert rank_interval(values, 0.0) == (2, 2)
+    assert rank_interval(values, 2e-4) == (2, 3)
+    assert rank_interval(values, 2e-3) == (1, 3)
+    assert rank_interval(values, np.inf) == (0, 3)

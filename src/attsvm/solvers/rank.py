@@ -62,17 +62,21 @@ def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
-    rank = numerical_rank(found.W)
+    values = singular_values(_unit(found.W))
+    rank = _counted(values)
     if 1.0 < p < np.inf:
         return Facts(rank, None, None, True)
-    left, mu, right = svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
+    pulled = margins.adjoint(found.dual / found.dual.max(initial=0.0))
+    left, mu, right = svd(_unit(pulled))
     if p == 1.0:
-        mu = mu / mu[0]
+        pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
         k = rank_bound(mu, found.error)
         if k is None:
             return Facts(rank, None, None, None)
-        unique, distance = _nuclear_face(margins, norm, found, left[:, :k], mu, right[:k])
-        least, most = rank_interval(found.W, distance * float(np.abs(found.W).max()))
+        unique, distance = _nuclear_face(
+            margins, norm, found, (float(values.sum()), pull), left[:, :k], mu, right[:k]
+        )
+        least, most = rank_interval(values, distance)
         bound = min(k, most)
         return Facts(rank, bound, bound if least == bound else None, unique)
     k = int((mu > _VANISHING * mu[0]).sum())
@@ -81,15 +85,17 @@ def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
 
 def numerical_rank(W: FloatArray) -> int:
     """How many singular values exceed ``RELATIVE`` of the largest."""
-    values = singular_values(_unit(W))
+    return _counted(singular_values(_unit(W)))
+
+
+def _counted(values: FloatArray) -> int:
     return int((values > RELATIVE * values[0]).sum())
 
 
-def rank_interval(W: FloatArray, distance: float) -> tuple[int, int]:
-    """The least and the largest numerical rank of weights within ``distance`` of ``W`` (in the
-    Frobenius norm).
+def rank_interval(values: FloatArray, distance: float) -> tuple[int, int]:
+    """The least and the largest numerical rank of weights within ``distance`` (in the Frobenius
+    norm) of some with these singular values.
     """
-    values = singular_values(W)
     least = int((values - distance > RELATIVE * (values[0] + distance)).sum())
     most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
     return least, most
@@ -125,18 +131,19 @@ def _nuclear_face(
     margins: Margins,
     norm: Norm,
     found: Certificate,
+    sizes: tuple[float, float],
     left: FloatArray,
     mu: FloatArray,
     right: FloatArray,
 ) -> tuple[bool | None, float]:
-    """Uniqueness, and a bound on the distance of any solution to ``W``, both divided by the largest
-    entry of ``W``.
+    """Uniqueness, and a bound on the distance of any solution to ``W``, divided by the largest
+    entry of ``W``. ``sizes`` are those of :func:`_distance`.
     """
     k = left.shape[1]
     positive = np.flatnonzero(found.dual > _POSITIVE * found.dual.max())
     smallest, _ = _least_direction(_symmetric(margins, positive, left, right))
     if smallest > _INJECTIVE:
-        return True, _distance(margins, found, positive, mu, k, smallest)
+        return True, _distance(margins, found, positive, mu, k, smallest, *sizes)
     smallest, direction = _least_direction(
         _symmetric(margins, _active(margins, found), left, right)
     )
@@ -147,7 +154,14 @@ def _nuclear_face(
 
 
 def _distance(
-    margins: Margins, found: Certificate, rows: IntArray, mu: FloatArray, k: int, smallest: float
+    margins: Margins,
+    found: Certificate,
+    rows: IntArray,
+    mu: FloatArray,
+    k: int,
+    smallest: float,
+    C: float,
+    pull: float,
 ) -> float:
     r"""How far apart two points with this gap can be.
 
@@ -155,21 +169,15 @@ def _distance(
     the first k singular vectors, and the part of :math:`B` that is not symmetric, with
     :math:`\varepsilon'=\varepsilon+\tau_k+1-\mu_k`. On it the rows with positive multipliers, whose
     margins exceed their right-hand sides by at most :math:`\varepsilon C/\lambda_c`, hold the
-    coordinates.
+    coordinates. ``C`` is the nuclear norm of ``W`` over its largest entry, ``pull`` the spectral
+    norm of :math:`A^\top\lambda` over the largest multiplier.
     """
-    top = float(np.abs(found.W).max())
-    C = float(singular_values(found.W / top).sum())
     gap = max(found.error, _ROUNDING)
     tail = gap / (1.0 - float(mu[k])) if k < len(mu) else 0.0
     off = (
         2.0 * C * (2.0 * np.sqrt(2.0 * tail) + np.sqrt(2.0 * (gap + tail + 1.0 - float(mu[k - 1]))))
     )
-    lengths = (
-        np.linalg.norm(margins.differences[rows], axis=1)
-        * np.linalg.norm(margins.queries, axis=1)[margins.sequence[rows]]
-    )
-    shares = found.dual[rows] * lengths
-    pull = float(np.linalg.norm(margins.adjoint(found.dual), 2))
+    shares = found.dual[rows] / found.dual.max() * margins.lengths[rows]
     slack = gap * C * float(np.linalg.norm(pull / shares))
     return float((slack + np.sqrt(len(rows)) * off) / np.sqrt(smallest) + off)
 

@@ -247,7 +247,7 @@ class _Search:
         if self.norm.p == 1.0 and known.rank_proved is None and not self._late():
             found = self._isolated()
             if found is not None:
-                least, most = rank.rank_interval(found.W, found.radius)
+                least, most = rank.rank_interval(singular_values(found.W), found.radius)
                 proved = least if least == most else None
                 known = rank.Facts(
                     rank.numerical_rank(self.best.W),
