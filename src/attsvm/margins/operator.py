@@ -13,6 +13,7 @@ rows like the others, marked in one array.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,19 +164,32 @@ class Margins(Compact):
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
-            return np.asarray(np.matmul(blocks, moved[:, :, None]).reshape(self.m))
+            stacked, moved = np.empty((self.n, self._uniform, 1)), moved[:, :, None]
+
+            def sequences(first: int, last: int) -> None:
+                np.matmul(blocks[first:last], moved[first:last], out=stacked[first:last])
+
+            self._shared(sequences, self.n)
+            return stacked.reshape(self.m)
         out = np.empty(self.m)
         for start in range(0, self.m, _CHUNK):
             part = slice(start, start + _CHUNK)
             np.einsum("cd,cd->c", self.differences[part], moved[self.sequence[part]], out=out[part])
         return out
 
+    def _shared(self, run: Callable[[int, int], None], runs: int) -> None:
+        """``run(first, last)`` over shares of ``runs``, on all cores where the rows are many."""
+        if self.differences.size < _LARGE:
+            run(0, runs)
+            return
+        from attsvm.parallel import share_runs  # compiled code is imported where it is needed
+
+        share_runs(run, runs, 1e-3 * self.differences.size / runs)
+
     def along_sizes(self, moved: FloatArray) -> FloatArray:
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
-        from attsvm.parallel import share_runs  # compiled code is imported where it is needed
-
         out = np.empty(self.m)
 
         def chunks(first: int, last: int) -> None:
@@ -184,7 +198,7 @@ class Margins(Compact):
                 D = np.abs(self.differences[part])
                 np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
 
-        share_runs(chunks, -(-self.m // _CHUNK), 2e-3 * _CHUNK * moved.shape[1])
+        self._shared(chunks, -(-self.m // _CHUNK))
         return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
@@ -236,6 +250,7 @@ class Margins(Compact):
         )
 
 
+_LARGE = 1 << 22  # numbers in the differences from which a second core pays
 _CHUNK = (
     1 << 15
 )  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
