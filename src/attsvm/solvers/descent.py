@@ -9,7 +9,7 @@ update. An epoch costs as much as one gradient and converges linearly. Rows that
 active soon are left out of most epochs (Joachims, *Making large-scale SVM learning practical*,
 1998).
 
-Large programmes are cut into two parts whose epochs start from the same :math:`W`, on several cores,
+Large programmes are cut into two parts whose epochs start from the same :math:`W`, on two cores,
 and their changes :math:`\Delta_j` of :math:`W` are added (after Jaggi et al.,
 *Communication-efficient distributed dual coordinate ascent*, 2014). Exact steps of each part gain
 :math:`\frac12\|\Delta_j\|_F^2`, so their sum gains as long as
@@ -93,7 +93,8 @@ class BlockAscent:
         while len(met) < epochs:
             whole = not met or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
             self._asleep[:] &= not whole
-            met.append(self._epoch(met[-1] if met else np.inf))
+            bar = met[-1] if met else np.inf
+            met.append(self._epoch(self.dual, self.W, _INNER_SWEEPS, self._asleep, bar))
             self.epochs += 1
             if self.epochs % _REFRESH == 0:
                 self.W = p.adjoint(self.dual)
@@ -104,29 +105,30 @@ class BlockAscent:
         if 0 < middle < len(met) - 1 and met[middle] > 0:
             self.rate = float((met[-1] / met[middle]) ** (1.0 / (len(met) - 1 - middle)))
 
-    def _epoch(self, bar: float) -> float:
-        """One epoch over the rows that are awake, all parts at once."""
-        if len(self._parts) == 1:
-            return self._part(self._parts[0], self.dual, self.W, _INNER_SWEEPS, self._asleep, bar)
-
-        def change(part: tuple[int, int]) -> tuple[float, FloatArray]:
-            W = self.W.copy()
-            worst = self._part(part, self.dual, W, _INNER_SWEEPS, self._asleep, bar)
-            return worst, W - self.W
-
-        found = shared_out(change, self._parts)
-        total = np.sum([each for _, each in found], axis=0)
-        self.W += total
-        if float((total**2).sum()) > _HINDRANCE * sum(float((each**2).sum()) for _, each in found):
-            self._parts = [(0, len(self.programme.offsets) - 1)]
-        return max(worst for worst, _ in found)
-
     def sweep(self, dual: FloatArray, W: FloatArray, inner: int) -> float:
         """One epoch over all rows on ``dual`` and ``W``, in place, for any ``W`` that moves with
         ``adjoint(dual)``; largest projected gradient met.
         """
-        everything = 0, len(self.programme.offsets) - 1
-        return self._part(everything, dual, W, inner, np.zeros(len(dual), np.bool_), np.inf)
+        return self._epoch(dual, W, inner, np.zeros(len(dual), np.bool_), np.inf)
+
+    def _epoch(
+        self, dual: FloatArray, W: FloatArray, inner: int, asleep: BoolArray, bar: float
+    ) -> float:
+        """One epoch over the rows that are awake, all parts at once."""
+        if len(self._parts) == 1:
+            return self._part(self._parts[0], dual, W, inner, asleep, bar)
+
+        def change(part: tuple[int, int]) -> tuple[float, FloatArray]:
+            moved = W.copy()
+            worst = self._part(part, dual, moved, inner, asleep, bar)
+            return worst, moved - W
+
+        found = shared_out(change, self._parts)
+        total = np.sum([each for _, each in found], axis=0)
+        W += total
+        if float((total**2).sum()) > _HINDRANCE * sum(float((each**2).sum()) for _, each in found):
+            self._parts = [(0, len(self.programme.offsets) - 1)]
+        return max(worst for worst, _ in found)
 
     def _part(
         self,
