@@ -66,7 +66,6 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
                     "outside_gap": float(direction_gap(outside, direction.W)),
                     "outside_other": float(direction_gap(outside, likeliest.W)),
                     "path_other": float(direction_gap(W, likeliest.W)),
-                    "path_size": R,
                     "finite_error": float(np.linalg.norm(inside - finite)),
                     "finite_size": float(np.linalg.norm(inside)),
                 }
