@@ -285,6 +285,8 @@ def _(b):
 @fault(
     "a tie with a neighbour is no obstacle",
     "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
+    "mmts-1 T6",
+    part="near",
 )
 def _(b):
     def wrong(right, solution, scores):
@@ -440,6 +442,8 @@ def _(b):
 @fault(
     "solutions are a thousandth too short",
     "solvers/test_frobenius.py::test_literal_toys",
+    "mmts-3 E1.3a",
+    part="descent",
 )
 def _(b):
     def wrong(right, *arguments, **options):
@@ -471,6 +475,8 @@ def _(b):
 @fault(
     "the gradient of one sequence is 1% off",
     "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-6 T22b",
+    part="descent",
 )
 def _(b):
     from attsvm.dynamics.gram import GramEngine
@@ -542,6 +548,7 @@ def _(b):
 @fault(
     "logits are 1% too large",
     "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-3 E1.3f",
 )
 def _(b):
     from attsvm.dynamics.gram import GramEngine
@@ -557,6 +564,8 @@ def _(b):
 @fault(
     "the logistic loss is the exponential one",
     "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-6 T22b",
+    part="descent",
 )
 def _(b):
     b.patch.setattr(attsvm.models.losses.Logistic, "code", 1)
@@ -565,6 +574,7 @@ def _(b):
 @fault(
     "starts are not read",
     "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "mmts-2 N1",
 )
 def _(b):
     from attsvm.dynamics.gram import GramEngine
@@ -579,6 +589,8 @@ def _(b):
 @fault(
     "paths are in the Frobenius norm, whatever was asked for",
     "dynamics/test_path.py::test_paths_in_another_norm_reach_its_solution",
+    "mmts-9 T18c",
+    part="local_path",
 )
 def _(b):
     from attsvm.dynamics import path

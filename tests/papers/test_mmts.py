@@ -11,7 +11,7 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e5_not_all_support as mmts_5
 from attsvm_papers.mmts import e6_losses as mmts_6
-from attsvm_papers.mmts import nonlinear_paths, plain_descent, single_precision
+from attsvm_papers.mmts import joint, nonlinear_paths, plain_descent, single_precision
 from attsvm_papers.mmts.prompts import at, of
 
 
@@ -51,14 +51,25 @@ def test_single_precision_kinks_and_log_space_does_not():
 
 
 @pytest.mark.parametrize(
-    ("identifier", "names"),
-    [("mmts-4", {"E1.4c", "E1.4f", "E1.4g"}), ("mmts-5", {"E1.5b", "E1.5c", "N3"})],
+    ("identifier", "parts", "names"),
+    [
+        ("mmts-4", ("descent", "prompt_alone"), {"E1.4c", "E1.4f", "E1.4g"}),
+        ("mmts-5", ("descent", "supported"), {"E1.5b", "E1.5c", "N3"}),
+    ],
 )
-def test_joint_training(identifier, names):
-    found = verdicts(identifier, evidence(identifier, "descent"), names)
+def test_joint_training(identifier, parts, names):
+    found = verdicts(identifier, evidence(identifier, *parts), names)
     assert {
         name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"
     } == {}
+
+
+def test_single_precision_loses_the_local_limit():
+    problem = toy("single_local")
+    prompts = single_precision.published_prompts(problem, problem.starts["p"][4:], 400, 0.1)
+    selected = (prompts @ problem.data.tokens[0].T).argmax(axis=-1)
+    assert (selected[:, 100] == 1).all()
+    assert (selected[:, -1] == 0).all()
 
 
 def test_the_interpolating_programme_has_both_ends():
@@ -85,7 +96,26 @@ def test_offsets_are_stationary_points_of_the_two_exponents():
 
 
 def test_descent_on_the_key_map_is_descent_on_the_prompt():
-    assert plain_descent.equivalence([0, 1], 100)["equivalence_error"].max() < 1e-13
+    found = plain_descent.equivalence([0, 1], 100)
+    assert found["equivalence_error"].max() < 1e-13
+    assert found["equivalence_undivided"].min() > 0.01
+
+
+def test_joint_paths_of_random_instances():
+    found = joint.random_path([0, 2], 1.0)
+    relaxes, supports = found["pair_supporting"] == 0, found["pair_supporting"] == 1
+    assert relaxes.sum() == supports.sum() == 1
+    assert found["pair_relaxed"].max() < 0.01
+    assert found["pair_head"].max() < 0.01
+    assert found["pair_full"][relaxes] > 0.1
+    assert found["pair_nu"][supports] > 0
+
+
+def test_under_hidden_units_the_path_takes_the_tokens_of_largest_output():
+    found = nonlinear_paths.hidden_units(list(range(4)), 30.0)
+    told = np.isfinite(found["hidden_gap"])
+    assert told.any()
+    assert found["hidden_gap"][told].max() < 0.02
 
 
 def test_the_gradient_of_the_log_excess():

@@ -3,12 +3,15 @@ the pair.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from attsvm import (
+    AttentionData,
     Trajectory,
     decoder_margins,
     max_margin,
@@ -21,9 +24,8 @@ from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import margin_drop
-from attsvm_papers.kit import Claim, at_most
-from attsvm_papers.mmts.prompts import FAR, at, course, marks, of
+from attsvm.selection import margin_drop, margin_drop_bound
+from attsvm_papers.mmts.prompts import course, marks
 
 Columns = dict[str, NDArray[Any]]
 TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
@@ -54,14 +56,14 @@ def train_pair(
     )
 
 
-def descent(problem: Toy, lr: float, steps: int) -> Columns:
+def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
     """The papers' run, one row: its course, the head's, both probabilities by step, and the three
-    solutions it is compared with.
+    solutions it is compared with, that of the head also without labels.
     """
     data = problem.data
-    trajectory = train_pair(
-        problem, problem.starts["p"][0], problem.starts["v"][0], lr, steps, marks(steps)
-    )
+    starts = (problem.starts[name][0] for name in "pv")
+    trajectory = train_pair(problem, *starts, lr, steps, marks(steps), (kappa,))
+    unlabelled = max_margin(decoder_margins(replace(data, labels=np.abs(data.labels)), TOKENS))
     decoder = max_margin(decoder_margins(data, TOKENS))
     full = max_margin(prompt_margins(data, TOKENS))
     relaxed = max_margin(relaxed_margins(data, TOKENS, decoder.support))
@@ -69,21 +71,21 @@ def descent(problem: Toy, lr: float, steps: int) -> Columns:
     columns = course(trajectory, targets)
     heads = np.swapaxes(trajectory.head, 0, 1)
     selected = data.tokens[:, 1]
-    kept = 1.0 / (1.0 + np.exp(-columns["prompt"] @ selected.T))  # the other token is zero
+    kept = expit(columns["prompt"] @ selected.T)  # the other token is zero
     values = data.labels * kept * (heads @ selected.T)
     solved = {
         "full": full.W[:, 0],
         "relaxed": relaxed.W[:, 0],
         "decoder": decoder.W[:, 0],
+        "decoder_unlabelled": unlabelled.W[:, 0],
         "dual": full.dual,
     }
     return {
         **columns,
         "head": heads,
-        "head_length": _lengths(heads, trajectory.steps),
         "gap_head": _gap(heads, decoder.W[:, 0]),
         "kept": kept.mean(axis=-1),
-        "logistic": (1.0 / (1.0 + np.exp(-values))).mean(axis=-1),
+        "logistic": expit(values).mean(axis=-1),
         "margins": (data.labels * (selected @ decoder.W[:, 0]))[None],
         "supporting": np.isin(np.arange(data.n), decoder.support)[None],
         **{name: value[None] for name, value in solved.items()},
@@ -110,7 +112,7 @@ def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> C
     }
 
 
-def drop(problem: Toy, samples: int, seed: int = 0) -> Columns:
+def drop(problem: Toy, samples: int, seed: int) -> Columns:
     """Ratios of the margin-drop assumption at random prompts of sizes 0.1 to 20."""
     rng = np.random.default_rng(seed)
     prompts = rng.standard_normal((samples, 2))
@@ -118,73 +120,67 @@ def drop(problem: Toy, samples: int, seed: int = 0) -> Columns:
     return {"drop": margin_drop(problem.data, TOKENS, prompts).ratios}
 
 
-def far(problem: Toy, count: int, lr: float = 1e4, steps: int = 1000) -> Columns:
-    """Head and prompt of size a million in ``count`` directions: lengths of their steps; NaN where
-    a number is not finite.
-    """
-    rows = []
-    for angle in np.linspace(0.0, 2.0 * np.pi, count, endpoint=False) + 0.1:
-        point = FAR * np.array([np.cos(angle), np.sin(angle)])
-        trajectory = train_pair(problem, point, point[::-1], lr, steps, (1, steps - 1))
-        heads = np.swapaxes(trajectory.head, 0, 1)
-        rows.append(
-            [*course(trajectory, {})["step_length"][0], *_lengths(heads, trajectory.steps)[0]]
-        )
-    return {"far_length": np.array(rows) / lr}
-
-
-def _lengths(heads: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any]:
-    length = np.linalg.norm(np.diff(heads, axis=1), axis=-1)[:, np.diff(steps) == 1]
-    return np.stack([length.min(axis=1), length.max(axis=1)], axis=1)
-
-
 def _gap(heads: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     return direction_gap(heads[..., None], target[:, None])
 
 
-def numerics(lr: float, limit: str) -> tuple[Claim, ...]:
-    """The claims that no run stalls, for head and prompt; ``limit`` names the prompt's solution."""
-    return (
-        Claim(
-            "X1",
-            "No run produces NaN or stalls: every recorded step of head and prompt, the last too,"
-            f" has length {lr:g}.",
-            "ours",
-            lambda e: np.abs(
-                np.concatenate(
-                    [of(e, "descent")[name] for name in ("step_length", "head_length")], axis=1
-                )
-                / lr
-                - 1
-            ).max(axis=1),
-            at_most(1e-9, "relative; rounding of prompts of norm 1e4 is 2e-11 of a step"),
-        ),
-        Claim(
-            "X2",
-            "The directions of head and prompt after 100000 steps are closer to their limits than"
-            " after 10000.",
-            "ours",
-            lambda e: np.concatenate(
-                [
-                    at(of(e, "descent"), name, 100_000) / at(of(e, "descent"), name, 10_000)
-                    for name in (limit, "gap_head")
-                ]
-            ),
-            at_most(0.02, "the angles fall as 1/k, so the gaps to 0.01 of themselves"),
-        ),
-        Claim(
-            "X3",
-            "From heads and prompts of norm a million every number is finite and every step of the"
-            " prompt has its length.",
-            "ours",
-            lambda e: np.abs(of(e, "far")["far_length"][:, :2] - 1.0).max(axis=1),
-            at_most(1e-9, "relative; rounding of prompts of norm 1e7 is 2e-13 of a step of 1e4"),
-        ),
-        Claim(
-            "X3b",
-            "There every step of the head has its length too.",
-            "ours",
-            lambda e: np.abs(of(e, "far")["far_length"][:, 2:] - 1.0).max(axis=1),
-            at_most(1e-9, "relative; rounding of heads of norm 1e7 is 2e-13 of a step of 1e4"),
-        ),
-    )
+SHAPE, FAR_OUT, FASTER = (4, 3, 8), 40.0, 50.0
+"""n, T, d of random instances; the prompt's size in norms of its solution, and how many times as
+large the head is in norms of its own.
+"""
+
+
+def random_path(seeds: list[int], common: float) -> Columns:
+    """The joint path at one large pair of radii on random instances: gaps to the solution of all
+    constraints, to the relaxed one, and, of a broken variant, to that which relaxes one sequence
+    more; and the gap of the head.
+
+    First tokens, which are selected, are the label times a unit vector and ``common`` times a
+    direction that all sequences share: with it some sequences do not support the head. The others
+    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption.
+    """
+    n, T, d = SHAPE
+    rows = []
+    for seed in seeds:
+        rng = np.random.default_rng([7, seed])
+        labels = np.where(np.arange(n) % 2, -1.0, 1.0)
+        shared, *own = rng.standard_normal((1 + n * T, d))
+        tokens = np.array(own).reshape(n, T, d)
+        tokens /= np.linalg.norm(tokens, axis=-1, keepdims=True)
+        tokens[:, 1:] *= 0.5
+        tokens[:, 0] += labels[:, None] * common * shared / np.linalg.norm(shared)
+        data = AttentionData(tokens, labels, np.ones((n, 1)))
+        chosen = np.zeros(n, dtype=np.int64)
+        decoder = max_margin(decoder_margins(data, chosen))
+        full = max_margin(prompt_margins(data, chosen))
+        if decoder.status != "optimal" or full.status != "optimal":
+            continue
+        relaxed, more = (
+            max_margin(relaxed_margins(data, chosen, support))
+            for support in (decoder.support, decoder.support[1:])
+        )
+        found = regularization_path(
+            data,
+            decoder.W[:, 0],
+            radii=[FAR_OUT * full.norm],
+            head_radii=[FASTER * FAR_OUT * decoder.norm],
+            parameterization="joint",
+            starts=1,
+        )
+        assert found.head is not None
+        rows.append(
+            (
+                seed,
+                common,
+                len(decoder.support) == n,
+                margin_drop_bound(data, chosen),
+                *(found.direction_gap(each)[0] for each in (full, relaxed, more)),
+                direction_gap(found.head[..., None], decoder.W)[0],
+                direction_gap(full.W, relaxed.W),
+            )
+        )
+    names = ("seed", "common", "supporting", "nu", "full", "relaxed", "more", "head", "apart")
+    return {
+        name if name in ("seed", "common") else f"pair_{name}": column
+        for name, column in zip(names, np.array(rows, dtype=np.float64).T, strict=True)
+    }

@@ -42,8 +42,8 @@ def enumeration(seeds: list[int], d: int) -> dict[str, Any]:
             for choice, solution, ok in found
             if choice != optimal and len(solution.support) == solution.margins.m
         ]
-        rows.append((d, len(local), optimal in local, len(spurious), sum(spurious)))
-    names = ("d", "count", "optimal_local", "all_support_rivals", "spurious")
+        rows.append((seed, len(local), optimal in local, len(spurious), sum(spurious)))
+    names = ("count_seed", "count", "optimal_local", "all_support_rivals", "spurious")
     return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
 
 
@@ -89,13 +89,21 @@ def local_path(
                 path = regularization_path(
                     data, head, norm, radii, form, starts=1, cone=Cone(solution.W, degrees)
                 )
+                other = next(best for place, best, _ in found if place == optimal)
                 rows.append(
-                    (seed, degrees, solution.unique is not False, *path.direction_gap(solution))
+                    (
+                        seed,
+                        degrees,
+                        solution.unique is not False,
+                        *path.direction_gap(solution),
+                        *path.direction_gap(other),
+                    )
                 )
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), 3 + len(sizes))
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 3 + 2 * len(sizes))
     return {
         "seed": table[:, 0],
         "degrees": table[:, 1],
         "unique": table[:, 2],
-        "local_gap": table[:, 3:],
+        "local_gap": table[:, 3 : 3 + len(sizes)],
+        "local_other": table[:, 3 + len(sizes) :],
     }

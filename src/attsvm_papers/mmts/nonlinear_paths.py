@@ -1,5 +1,5 @@
-"""Regularisation paths of losses that no linear head has: a head that wants a mixture, and
-selections that tie (claim T9).
+"""Regularisation paths of losses that no linear head has: a head that wants a mixture, selections
+that tie, and a head of ReLU units (claim T9).
 """
 
 import itertools
@@ -39,6 +39,7 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
         margins = multi_token_margins(data, sets)
         direction = max_margin(margins)
         finite = finite_component(data, sets, np.where(sets, best, 1.0)).W
+        likeliest = max_margin(selection_margins(data, best.argmax(axis=1)))
         slope = np.where(sets, scores - 2.0 * strength * best, -np.inf).max(axis=1, keepdims=True)
         leak = np.where(sets, 0.0, slope - scores)
 
@@ -57,12 +58,16 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
             rows.append(
                 {
                     "seed": seed,
+                    "mixture_seed": seed if (sets.sum(axis=1) > 1).any() else np.nan,
                     "strength": strength,
                     "size": size,
                     "several": float((sets.sum(axis=1) > 1).any()),
                     "path_gap": float(direction_gap(W, direction.W)),
                     "outside_gap": float(direction_gap(outside, direction.W)),
+                    "outside_other": float(direction_gap(outside, likeliest.W)),
+                    "path_other": float(direction_gap(W, likeliest.W)),
                     "finite_error": float(np.linalg.norm(inside - finite)),
+                    "finite_size": float(np.linalg.norm(inside)),
                 }
             )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
@@ -83,11 +88,11 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
         others = s @ (1.0 - np.eye(s.shape[1]))  # 1 - s without cancellation
         return np.sum(s * (best - scores) + s * others, axis=1), best - scores + 2.0 * others
 
-    gaps, norms = [], []
+    gaps, others, norms = [], [], []
     for seed in seeds:
         data, _ = unit_sphere(2, 4, 4, seed)
         solutions = max_margin([selection_margins(data, choice) for choice in candidates])
-        least = min(solutions, key=lambda solution: solution.norm)
+        least, second, *_ = sorted(solutions, key=lambda solution: solution.norm)
         rng = np.random.default_rng(seed)
         starts = [
             *(solution.W for solution in solutions),
@@ -95,8 +100,51 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
         ]
         W = _shortest(log_excess(data, excess), starts, size * least.norm)
         gaps.append(float(direction_gap(W, least.W)))
-        norms.append(sorted(solution.norm for solution in solutions)[1] / least.norm)
-    return {"tie_gap": np.array(gaps), "second": np.array(norms)}
+        others.append(float(direction_gap(W, second.W)))
+        norms.append(second.norm / least.norm)
+    return {"tie_gap": np.array(gaps), "tie_other": np.array(others), "second": np.array(norms)}
+
+
+def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:
+    """The path under a head of eight ReLU units: the gap to the max-margin direction of the tokens
+    of largest output, and to that of the tokens of which one is second; NaN where a mixture of
+    tokens has a larger output, or no weights select the tokens.
+    """
+    gaps, others = np.full((2, len(seeds)), np.nan)
+    for k, seed in enumerate(seeds):
+        data, _ = unit_sphere(2, 3, 6, seed)
+        rng = np.random.default_rng([9, seed])
+        hidden, outer = rng.standard_normal((8, 6)), rng.standard_normal(8)
+        inner = data.tokens @ hidden.T
+        order = np.argsort(-data.labels[:, None] * (np.maximum(inner, 0.0) @ outer), axis=1)
+        best, second = order[:, 0], np.append(order[:1, 1], order[1:, 0])
+        top = inner[np.arange(data.n), best][:, None]
+        signed = data.labels[:, None] * outer
+
+        def excess(
+            s: FloatArray,
+            away: FloatArray = top - inner,
+            top: FloatArray = top,
+            signed: FloatArray = signed,
+        ) -> tuple[FloatArray, FloatArray]:
+            """Of the best output over that of the mixture, from differences: no cancellation."""
+            fall = np.einsum("...nt,ntm->...nm", s, away)
+            left = top[:, 0] - fall
+            drop = np.where(top[:, 0] > 0, np.minimum(fall, top[:, 0]), -np.maximum(left, 0.0))
+            return np.sum(signed * drop, axis=-1), np.einsum(
+                "...nm,ntm->...nt", signed * (left > 0), away
+            )
+
+        mixtures = rng.dirichlet(np.full(data.T, 0.5), (2000, data.n))
+        solution, other = max_margin([selection_margins(data, each) for each in (best, second)])
+        if solution.status != "optimal" or (excess(mixtures)[0] < 0).any():
+            continue
+        starts = [solution.W, *rng.standard_normal((4, *solution.W.shape))]
+        W = _shortest(log_excess(data, excess), starts, size * solution.norm)
+        gaps[k] = float(direction_gap(W, solution.W))
+        if other.has_weights:
+            others[k] = float(direction_gap(W, other.W))
+    return {"hidden_gap": gaps, "hidden_other": others}
 
 
 def _shortest(

@@ -1,0 +1,137 @@
+r"""Descent on the prompt of random instances: with equal scores of all but the optimal tokens, from
+any start (claim T3), and from the neighbourhood of a selection's direction (claims T4, T6, T17).
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attsvm import (
+    AttentionData,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    prompt_margins,
+    token_scores,
+    train,
+)
+from attsvm.data import FloatArray
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps
+from attsvm.models import Attention, LogScale
+from attsvm.optim import SteepestDescent
+from attsvm_papers.tfsvm.local_cones import inside, opening, surplus
+
+CLEAR = 0.1  # least surplus of the other rivals over the margin at which a direction is tried
+LEAD = 15.0  # by how much they are behind the neighbours at a start
+STEP = 0.1  # in norms of the solution
+SIZES = (0.1, 1.0, 5.0, 20.0)  # of starts, in the same
+EQUAL, ENUMERATED = ((1, 8, 4), (4, 4, 12)), ((2, 4, 4), (2, 3, 16))
+"""n, T, d of instances with equal scores, and of those of which every selection is tried."""
+
+
+def equal_scores(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, Any]:
+    """One row per instance: normalised descent from four random starts of 0.1 to 20 solution norms,
+    with scores that are equal but for the optimal token's, and with unequal ones.
+
+    The least cosine, at the starts, between minus the gradient and the max-margin prompt is in
+    units of the derived bound, see :func:`attsvm_papers.mmts.prompts.field_bound`; the gap is that
+    of the worst start.
+    """
+    n, T, d = shape
+    data, _ = unit_sphere(n, T, d, seeds)
+    runs, each = len(seeds), len(SIZES)
+    best = np.zeros(n, dtype=np.int64)
+    solutions = max_margin([prompt_margins(data.instance(k), best) for k in range(runs)])
+    norms = np.array([solution.norm for solution in solutions])
+    widest = np.linalg.norm(data.tokens[..., :1, :] - data.tokens, axis=-1).max(axis=(-2, -1))
+    draws = [np.random.default_rng([3, seed]) for seed in seeds]
+    starts = np.stack([rng.standard_normal((each, d)) for rng in draws])
+    starts *= (np.array(SIZES) * norms[:, None] / np.linalg.norm(starts, axis=-1))[..., None]
+    lead = np.stack([rng.uniform(0.2, 1.5, (n, 1)) for rng in draws])
+    behind = np.stack([rng.uniform(0.0, 1.0, (n, T)) for rng in draws])
+    columns: dict[str, Any] = {}
+    for name, share in (("", 1.0), ("_unequal", behind)):
+        scores = np.where(np.arange(T) == 0, 0.0, -lead * share)
+        cosine, gap = _from_anywhere(data, scores, starts, solutions, steps)
+        columns[f"equal_cosine{name}"] = (cosine * (norms * widest)[:, None]).min(axis=1)
+        columns[f"equal_gap{name}"] = gap.max(axis=1)
+    return columns
+
+
+def _from_anywhere(
+    data: AttentionData, scores: FloatArray, starts: FloatArray, solutions: Any, steps: int
+) -> tuple[FloatArray, FloatArray]:
+    """Cosines at the starts and gaps at the end, ``(instances, starts)`` each."""
+    runs, each, d = starts.shape
+    run = np.repeat(np.arange(runs), each)
+    third = (data.labels[..., None] * scores)[..., None]
+    lifted = AttentionData(
+        np.concatenate([data.tokens, third], axis=-1)[run], data.labels[run], data.queries[run]
+    )
+    model = Attention.prompt(
+        lifted, np.eye(d + 1)[-1], keys=np.eye(d, d + 1), init=starts.reshape(-1, d)
+    )
+    model.loss(lifted, LogScale()).sum().backward()
+    gradient = model.weights["p"].grad
+    assert gradient is not None
+    down = -gradient[..., 0].numpy()
+    best = [solutions[int(k)] for k in run]
+    goal = np.stack([solution.W[:, 0] / solution.norm for solution in best])
+    cosine = np.sum(down * goal, axis=1) / np.linalg.norm(down, axis=1)
+    norms = np.array([solution.norm for solution in best])
+    course = train(
+        model,
+        lifted,
+        SteepestDescent(model.parameters(), lr=STEP),
+        steps,
+        AtSteps(()),
+        step_scale=norms,
+    )
+    return cosine.reshape(runs, each), course.direction_gap(best)[-1].reshape(runs, each)
+
+
+def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, Any]:
+    """One row for each selection that is feasible and clear of its other rivals: whether it is
+    locally optimal, and what normalised descent makes of a start near its direction.
+
+    Starts of locally optimal selections are at the edge of the derived cone, see
+    :mod:`attsvm_papers.tfsvm.local_cones`, those of others on the ray itself.
+    """
+    data, heads = unit_sphere(*shape, seeds)
+    scores, best = token_scores(data, heads), optimal_tokens(data, heads)
+    choices = np.array(list(itertools.product(range(data.T), repeat=data.n)))
+    found: list[Any] = []
+    for k, seed in enumerate(seeds):
+        rng = np.random.default_rng([4, seed])
+        solved = max_margin([prompt_margins(data.instance(k), choice) for choice in choices])
+        for solution in solved:
+            clear = min(surplus(solution), 1.0) if solution.status == "optimal" else 0.0
+            if clear >= CLEAR:
+                local = bool(locally_optimal(solution, scores[k]).all())
+                angle = opening(solution, 0.25 * clear) if local else 0.0
+                found.append((k, solution, local, inside(solution, angle, LEAD / clear, 1, rng)[0]))
+    run, solutions, local, starts = zip(*found, strict=True)
+    kept = np.array(run)
+    chosen = np.stack([solution.margins.selected for solution in solutions])
+    subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept])
+    model = Attention.prompt(subset, heads[kept], init=np.stack(starts)[..., 0])
+    course = train(
+        model,
+        subset,
+        SteepestDescent(model.parameters(), lr=STEP),
+        steps,
+        AtSteps(()),
+        step_scale=np.array([solution.norm for solution in solutions]),
+    )
+    return {
+        "seed": np.array(seeds)[kept],
+        "locally": np.array(local),
+        "optimal": (chosen == best[kept]).all(axis=-1),
+        "all_support": np.array(
+            [len(solution.support) == solution.margins.m for solution in solutions]
+        ),
+        "after": course.direction_gap(list(solutions))[-1],
+    }
