@@ -73,7 +73,6 @@ def run(part, setting, lr, steps, seeds):
     chord, chord_of_mass = np.array([_above_the_chord(each, rng) for each in data]).T
     return {
         "pace": columns["norm"][:, -1] / (lr * steps),
-        "walk": np.full(len(seeds), steps**-0.5),
         "error_slope": slope(course.steps, columns["error"], steps / 10, steps),
         "alike_slope": slope(course.steps, other, steps / 10, steps),
         "chord": chord,
@@ -183,7 +182,7 @@ def C4_4s(e):
         " have a norm of 1.6 of 40",
     ),
     "recalled",
-    null=replaced("steps in random directions", pace="walk"),
+    null=replaced("steps in random directions", pace=lambda e: e["step"][:, -1] ** -0.5),
 )
 def C4_4n(e):
     """The norm grows by nearly the whole step: |W| = lr t."""
