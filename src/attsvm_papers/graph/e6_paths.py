@@ -1,8 +1,7 @@
 """Regularisation paths of the log loss.
 
 Minimisers of the log loss over the weights of Frobenius norm at most R, R = 1 to 400, for the data
-of graph-1 and graph-2. The problem is convex; Newton's method follows the multiplier of the ball,
-and the Frank-Wolfe gap proves every point.
+of graph-1 and graph-2. The problem is convex; Newton's method follows the multiplier of the ball.
 
 Source: Mechanics of Next Token Prediction with Self-Attention, regularisation path; specification
 P4-E6
@@ -67,12 +66,8 @@ def run(part, radii, seeds):
         for k, svm in enumerate(svms)
         for basis in [svm.basis()]
     ]
-    floor = np.array([svm.floor for svm in svms])
     return {
         "radius": same(path.radii),
-        "size_error": np.abs(np.linalg.norm(path.points, axis=-1) / path.radii[:, None] - 1.0).T,
-        "path_gap": path.gap.T,
-        "excess": path.loss.T - floor[:, None],
         **{name: np.stack([one[name] for one in found]) for name in found[0]},
         **certificates(svms),
     }
