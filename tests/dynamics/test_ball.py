@@ -22,6 +22,9 @@ def test_no_point_of_the_ball_is_better(seed: int, cyclic: bool) -> None:
     path = ball_path(likelihood, [1.0, 5.0, 20.0])
     np.testing.assert_allclose(np.linalg.norm(path.points, axis=-1), path.radii, rtol=1e-12)
     assert (path.gap <= 1e-14).all()  # rounding of losses of order one
+    if not cyclic:  # every term of the gradient keeps its digits
+        far = ball_path(likelihood, [200.0, 400.0])
+        assert (far.gap <= 1e-12 * far.loss).all()
     rng = np.random.default_rng(seed)
     for R, loss in zip(path.radii, path.loss, strict=True):
         others = rng.standard_normal((50, likelihood.dimension))

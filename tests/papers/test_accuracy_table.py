@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
+from attsvm_papers.kit import experiment
 from attsvm_papers.networks.accuracy_table import accuracies, difference, mean_accuracy, trained
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
@@ -46,3 +47,49 @@ def test_differences_pair_seeds_whatever_their_order() -> None:
     assert difference(table, "mnist", "adam", "l1.1").mean == pytest.approx(-found.mean)
     assert trained(table, "mnist", "l1.1", "adam")
     assert not trained(table, "imdb", "l1.1")
+
+
+def learned(data: str, method: str, lr: float, accuracy: float, tuning: bool) -> dict[str, object]:
+    """Two trainings of four epochs on a whole test set."""
+    total = {"imdb": 25_000, "mnist": 10_000}[data]
+    course = np.tile(accuracy - np.array([0.2, 0.1, 0.05, 0.0]), (2, 1))
+    course += 0.001 * np.arange(2)[:, None]
+    return {
+        "data": np.full(2, DATA.index(data)),
+        "method": np.full(2, METHODS.index(method)),
+        "depth": np.full(2, 2),
+        "tuning": np.full(2, tuning),
+        "seed": np.arange(2),
+        "lr": np.full(2, lr),
+        "epochs": np.full(2, 4),
+        "held": np.tile([total // 5, total - total // 5], (2, 1)),
+        "validation_accuracy": course,
+        "test_accuracy": course,
+        "train_accuracy": np.tile([0.7, 0.8, 0.85, 0.9], (2, 1)),
+        "elapsed": np.tile([1.0, 2.0, 3.0, 4.0], (2, 1)),
+        "unpruned": np.full(2, accuracy),
+        "pruned_top": np.full((2, 3), accuracy - (0.1 if method == "l1.1" else 0.4)),
+    }
+
+
+def test_claims_about_networks_that_learn_hold_and_fail_on_their_nulls() -> None:
+    ends = {"l1.1": 0.9, "l2": 0.85, "adam": 0.84}
+    table = Evidence.concatenate(
+        [
+            learned("imdb", method, lr, end if lr == 2.0 else end - 0.1, tuning)
+            for method, end in ends.items()
+            for lr, tuning in ((1.0, True), (2.0, True), (4.0, True), (2.0, False))
+        ]
+        + [learned("mnist", "l2", 2.0, 0.99, False)]
+    )
+    verdicts = {
+        claim.id: claim.check(table)
+        for name, wanted in (("md-4", "jklmnopqr"), ("md-5", "ef"))
+        for claim in experiment(name).claims
+        if claim.id in {f"E{name[-1]}{letter}" for letter in wanted}
+    }
+    assert len(verdicts) == 11
+    for name, verdict in verdicts.items():
+        assert verdict.verdict == "holds", str(verdict)
+        assert verdict.null is not None
+        assert verdict.null.verdict == "fails", name

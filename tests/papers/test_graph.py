@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attsvm import graph_svm
 from attsvm_papers.graph import e1_acyclic as graph_1
 from attsvm_papers.graph import e2_cyclic as graph_2
 from attsvm_papers.graph import e3_finite_part as graph_3
@@ -34,7 +35,7 @@ def test_the_cyclic_part_oscillates_with_half_a_step() -> None:
     found = graph_2.run([6, 4, 6, 8], graph_2.CONSTANT, 0.01, 0.0, 4000, range(8))
     np.testing.assert_allclose(found["plateau"] / 0.01, 0.5, atol=0.125)
     assert found["finite"].shape == found["step"].shape
-    assert np.nanmin(found["unseen_limit"]) > 1 - 1e-12
+    assert np.nanmin(found["unseen_predicted"][:, 0]) == 1.0
 
 
 def test_gradient_descent_settles_like_one_over_t() -> None:
@@ -82,6 +83,25 @@ def test_the_squared_loss_of_one_selected_token_pulls_with_the_square_of_a_rival
         G, log_scale = Problem.of(data, loss).gradient(W)
         size = np.log(np.linalg.norm(G, axis=(-2, -1))) + log_scale
         assert (size[0, 0] - size[1, 0]) / 20.0 == pytest.approx(power, abs=1e-6)
+
+
+def test_the_sum_of_all_arcs_is_not_the_solution_and_has_no_part_in_the_cycles() -> None:
+    (data,) = priority.draws((6, 4, 6, 8), True, [3])
+    svm = graph_svm(data)
+    arcs = svm.orders.arcs
+    E = data.embeddings
+    pulls = sum(
+        np.outer(E[i] - E[j], E[q])
+        for q, i, j in arcs.tolist()
+        if svm.component[q, i] != svm.component[q, j]
+    )
+    found = priority.compared(svm, np.stack([pulls, svm.solution.W]))
+    assert found["cosine"][1] == pytest.approx(1.0, abs=1e-12)
+    assert 0.2 < found["outside_alike"][1] < 0.999
+    assert found["outside_alike"][0] > found["outside"][0]
+    np.testing.assert_allclose(
+        found["inside_norm"] ** 2 + found["outside_norm"] ** 2, found["norm"] ** 2
+    )
 
 
 def test_paths_and_invariances_at_a_small_scale() -> None:

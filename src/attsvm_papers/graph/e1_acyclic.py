@@ -17,12 +17,21 @@ import numpy as np
 
 from attsvm import graph_svm
 from attsvm.dynamics.next_token import Rule
-from attsvm.selection import attention_likelihood, token_masses
-from attsvm_papers.graph.priority import SETTINGS, certificates, descend, draws, follow, slope
+from attsvm.selection import token_masses
+from attsvm_papers.graph.priority import (
+    ALIKE,
+    SETTINGS,
+    certificates,
+    descend,
+    draws,
+    follow,
+    slope,
+)
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
     TRAINED,
+    VERDICT,
     Evidence,
     at_least,
     at_most,
@@ -33,6 +42,7 @@ from attsvm_papers.kit import (
     logarithmic,
     loglog,
     picture,
+    replaced,
     rows,
     scales,
     true,
@@ -40,7 +50,7 @@ from attsvm_papers.kit import (
 
 # Both settings of the authors' code, steps and step sizes of each, normalised gradient descent on
 # the log loss.
-SCALES = scales(seeds=100, quick={"seeds": 20})
+SCALES = scales(seeds=100, first_seed=VERDICT, quick={"seeds": 20})
 RUNS = ((0, SETTINGS[0], 0.01, 4000), (1, SETTINGS[1], 0.1, 2000))
 
 NARROW = 3
@@ -55,46 +65,41 @@ def run(part, setting, lr, steps, seeds):
     svms = graph_svm(data)
     course = descend(data, Rule(lr), steps, seeds)
     columns = follow(course, svms) | certificates(svms)
-    columns["error"] = np.sqrt(np.maximum(2.0 - 2.0 * columns["cosine"], 0.0))
+    columns["error"], other = (
+        np.sqrt(np.maximum(2.0 - 2.0 * columns[name], 0.0)) for name in ("cosine", "cosine_alike")
+    )
     narrow = graph_svm(draws((*setting[:3], NARROW), False, seeds))
     rng = np.random.default_rng([41, part, seeds[0]])
+    chord, chord_of_mass = np.array([_above_the_chord(each, rng) for each in data]).T
     return {
         "pace": columns["norm"][:, -1] / (lr * steps),
         "error_slope": slope(course.steps, columns["error"], steps / 10, steps),
-        "chord": np.array([_above_the_chord(each, rng) for each in data]),
-        "flat": np.array([_least_eigenvalue(each, rng) for each in data]),
-        "narrow_decided": np.array(
-            [one.solution.status in ("optimal", "infeasible") for one in narrow]
-        ),
+        "alike_slope": slope(course.steps, other, steps / 10, steps),
+        "chord": chord,
+        "chord_of_mass": chord_of_mass,
         "narrow_infeasible": np.array([one.solution.status == "infeasible" for one in narrow]),
         **columns,
     }
 
 
-def _above_the_chord(data: Any, rng: np.random.Generator) -> float:
-    """Largest excess of the loss over its chord, from attention masses and relative to the chord,
-    over random pairs of weights.
+def _above_the_chord(data: Any, rng: np.random.Generator) -> tuple[float, float]:
+    """Largest excess of the loss over its chord, relative to the chord, over random pairs of
+    weights; and the same of another loss, the mass that the label lacks.
     """
     tokens, _ = data.distinct()
     ends = rng.standard_normal((2, CHORDS, data.d, data.d)) * rng.choice(
         [0.1, 1.0, 5.0], (2, CHORDS, 1, 1)
     )
     share = rng.random((CHORDS, 1, 1))
+    points = np.stack([*ends, (1.0 - share) * ends[0] + share * ends[1]])
+    mass = np.sum(token_masses(data, points) * (tokens == data.labels[:, None]), axis=-1)
 
-    def loss(W: Any) -> Any:
-        mass = np.sum(token_masses(data, W) * (tokens == data.labels[:, None]), axis=-1)
-        return -np.log(mass) @ data.weights
+    def excess(losses: Any) -> float:
+        first, last, between = losses @ data.weights
+        chord = (1.0 - share[:, 0, 0]) * first + share[:, 0, 0] * last
+        return float(((between - chord) / (1.0 + chord)).max())
 
-    chord = (1.0 - share[:, 0, 0]) * loss(ends[0]) + share[:, 0, 0] * loss(ends[1])
-    return float(((loss((1.0 - share) * ends[0] + share * ends[1]) - chord) / (1.0 + chord)).max())
-
-
-def _least_eigenvalue(data: Any, rng: np.random.Generator) -> float:
-    likelihood = attention_likelihood(data)
-    points = rng.standard_normal((10, likelihood.dimension)) * rng.choice([0.1, 1.0, 5.0], (10, 1))
-    return float(
-        min(np.linalg.eigvalsh(likelihood.curvature(point).hessian).min() for point in points)
-    )
+    return excess(-np.log(mass)), excess(1.0 - mass)
 
 
 def _measure_mean(e: Evidence, part: int) -> Any:
@@ -105,18 +110,11 @@ def _measure_mean(e: Evidence, part: int) -> Any:
     at_most(1e-12, "relative to the chord: rounding of attention masses down to 1e-40"),
     "ours",
     "P4; derived, multinomial logistic regression",
+    null=replaced("the mass that the label lacks, without a logarithm", chord="chord_of_mass"),
 )
 def C4_1(e):
     """The log loss of attention is convex in W: it lies below its chords."""
     return e["chord"]
-
-
-@claim(
-    at_least(-1e-12, "rounding of an eigenvalue of matrices of norm up to 1"),
-)
-def C4_1h(e):
-    """Its Hessian has no negative eigenvalue."""
-    return e["flat"]
 
 
 @claim(
@@ -126,6 +124,7 @@ def C4_1h(e):
     ),
     "recalled",
     "P4, feasibility of Graph-SVM",
+    null=replaced(f"embeddings in d = {NARROW}", optimal=lambda e: e["narrow_infeasible"] == 0),
 )
 def C4_2(e):
     """With independent embeddings the graph programme is feasible for all sentences."""
@@ -133,20 +132,19 @@ def C4_2(e):
 
 
 @claim(
-    true("a duality gap within 1e-9, or a Farkas certificate"),
-    statement=(
-        f"With dependent ones (d = {NARROW}) it may not be; either case comes with a proof."
-    ),
-    assumes={"some are infeasible": lambda e: np.any(e["narrow_infeasible"])},
+    at_least(1.0, "instances with a Farkas certificate; one is enough"),
+    statement=f"With dependent ones (d = {NARROW}) it may not be.",
+    null=replaced("independent embeddings", narrow_infeasible=lambda e: e["optimal"] == 0),
 )
 def C4_2n(e):
-    return e["narrow_decided"]
+    return np.sum(e["narrow_infeasible"])
 
 
 @claim(
     at_least(0.985, "the authors' stored figures show .991 and .995 for a few seeds"),
     "authors' code",
     "P4, figure of acyclic graphs",
+    null=ALIKE,
 )
 def C4_4a(e):
     """Acyclic graphs (a), n = 4, T = 6, K = 8: normalised descent ends at a mean cosine of .985 to
@@ -159,6 +157,7 @@ def C4_4a(e):
     at_least(0.997, "the specification's runs lie between .998 and .9998"),
     "authors' code",
     "P4, figure of acyclic graphs",
+    null=ALIKE,
 )
 def C4_4b(e):
     """Acyclic graphs (b), n = 6, T = 4, K = 6: a mean cosine of .997."""
@@ -168,6 +167,7 @@ def C4_4b(e):
 @claim(
     at_least(0.98, "C4.4 of the specification", share=0.95),
     "recalled",
+    null=ALIKE,
 )
 def C4_4s(e):
     """In single runs the cosine is at least .98."""
@@ -182,6 +182,7 @@ def C4_4s(e):
         " have a norm of 1.6 of 40",
     ),
     "recalled",
+    null=replaced("steps in random directions", pace=lambda e: e["step"][:, -1] ** -0.5),
 )
 def C4_4n(e):
     """The norm grows by nearly the whole step: |W| = lr t."""
@@ -196,6 +197,7 @@ def C4_4n(e):
         share=0.95,
     ),
     interval=True,
+    null=replaced("the distance to the sum of all arcs", error_slope="alike_slope"),
 )
 def C4_3d(e):
     """The distance to the direction falls like log(t)/t."""

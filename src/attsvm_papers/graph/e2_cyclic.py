@@ -20,29 +20,42 @@ from attsvm import graph_svm
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import Rule
 from attsvm.selection import leading_tokens, token_masses
-from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow
+from attsvm_papers.graph.priority import (
+    ALIKE,
+    NO_FINITE_PART,
+    SETTINGS,
+    SLOW,
+    certificates,
+    descend,
+    draws,
+    follow,
+)
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
     TRAINED,
+    VERDICT,
     Evidence,
     at_least,
     at_most,
+    at_start,
     between,
     blocks,
     claim,
+    exchanged,
     grid,
     logarithmic,
     loglog,
     picture,
+    replaced,
     rows,
     scales,
 )
 
 # The authors' cyclic setting: constant normalised steps, ten times as many, and steps that decay
 # like the root of their number.
-SCALES = scales(setting=SETTINGS[1], seeds=100, quick={"seeds": 12})
+SCALES = scales(setting=SETTINGS[1], seeds=100, first_seed=VERDICT, quick={"seeds": 12})
 LR = 0.01
 CONSTANT, LONG, DECAYING = "constant", "long", "decaying"
 RUNS = ((CONSTANT, LR, 0.0, 4000), (LONG, LR, 0.0, 40_000), (DECAYING, 0.1, 0.5, 20_000))
@@ -51,10 +64,6 @@ TAIL = 100
 """Last steps over which the plateau is averaged."""
 UNSEEN = 200
 """Random sentences per seed on which retrieval is tested."""
-FAR = 40.0
-"""Multiple of the max-margin weights at which theory's prediction is tested: rivals weigh
-exp(-40).
-"""
 
 
 @grid(rows("part lr decay steps", RUNS), seeds=blocks(50))
@@ -66,24 +75,19 @@ def run(setting, part, lr, decay, steps, seeds):
     tail = columns.pop("finite")
     spaced = np.r_[0 : len(course.steps) - TAIL, len(course.steps) - 1]
     columns = {name: column[:, spaced] for name, column in (columns | {"finite": tail}).items()}
-    unseen = [_unseen(svm, course.W[-1, run], seeds[run]) for run, svm in enumerate(svms)]
+    unseen = [_unseen(svm, course.W[[-1, 0], run], seeds[run]) for run, svm in enumerate(svms)]
     return {
         "plateau": tail[:, -TAIL:].mean(axis=1),
-        "unseen": np.array([one["count"] for one in unseen]),
-        "unseen_mass": np.array([one["trained"] for one in unseen]),
-        "unseen_limit": np.array([one["limit"] for one in unseen]),
-        "unseen_predicted": np.array([one["predicted"] for one in unseen]),
+        "unseen": np.array([count for count, _ in unseen]),
+        "unseen_predicted": np.array([shares for _, shares in unseen]),
         **certificates(svms),
         **columns,
     }
 
 
-def _unseen(svm: Any, W: Any, seed: int) -> dict[str, float]:
-    """Attention of random sentences on their leading component: least mass under trained weights
-    and under the theory's prediction.
-
-    ``predicted`` is the share of sentences in which the trained weights give that component more
-    than half.
+def _unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
+    """How many of the random sentences there are, and in which share of them each of the weights
+    gives the leading component more than half of the attention.
     """
     data = svm.data
     rng = np.random.default_rng([43, seed])
@@ -101,18 +105,10 @@ def _unseen(svm: Any, W: Any, seed: int) -> dict[str, float]:
     judged = leading.any(axis=1) & (
         (count > 0).sum(axis=1) > leading.sum(axis=1)
     )  # elsewhere the mass is 1 whatever W is
-    trained, limit = (
-        np.sum(token_masses(test, V) * leading, axis=1)[judged]
-        for V in (W, svm.finite + FAR * svm.solution.W)
-    )
     if not judged.any():
-        return {"count": 0.0, "trained": np.nan, "limit": np.nan, "predicted": np.nan}
-    return {
-        "count": float(judged.sum()),
-        "trained": trained.min(),
-        "limit": limit.min(),
-        "predicted": np.mean(trained > 0.5),
-    }
+        return 0.0, np.full(len(W), np.nan)
+    mass = np.sum(token_masses(test, W) * leading, axis=-1)[:, judged]
+    return float(judged.sum()), np.mean(mass > 0.5, axis=-1)
 
 
 def _constant(evidence: Evidence) -> Evidence:
@@ -128,6 +124,7 @@ def _constant(evidence: Evidence) -> Evidence:
     "authors' code",
     "P4, figure of cyclic graphs",
     assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+    null=ALIKE,
 )
 def C4_4c(e):
     """On cyclic graphs normalised descent ends at a cosine of at least .97 to the graph programme's
@@ -139,6 +136,7 @@ def C4_4c(e):
 @claim(
     at_least(0.97, "as for the whole", share=0.95),
     assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+    null=ALIKE,
 )
 def C4_4p(e):
     """So does the part of the weights outside the cyclic subspace."""
@@ -148,6 +146,7 @@ def C4_4p(e):
 @claim(
     at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=0.95),
     "authors' code",
+    null=NO_FINITE_PART,
 )
 def C4_4f(e):
     """The part inside ends within .01 of the finite part."""
@@ -166,6 +165,7 @@ def C4_4f(e):
     reference=(
         "derived: once the gradient outside is smaller than that inside, every step is taken inside"
     ),
+    null=exchanged("decaying steps in their place", "part", CONSTANT, DECAYING),
 )
 def C4_4o(evidence):
     """It does not settle: it oscillates around the finite part with half a step."""
@@ -182,6 +182,7 @@ def C4_4o(evidence):
     ),
     "recalled",
     interval=True,
+    null=exchanged("decaying steps in their place", "part", LONG, DECAYING),
 )
 def C4_4l(evidence):
     """Then only the logarithm of the step number is left for the rest: |W outside| grows by |W_mm|
@@ -201,15 +202,18 @@ def C4_4l(evidence):
 
 @claim(
     at_most(
-        0.01,
-        "the specification's runs end between 3e-4 and 9e-3; of the first 100 full ones 3 are"
-        " still on the way",
-        share=0.95,
+        0.2,
+        "relative to the plateau of constant steps; the last step is .07 of those, and 86 of the"
+        " 100 tuning runs are there, the others still on the way",
+        share=0.75,
     ),
+    null=exchanged("constant steps in their place", "part", CONSTANT, DECAYING),
 )
 def C4_4d(e):
-    """Steps that decay like 1/sqrt(t) remove the plateau."""
-    return e.where(part=DECAYING)["finite"][:, -1]
+    """Steps that decay like 1/sqrt(t) take the plateau down with them: the distance ends below a
+    fifth of it.
+    """
+    return e.where(part=DECAYING)["finite"][:, -1] / _constant(e)["plateau"]
 
 
 @claim(
@@ -217,6 +221,7 @@ def C4_4d(e):
         0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=0.95
     ),
     "paper",
+    null=at_start("component"),
 )
 def C4_6m(e):
     """The component of the winner gets all attention."""
@@ -224,33 +229,20 @@ def C4_6m(e):
 
 
 @claim(
-    at_least(1.0 - 1e-12, f"least mass; rivals are {FAR:g} margins behind"),
-    "recalled",
-    "P4, hard retrieval",
-    assumes={"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
-)
-def C4_7(e):
-    """Hard retrieval: in sentences never seen, the leading component gets all attention of the
-    predicted weights.
-    """
-    return _constant(e)["unseen_limit"]
-
-
-@claim(
     at_least(1.0, "the component with most attention is what is predicted"),
+    "paper",
+    "P4, abstract: the tokens of the component of highest priority are retrieved",
     assumes={"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
+    null=replaced(
+        "before any training",
+        unseen_predicted=lambda e: e["unseen_predicted"][:, ::-1],
+    ),
 )
 def C4_7t(e):
-    """The trained weights already put more than half of it there, in every such sentence."""
-    return _constant(e)["unseen_predicted"]
-
-
-@claim(
-    at_most(1e-12, "the reduced loss is strictly convex on the cyclic subspace"),
-)
-def C4_2w(e):
-    """The finite part is certified: the gradient of the reduced loss is rounding."""
-    return e["gradient"]
+    """Hard retrieval: in sentences never seen, the trained weights give the leading component more
+    than half of the attention.
+    """
+    return _constant(e)["unseen_predicted"][:, 0]
 
 
 @picture(

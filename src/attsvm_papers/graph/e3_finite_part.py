@@ -16,11 +16,22 @@ import numpy as np
 
 from attsvm import graph_svm
 from attsvm.dynamics.next_token import Rule
-from attsvm_papers.graph.priority import SETTINGS, SLOW, certificates, descend, draws, follow, slope
+from attsvm_papers.graph.priority import (
+    ALIKE,
+    NO_FINITE_PART,
+    SETTINGS,
+    SLOW,
+    certificates,
+    descend,
+    draws,
+    follow,
+    slope,
+)
 from attsvm_papers.kit import (
     BEST,
     FAINT,
     TRAINED,
+    VERDICT,
     Evidence,
     at_least,
     at_most,
@@ -30,6 +41,7 @@ from attsvm_papers.kit import (
     grid,
     logarithmic,
     picture,
+    replaced,
     scales,
 )
 
@@ -39,6 +51,7 @@ SCALES = scales(
     lr=1.0,
     steps=20_000,
     seeds=100,
+    first_seed=VERDICT,
     quick={"seeds": 20},
 )
 
@@ -58,7 +71,9 @@ def run(setting, lr, steps, seeds):
     return {
         "excess": excess,
         "excess_slope": slope(course.steps, excess, steps / 10, steps),
+        "loss_slope": slope(course.steps, course.loss.T, steps / 10, steps),
         "finite_slope": slope(course.steps, columns["finite"], steps / 10, steps),
+        "inside_slope": slope(course.steps, columns["inside_norm"], steps / 10, steps),
         "growth": growth[0],
         **certificates(svms),
         **columns,
@@ -78,6 +93,7 @@ def _directed(evidence: Evidence) -> Any:
     ),
     "recalled",
     "P4, main theorem",
+    null=NO_FINITE_PART,
 )
 def C4_3f(e):
     """Under gradient descent the part inside the cyclic subspace converges to the finite part."""
@@ -93,6 +109,7 @@ def C4_3f(e):
     "recalled",
     assumes={"the distance is not rounding": lambda e: e["finite"][:, -1] > RESOLVED},
     interval=True,
+    null=replaced("the distance to a finite part of zero", finite_slope="inside_slope"),
 )
 def C4_3r(e):
     """Its distance falls like 1/t."""
@@ -104,6 +121,7 @@ def C4_3r(e):
     "recalled",
     assumes={"the infimum is not attained": _directed},
     interval=True,
+    null=replaced("the loss itself", excess_slope="loss_slope"),
 )
 def C4_3l(e):
     """The loss falls to its infimum, the reduced loss at the finite part, like 1/t."""
@@ -120,6 +138,7 @@ def C4_3l(e):
     "recalled",
     "P4, main theorem",
     assumes={"the solution is not zero": _directed},
+    null=ALIKE,
 )
 def C4_3o(e):
     """The part outside converges to the direction of the graph programme's solution."""
@@ -129,6 +148,7 @@ def C4_3o(e):
 @claim(
     at_least(0.0, "cosine at the end less that at a tenth of the steps", share=0.95),
     assumes={"the solution is not zero": _directed},
+    null=ALIKE,
 )
 def C4_3c(e):
     """It is still getting closer."""
@@ -143,6 +163,10 @@ def C4_3c(e):
     ),
     assumes={"the solution is not zero": _directed},
     interval=True,
+    null=replaced(
+        "the norm of another instance's solution",
+        growth=lambda e: e["growth"] * e["size"] / np.roll(e["size"], 1),
+    ),
 )
 def C4_3n(e):
     """The norm outside grows by the norm of the solution per unit of log t."""

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     FAINT,
     RULE,
     TRAINED,
+    VERDICT,
     Evidence,
     at_least,
     at_most,
@@ -36,8 +37,8 @@ from attsvm_papers.kit import (
     grid,
     logarithmic,
     picture,
+    replaced,
     scales,
-    true,
 )
 
 # The authors' runs on cyclic graphs, step 0.1: 2000 steps, and on for as long as it takes to tell
@@ -47,6 +48,7 @@ SCALES = scales(
     steps=2000,
     long=40_000,
     seeds=100,
+    first_seed=VERDICT,
     quick={"long": 5000, "seeds": 20},
 )
 
@@ -84,7 +86,6 @@ def run(part, lr, steps, long, seeds):
         ]
         local = max_margin(programmes)
         columns["local" + name] = _cosines(W, local)
-        columns["solved" + name] = np.array([one.status == "optimal" for one in local])
     selected = [(mass > CLEAR).sum(axis=1) for mass in masses]
     columns["mixed"] = np.array(
         [bool((number > 1).any() and (number == 1).any()) for number in selected]
@@ -143,48 +144,67 @@ def _of(evidence: Evidence, part: int) -> Evidence:
     return evidence.where(part=part)
 
 
-_STAGNANT = (
-    "With labels that contradict each other the limit is another: a sentence that selects one token"
-    " pulls with the square of a rival's mass, one whose attention stays divided with the mass"
-    " itself. Over 100 runs the median is .973 after 2000 steps and .975 after 40 000, while W"
-    " grows along the programme with half margins for the former, at a median cosine of .9985"
-    " (C4.8h). Without cycles the median is .9997."
-)
+def _stagnant(evidence: Evidence) -> str:
+    rows = _of(evidence, SQUARED)
+    now, later, halved = (
+        np.nanmedian(rows[name]) for name in ("local", "local_long", "growth_halved")
+    )
+    return (
+        "With labels that contradict each other the limit is another: a sentence that selects one"
+        " token pulls with the square of a rival's mass, one whose attention stays divided with"
+        f" the mass itself. Over {rows.rows} runs the median is {now:.3f}, and {later:.3f} after"
+        " the further steps, while W grows along the programme with half margins for the former,"
+        f" at a median cosine of {halved:.4f} (C4.8h)."
+    )
+
+
+GLOBAL = replaced("the data's own graphs", local="global")
+SAME = 1e-9
+"""Cosines that differ by less are to one solution."""
+
+
+def _apart(part: int) -> dict[str, Any]:
+    """Where the solutions of the run's own graphs and of the data's are not the same."""
+    return {
+        "own graphs that are not the data's": lambda e: (
+            np.abs(_of(e, part)["local"] - _of(e, part)["global"]) > SAME
+        )
+    }
 
 
 @each(
     claim(
-        at_least(0.98, "the authors' stored runs end at .992 to .9995"),
+        at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
         "authors' code",
         reference="P4, local convergence",
         id=f"C4.8{letter}",
         statement=(
-            f"Local convergence, {NAMES[part]}: the median cosine to the solution of the run's own"
-            " local graphs is at least .98."
+            f"Local convergence, {NAMES[part]}: at least every second run has a cosine of .98 to"
+            " the solution of its own local graphs."
         ),
-        explanation=_STAGNANT if part == SQUARED else "",
+        explanation=_stagnant if part == SQUARED else "",
+        assumes=_apart(part),
+        null=GLOBAL,
         part=part,
     )
     for part, letter in ((GENERAL, "g"), (ENTROPY, "e"), (SQUARED, "s"))
 )
 def own_local_graphs(e, part):
-    return np.median(_of(e, part)["local"])
+    return _of(e, part)["local"]
 
 
 @each(
     claim(
-        at_least(
-            -0.01,
-            "in the authors' runs the local one is always ahead; their thresholds flip a graph"
-            " now and then",
-            share=0.8,
-        ),
+        at_least(0.0, "in the authors' runs the local one is always ahead", share=0.95),
         "authors' code",
         id=f"C4.8{letter}",
         statement=(
-            f"{NAMES[part].capitalize()}: that cosine is at least the one to the data's graph"
-            " programme, less .01."
+            f"{NAMES[part].capitalize()}: that cosine is larger than the one to the data's graph"
+            " programme."
         ),
+        explanation=_stagnant if part == SQUARED else "",
+        assumes=_apart(part),
+        null=replaced("each for the other", **{"local": "global", "global": "local"}),
         part=part,
     )
     for part, letter in ((GENERAL, "gl"), (ENTROPY, "el"), (SQUARED, "sl"))
@@ -196,6 +216,7 @@ def lead_over_global(e, part):
 @claim(
     at_most(0.9, "the authors' runs end at .26 to .95"),
     "authors' code",
+    null=replaced("the run's own local graphs", **{"global": "local"}),
 )
 def C4_8n(e):
     """It may be far from the data's graph programme: with the general head the median cosine to
@@ -212,6 +233,7 @@ def C4_8n(e):
     ),
     reference="derived: the pull of a rival is the square of its mass where the loss vanishes",
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
+    null=replaced("equal margins", growth_halved="growth_local"),
 )
 def C4_8h(e):
     """Squared loss, identity head: W grows along the local programme with half margins for
@@ -223,6 +245,7 @@ def C4_8h(e):
 @claim(
     at_least(0.0, "the first cosine less the second"),
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
+    null=replaced("each for the other", growth_halved="growth_local", growth_local="growth_halved"),
 )
 def C4_8i(e):
     """It grows less along the one with equal margins."""
@@ -237,19 +260,11 @@ def C4_8i(e):
         share=0.85,
     ),
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, ENTROPY)["mixed"]},
+    null=replaced("half margins", growth_local="growth_halved"),
 )
 def C4_8k(e):
     """Cross-entropy, identity head: W grows along the local programme with equal margins."""
     return _of(e, ENTROPY)["growth_local"]
-
-
-@claim(
-    true("independent embeddings"),
-    "recalled",
-)
-def C4_8c(e):
-    """Every local graph programme has a solution."""
-    return e["solved"]
 
 
 @picture(

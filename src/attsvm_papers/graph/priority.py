@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.datasets.next_token import NextTokenData, priority_graph
-from attsvm.dynamics import AtSteps
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
 from attsvm.selection import GraphSVM, token_masses
-from attsvm_papers.kit import slopes
+from attsvm_papers.kit import replaced, slopes
 
 Columns = dict[str, NDArray[Any]]
 SETTINGS = ((4, 6, 8, 8), (6, 4, 6, 8))
@@ -61,18 +61,37 @@ def descend(
     return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=records)
 
 
-def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
-    """What the report of :class:`~attsvm.selection.GraphSVM` says along the course,
-    ``(runs, records)`` each.
+def compared(svm: GraphSVM, W: NDArray[np.float64]) -> Columns:
+    """What the report of :class:`~attsvm.selection.GraphSVM` says of weights ``(records, d, d)``.
 
-    ``component`` is the mean over sentences of the attention mass on the winner's component,
-    ``outside_norm`` the norm of the weights outside the cyclic subspace.
+    ``inside_norm`` and ``outside_norm`` are the norms of the weights in the cyclic subspace and
+    outside of it. ``cosine_alike`` and ``outside_alike`` are cosines to a direction that is not
+    the solution: every arc between components pulls alike.
     """
-    reports = [svm.report(course.W[:, run]) for run, svm in enumerate(svms)]
-    columns = {
-        name: np.stack([getattr(report, name) for report in reports])
-        for name in ("cosine", "outside", "finite", "scale", "norm")
+    report, parts = svm.report(W), svm.split(W)
+    margins = svm.solution.margins
+    alike = svm.split(margins.adjoint(~margins.equalities)).outside
+    return {
+        **{name: getattr(report, name) for name in ("cosine", "outside", "finite", "norm")},
+        "inside_norm": np.linalg.norm(parts.inside, axis=(-2, -1)),
+        "outside_norm": np.linalg.norm(parts.outside, axis=(-2, -1)),
+        "cosine_alike": 1.0 - direction_gap(W, alike),
+        "outside_alike": 1.0 - direction_gap(parts.outside, alike),
     }
+
+
+ALIKE = replaced("the sum of all arcs", cosine="cosine_alike", outside="outside_alike")
+"""In place of the graph programme's solution."""
+NO_FINITE_PART = replaced("a finite part of zero", finite="inside_norm")
+
+
+def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
+    """What :func:`compared` says along the course, ``(runs, records)`` each.
+
+    ``component`` is the mean over sentences of the attention mass on the winner's component.
+    """
+    found = [compared(svm, course.W[:, run]) for run, svm in enumerate(svms)]
+    columns = {name: np.stack([one[name] for one in found]) for name in found[0]}
     masses = [token_masses(svm.data, course.W[:, run]) for run, svm in enumerate(svms)]
     columns["component"] = np.stack(
         [
@@ -80,27 +99,16 @@ def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
             for mass, svm in zip(masses, svms, strict=True)
         ]
     )
-    outside = [
-        np.linalg.norm(svm.split(course.W[:, run]).outside, axis=(-2, -1))
-        for run, svm in enumerate(svms)
-    ]
-    columns["outside_norm"] = np.stack(outside)
     columns["step"] = np.tile(course.steps, (len(svms), 1))
     return columns
 
 
 def certificates(svms: Sequence[GraphSVM]) -> Columns:
-    """Whether both components are proved: the max-margin solution's status and gap, the gradient at
-    the finite part.
-    """
+    """Whether the max-margin solution is proved, whether it is a direction, and its norm."""
     return {
         "optimal": np.array([svm.solution.status == "optimal" for svm in svms]),
         "directed": np.array([svm.directed for svm in svms]),
-        "gap": np.array([svm.solution.gap for svm in svms]),
         "size": np.array([svm.solution.norm for svm in svms]),
-        "gradient": np.array([svm.gradient for svm in svms]),
-        "floor": np.array([svm.floor for svm in svms]),
-        "cyclic": np.array([len(svm.cyclic) for svm in svms]),
     }
 
 

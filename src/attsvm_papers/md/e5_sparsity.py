@@ -120,6 +120,7 @@ def ratio(e, column):
             "all reviews": lambda e: whole_test(e, "imdb", 25_000),
             f"l1.1 and {other}": lambda e, other=other: trained(e, "imdb", "l1.1", other),
         },
+        null=md_4.swapped("l1.1", other),
         other=other,
     )
     for letter, other, words in (("e", "l2", "gradient descent"), ("f", "adam", "Adam"))

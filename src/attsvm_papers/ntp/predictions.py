@@ -28,7 +28,8 @@ def judged(
     cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray
 ) -> dict[str, Any]:
     """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
-    solution predicts the same.
+    solution predicts the same. ``right_other``, ``accuracy_other`` and ``agreement_other`` are of
+    weights and of a solution that have the scores of other queries.
     """
     n = data.following
     sentences, winners = (
@@ -39,20 +40,31 @@ def judged(
         sentences, n[winners], embeddings=data.embeddings, following=n
     )
     problem = Problem.of(test, values=values)
-    o = problem.outputs(np.stack([W, solution])[:, None])
-    p = np.exp(o - o.max(axis=-1, keepdims=True))
+    weights = np.stack([W, solution, other_query(W), other_query(solution)])
+    o = problem.outputs(weights[:, None])
+    p = np.exp(o[0] - o[0].max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     mass = np.exp(problem.log_attention(W[None])[..., problem.own])
-    right = o[0].argmax(axis=-1) == problem.label
+    trained, solved, trained_other, solved_other = o.argmax(axis=-1)
+    right, right_other = trained == problem.label, trained_other == problem.label
     return {
         "right": right,
+        "right_other": right_other,
         "accuracy": right.mean(),
-        "probability": p[0][np.arange(test.N), problem.label].mean(),
+        "accuracy_other": right_other.mean(),
+        "probability": p[np.arange(test.N), problem.label].mean(),
         "mass": mass.mean(),
-        "least_mass": mass.min(),
-        "agreement": np.mean(o[0].argmax(axis=-1) == o[1].argmax(axis=-1)),
+        "agreement": np.mean(trained == solved),
+        "agreement_other": np.mean(trained == solved_other),
         "count": float(test.N),
     }
+
+
+def other_query(W: FloatArray) -> FloatArray:
+    """Weights that give every query the scores of the one before it; embeddings are those of the
+    identity.
+    """
+    return np.roll(W, 1, axis=-1)
 
 
 def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:

@@ -49,6 +49,18 @@ def output_targets(sets: Sequence[NextTokenData]) -> FloatArray:
     )
 
 
+def sums_of_arcs(solutions: Sequence[MarginSolution]) -> FloatArray:
+    """``(runs, d, d)``, directions that are not the solutions: every arc pulls alike."""
+    return np.stack([one.margins.adjoint(np.ones(one.margins.m)) for one in solutions])
+
+
+def uncentred(sets: Sequence[NextTokenData]) -> FloatArray:
+    r"""``(runs, K, d)``, :math:`\sum_x\mathbf 1_{n(x)}e_x^\top`: the output target without its
+    mean.
+    """
+    return np.stack([np.eye(one.K)[one.following].T @ one.embeddings for one in sets])
+
+
 def slope(x: ArrayLike, y: ArrayLike, low: float, high: float, log: bool = True) -> FloatArray:
     """Least-squares slope of ``y`` ``(R, runs)`` over the records with ``low <= x <= high``; over
     ``log x`` unless told otherwise.
