@@ -249,7 +249,7 @@ def MH7(e):
 
 @picture(
     "Each head has its own solution",
-    "Gaps to the own solution fall to a thousandth, those to the other head's stay near one half;"
+    "Gaps to the own solution fall to a thousandth, those to the other head's stay near one;"
     " the joint gap falls with one norm only.",
     2.9,
     1,
