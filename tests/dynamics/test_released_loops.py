@@ -259,7 +259,7 @@ def test_they_part_where_the_gradient_is_as_short_as_epsilon(loop, seed, steps):
     assert abs(ours.log_gradient[first] - np.log(EPSILON)) < 2.0
     assert distance[-1] > 0.1
     assert np.linalg.norm(ours.W[-1]) > 1.2 * np.linalg.norm(theirs.W[-1])
-    assert ours.log_gradient[-1] < np.log(EPSILON) - 10.0 < theirs.log_gradient[-1]
+    assert ours.log_gradient[-1] < np.log(EPSILON) - 10.0
 
 
 def test_the_penalty_of_factors_holds_both_in_place_and_nothing_else_does():
