@@ -9,7 +9,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
 from attsvm.margins import query_positions, selection_margins, sequence_margins
-from attsvm.queries import bag_queries, self_attention, sequence_pairs
+from attsvm.queries import bag_queries, head_pairs, self_attention, sequence_pairs
 
 
 def test_self_attention_asks_with_a_token() -> None:
@@ -45,3 +45,29 @@ def test_mean_queries_do_not_depend_on_the_unit_of_the_tokens(exponent):
     expected = bag_queries(tokens, mask, "mean")
     scaled = bag_queries(np.ldexp(tokens, exponent), mask, "mean")
     assert np.array_equal(scaled, expected)
+
+
+def test_pairs_of_heads_ask_in_blocks_of_their_own():
+    data, _ = unit_sphere(3, 4, 5, seed=[0, 1])
+    pairs = head_pairs(data, 2)
+    assert pairs.batch_shape == (2,)
+    assert (pairs.n, pairs.d_z) == (6, 10)
+    for h in range(2):
+        own = pairs.queries[:, h::2]
+        assert (own[..., 5 * h : 5 * h + 5] == data.queries).all()
+        assert np.count_nonzero(own) == np.count_nonzero(data.queries)
+        assert (pairs.tokens[:, h::2] == data.tokens).all()
+        assert (pairs.labels[:, h::2] == data.labels).all()
+    with pytest.raises(InputError, match="heads is 0"):
+        head_pairs(data, 0)
+
+
+def test_margins_of_a_layer_are_those_of_its_heads():
+    data, _ = unit_sphere(3, 4, 5, seed=0)
+    tokens = np.array([[0, 3], [1, 1], [2, 0]])
+    W = np.random.default_rng(0).standard_normal((5, 10))
+    joint = selection_margins(head_pairs(data, 2), tokens.ravel())
+    found = joint(W)
+    for h in range(2):
+        alone = selection_margins(data, tokens[:, h])(W[:, 5 * h : 5 * h + 5])
+        np.testing.assert_allclose(found[joint.sequence % 2 == h], alone, rtol=1e-12)

@@ -53,6 +53,7 @@ _HOME = {
     "all_support": "selection",
     "gradient_alignment": "selection",
     "graph_svm": "selection",
+    "head_pairs": "queries",
     "self_attention": "queries",
     "sequence_pairs": "queries",
     "Cone": "dynamics",
@@ -101,6 +102,7 @@ __all__ = [
     "gradient_alignment",
     "graph_margins",
     "graph_svm",
+    "head_pairs",
     "least_norm",
     "locally_optimal",
     "margin_path",
@@ -199,7 +201,7 @@ if TYPE_CHECKING:
         strong_components,
     )
     from attsvm.pipeline.reproduce import reproduce
-    from attsvm.queries import self_attention, sequence_pairs
+    from attsvm.queries import head_pairs, self_attention, sequence_pairs
     from attsvm.selection import (
         all_support,
         gradient_alignment,

@@ -102,3 +102,31 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
     i, j = np.nonzero(data.mask)
     seen = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
     return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], seen)
+
+
+def head_pairs(data: AttentionData, heads: int) -> AttentionData:
+    r"""Every head of a layer as a query of its own: the pairs :math:`(X_i, e_h\otimes z_i)`, one
+    sequence each, the heads of a sequence one after the other.
+
+    Queries of different heads lie in blocks of their own, so weights of all pairs are
+    :math:`W=[W_1\dots W_H]`, ``(d_x, heads * d_z)``: head ``h`` asks with :math:`W_hz_i`, and the
+    Frobenius norm of :math:`W` is that of all heads together. Everything that knows single queries
+    (margins, solutions, conditions) then knows the heads' joint programme;
+    :func:`attsvm.models.sum_of_heads` trains the layer. Tokens are copied once for each head.
+
+    Args:
+        data: sequences, with any leading axes.
+        heads: how many.
+
+    Raises:
+        InputError: fewer than one head.
+    """
+    if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
+        raise InputError(f"heads is {heads!r}; give a number of heads, 1 or more")
+    blocks = np.kron(np.eye(heads), data.queries[..., None, :])
+    return AttentionData(
+        np.repeat(data.tokens, heads, axis=-3),
+        np.repeat(data.labels, heads, axis=-1),
+        blocks.reshape(*data.batch_shape, data.n * heads, heads * data.d_z),
+        np.repeat(data.mask, heads, axis=-2),
+    )

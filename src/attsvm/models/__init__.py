@@ -18,6 +18,7 @@ from attsvm.models.next_token import NextTokenTransformer
 from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
+from attsvm.models.sum_of_heads import sum_of_heads
 from attsvm.models.text_classifier import TextClassifier
 
 __all__ = [
@@ -45,4 +46,5 @@ __all__ = [
     "logistic_loss",
     "select",
     "soft_sparsity",
+    "sum_of_heads",
 ]

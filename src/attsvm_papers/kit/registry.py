@@ -22,6 +22,7 @@ PAPERS = {
     "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
     "spectral": "Implicit Bias of Spectral Descent and Muon",
     "heads": "The support vector machine inside trained heads (a study of our own)",
+    "multihead": "Several heads and layers, starts and noise (a study of our own)",
     "pruning": "Attention that survives pruning (a study of our own)",
 }
 """Key of each paper on the command line, and its title."""

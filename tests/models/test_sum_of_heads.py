@@ -1,0 +1,118 @@
+"""Layers of several heads: their gradients, what they share, and the programme of all together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import attsvm
+from attsvm.errors import InputError
+from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale, sum_of_heads
+from attsvm.optim import SteepestDescent
+
+n, T, d, H = 4, 5, 6, 3
+
+
+@pytest.fixture(scope="module")
+def layer():
+    data, _ = attsvm.datasets.unit_sphere(n, T, d, seed=0)
+    rng = np.random.default_rng(0)
+    return data, rng.standard_normal((H, d)), rng.standard_normal((d, H * d))
+
+
+def textbook(data, decoders, W, loss):
+    """The layer as one writes it down, in torch's own autograd."""
+    X, z, v = map(torch.from_numpy, (np.array(data.tokens), np.array(data.queries), decoders))
+    values = 0.0
+    for h in range(len(decoders)):
+        logits = torch.einsum("ntd,de,ne->nt", X, W[:, h * d : (h + 1) * d], z)
+        values = values + torch.softmax(logits, -1).unsqueeze(-2).matmul(X)[:, 0] @ v[h]
+    return loss(torch.from_numpy(np.array(data.labels)) * values).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "function"),
+    [
+        (Logistic(), lambda u: torch.nn.functional.softplus(-u)),
+        (Exponential(), lambda u: torch.exp(-u)),
+        (Linear(), lambda u: -u),
+    ],
+)
+def test_loss_and_gradient_are_those_of_the_textbook(layer, loss, function):
+    data, decoders, W = layer
+    pairs = attsvm.head_pairs(data, H)
+    model = sum_of_heads(pairs, decoders, loss=loss, init=W)
+    expected = torch.tensor(W, requires_grad=True)
+    value = textbook(data, decoders, expected, function)
+    value.backward()
+    found = model.loss(pairs)
+    found.backward()
+    assert found.item() == pytest.approx(value.item(), rel=1e-14)
+    np.testing.assert_allclose(model.W.grad, expected.grad, rtol=0, atol=1e-15)
+    model.W.grad, scale = None, LogScale()
+    model.loss(pairs, scale).backward()
+    np.testing.assert_allclose(
+        model.W.grad * torch.exp(scale.weights), expected.grad, rtol=0, atol=1e-15
+    )
+
+
+def test_scores_and_selections_have_a_row_per_head(layer):
+    data, decoders, W = layer
+    pairs = attsvm.head_pairs(data, H)
+    model = sum_of_heads(pairs, decoders, init=W)
+    for h in range(H):
+        alone = Attention.cross(data, decoders[h], init=W[:, h * d : (h + 1) * d])
+        assert (model.selected(pairs)[h::H] == alone.selected(data)).all()
+        np.testing.assert_allclose(
+            model.scores(pairs)[h::H], attsvm.token_scores(data, decoders[h]), atol=1e-14
+        )
+
+
+def course(model, data, steps=60, **options):
+    optimizer = SteepestDescent(model.parameters(), lr=0.1, **options)
+    return attsvm.train(model, data, optimizer, steps, attsvm.dynamics.AtSteps([steps])).W[-1]
+
+
+def test_under_the_linear_loss_every_head_trains_as_if_it_were_alone(layer):
+    data, decoders, W = layer
+    pairs = attsvm.head_pairs(data, H)
+    model = sum_of_heads(pairs, decoders, loss=Linear(), init=W)
+    together = course(model, pairs, blocks=[d] * H, blocks_axis=-1)
+    for h in range(H):
+        own = slice(h * d, (h + 1) * d)
+        one = Attention.cross(data, decoders[h], loss=Linear(), init=W[:, own])
+        np.testing.assert_allclose(together[:, own], course(one, data), atol=1e-12)
+    coupled = course(sum_of_heads(pairs, decoders, init=W), pairs, blocks=[d] * H, blocks_axis=-1)
+    assert np.abs(coupled - together).max() > 1e-3, "the logistic loss couples the heads"
+
+
+def test_runs_are_layers_of_their_own(layer):
+    data, _ = attsvm.datasets.unit_sphere(n, T, d, seed=[0, 1])
+    decoders = np.random.default_rng(1).standard_normal((2, H, d))
+    pairs = attsvm.head_pairs(data, H)
+    both = course(sum_of_heads(pairs, decoders), pairs)
+    for r in range(2):
+        one = pairs.instance(r)
+        np.testing.assert_allclose(both[r], course(sum_of_heads(one, decoders[r]), one), atol=1e-12)
+
+
+def test_the_programme_of_a_layer_is_that_of_its_heads(layer):
+    data, decoders, _ = layer
+    tokens = np.stack([attsvm.optimal_tokens(data, v) for v in decoders], axis=-1)
+    joint = attsvm.max_margin(attsvm.head_pairs(data, H), tokens.ravel())
+    own = [attsvm.max_margin(data, tokens[:, h]) for h in range(H)]
+    assert joint.status == "optimal"
+    np.testing.assert_allclose(joint.W, np.hstack([each.W for each in own]), atol=1e-7)
+    assert joint.norm**2 == pytest.approx(sum(each.norm**2 for each in own), rel=1e-9)
+
+
+def test_what_does_not_fit_is_refused(layer):
+    data, decoders, _ = layer
+    pairs = attsvm.head_pairs(data, H)
+    with pytest.raises(InputError, match=r"give \(H, 6\)"):
+        sum_of_heads(pairs, decoders[0])
+    with pytest.raises(InputError, match="not finite"):
+        sum_of_heads(pairs, decoders * np.nan)
+    with pytest.raises(InputError, match="for as many heads as decoders"):
+        sum_of_heads(pairs, np.ones((5, d)))

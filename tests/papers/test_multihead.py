@@ -1,0 +1,127 @@
+"""Programmes of several heads in norms of norms, and what the experiments measure with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm_papers.multihead import e2_shared_keys
+from attsvm_papers.multihead.planted import KEYS, decoders, planted
+from attsvm_papers.multihead.side_by_side import (
+    apart,
+    are_local,
+    gaps,
+    joint_programmes,
+    lengths,
+    margin_shares,
+)
+
+d, H = 6, 2
+
+
+@pytest.fixture(scope="module")
+def layer():
+    data, _ = attsvm.datasets.unit_sphere(3, 4, d, seed=0)
+    v = np.random.default_rng(0).standard_normal((H, d))
+    tokens = np.stack([attsvm.optimal_tokens(data, own) for own in v], axis=-1)
+    return data, v, tokens
+
+
+def through_clarabel(margins, size):
+    """The least size of both heads as one writes it in cvxpy."""
+    cvxpy = pytest.importorskip("cvxpy")
+    W = cvxpy.Variable(margins.shape)
+    rows = np.einsum("ca,ce->cae", margins.differences, margins.queries[margins.sequence])
+    made = rows.reshape(margins.m, -1) @ cvxpy.vec(W, order="C")
+    heads = [W[:, d * h : d * h + d] for h in range(H)]
+    problem = cvxpy.Problem(cvxpy.Minimize(size(cvxpy, W, heads)), [made >= 1])
+    return float(problem.solve(solver="CLARABEL"))
+
+
+@pytest.mark.parametrize("outer", ["sum", "maximum", "square root of squares"])
+@pytest.mark.parametrize("inner", ["fro", "nuc"])
+def test_norms_of_norms_are_least_at_the_heads_own_solutions(layer, outer, inner):
+    data, _, tokens = layer
+    pairs = attsvm.head_pairs(data, H)
+    own = [attsvm.max_margin(data, tokens[:, h], inner).norm for h in range(H)]
+    name = "nuc" if inner == "nuc" else "fro"
+
+    def size(cvxpy, _, heads):
+        each = cvxpy.hstack([cvxpy.norm(head, name) for head in heads])
+        return {"sum": cvxpy.sum, "maximum": cvxpy.max}.get(outer, cvxpy.norm)(each)
+
+    found = through_clarabel(attsvm.selection_margins(pairs, tokens.ravel()), size)
+    expected = {"sum": np.sum, "maximum": np.max}.get(outer, np.linalg.norm)(own)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_nuclear_norm_of_both_ties_the_heads_together(layer):
+    data, _, tokens = layer
+    pairs = attsvm.head_pairs(data, H)
+    (joint,) = joint_programmes(
+        attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None]),
+        tokens.reshape(1, -1),
+        "nuc",
+    )
+    theirs = through_clarabel(joint.margins, lambda cvxpy, W, _: cvxpy.norm(W, "nuc"))
+    assert joint.norm == pytest.approx(theirs, rel=1e-5)
+    own = [attsvm.max_margin(data, tokens[:, h], "nuc") for h in range(H)]
+    beside = np.hstack([each.W for each in own])
+    assert joint.norm < 0.99 * np.linalg.norm(beside, "nuc")
+    assert margin_shares(beside[None], [joint])[0] == pytest.approx(
+        joint.norm / np.linalg.norm(beside, "nuc"), rel=1e-5
+    )
+
+
+def test_tokens_in_blocks_give_every_head_keys_of_its_own(layer):
+    """Off-diagonal blocks see no token, so logits are those of the diagonal ones."""
+    data, _, _ = layer
+    pairs = attsvm.head_pairs(data, H)
+    tokens = np.stack([e2_shared_keys.in_blocks(pairs.tokens[:, t][None])[0] for t in range(4)], 1)
+    W = np.random.default_rng(0).standard_normal((H * d, H * d))
+    logits = np.einsum("ntd,de,ne->nt", tokens, W, pairs.queries)
+    for h in range(H):
+        own = W[d * h : d * h + d, d * h : d * h + d]
+        expected = np.einsum("ntd,de,ne->nt", data.tokens, own, data.queries)
+        np.testing.assert_allclose(logits[h::H], expected, atol=1e-12)
+
+
+def test_measures_see_a_head_that_is_elsewhere(layer):
+    data, v, tokens = layer
+    pairs = attsvm.head_pairs(data, H)
+    both = attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None])
+    joint = joint_programmes(both, tokens.reshape(1, -1))
+    best = joint[0].W[None]
+    scores = np.stack([attsvm.token_scores(data, own) for own in v], 1).reshape(1, -1, 4)
+    assert are_local(joint, scores).tolist() == [True], "the optimal tokens always are"
+    assert are_local(joint, -scores).tolist() == [False]
+    assert gaps(3.0 * best, best) == pytest.approx([0.0], abs=1e-15)
+    turned = best.copy()
+    turned[..., :d] *= -1.0
+    assert gaps(turned, best) == pytest.approx([2.0])
+    assert gaps(best, best, shift=1)[0] > 0.1
+    np.testing.assert_allclose(np.concatenate(apart(best), axis=-1), best)
+    assert np.hypot(*lengths(best))[0] == pytest.approx(joint[0].norm)
+    stretched = best * np.repeat([1.0, 3.0], d)
+    share = np.hypot(*lengths(best)) / np.hypot(*lengths(stretched))
+    assert margin_shares(stretched, joint) == pytest.approx(share, rel=1e-6)
+
+
+def test_planted_tokens_carry_the_label_and_their_key():
+    made = planted(400, 5, 12, [3, 4])
+    rows = np.arange(400)
+    for seed in range(2):
+        data = made.data.instance(seed)
+        for g in range(2):
+            chosen = data.tokens[rows, made.places[seed, :, g]]
+            signed = data.labels * (chosen @ made.values[seed, g])
+            assert 0.9 < signed.mean() < 1.1
+            assert (data.labels * (chosen @ made.values[seed, 1 - g])).mean() < 0.05
+        assert (made.places[seed, :, 0] != made.places[seed, :, 1]).all()
+    assert KEYS[0] > KEYS[1], "group B is the harder one to find"
+    again = planted(400, 5, 12, [4])
+    assert np.array_equal(again.data.tokens[0], made.data.tokens[1])
+    equal = decoders(made.values, 45)
+    np.testing.assert_allclose(equal[:, 0], equal[:, 1])
+    assert np.array_equal(decoders(made.values, 0), made.values)
