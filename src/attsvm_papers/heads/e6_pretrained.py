@@ -31,7 +31,7 @@ from attsvm.probe import audit, capture
 from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.networks import held_out_texts, trained
 from attsvm_papers.heads.own_solutions import STRICT
-from attsvm_papers.heads.reading import NORMS, ROTATED
+from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
 from attsvm_papers.kit import (
     ATTENTION,
     RULE,
@@ -161,10 +161,7 @@ def vision(home):
     from attsvm.training import Examples, Pixels, TrainingPlan, train_classifier
 
     images = image_set(home.name)
-    train, test = (
-        torch.from_numpy(np.ascontiguousarray(np.moveaxis(part, -1, 1)))
-        for part in (images.train, images.test)
-    )
+    train, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         sizes = {"width": 64, "depth": 2, "heads": 4, "hidden": 128, "dropout": 0.0}
@@ -172,7 +169,7 @@ def vision(home):
     grey = images.train / 255
     model = Pixels(network, [grey.mean()], [grey.std()], 28)
     plan = TrainingPlan("adamw", lr=1e-3, epochs=1, batch=64, loss_reduction="mean")
-    labels = torch.from_numpy(images.train_labels)
+    labels = torch.tensor(images.train_labels)
     with at_most_threads(1, torch):
         train_classifier(model, Examples(train, labels), {}, plan)
     order = np.random.default_rng(0).permutation(len(test))[:64]
@@ -200,14 +197,14 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         id=f"H10{letter}",
         statement=words,
         assumes=REAL,
-        null=ROTATED,
+        null=null,
         nulls=nulls,
     )
-    for letter, nulls, why, words in (
-        ("", NULLS, "median over heads, one model each; .03 to .16 in six heads of MiniLM",
+    for letter, nulls, null, why, words in (
+        ("", NULLS, ROTATED, "median over heads, one model each; .03 to .16 in six heads of MiniLM",
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
-        ("b", ("reflected",), "the bar of H10",
+        ("b", ("reflected",), MIRRORED, "the bar of H10",
          "They are nearer than weights that no Gaussian inputs with these moments tell from"
          " theirs."),
     )

@@ -107,5 +107,12 @@ ROTATED = replaced(
     cosine="rotated",
     rotated=lambda e: np.full(e.rows, np.nan),
 )
+MIRRORED = replaced(
+    "a reflected draw, looked at as if it were the head, and the head as if it were the draw",
+    cosine="reflected",
+    reflected="cosine",
+)
 AGAIN = replaced("another permuted draw, looked at as if it were the head", cosine="again")
-"""Nulls of claims about excesses. The second is stricter, and there for some heads alone."""
+"""Nulls of claims about excesses. The last is stricter than the first, and there for some heads
+alone.
+"""
