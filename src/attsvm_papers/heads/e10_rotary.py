@@ -249,4 +249,4 @@ def heads(evidence, panels):
     limit = float(ax.get_ylim()[1])
     ax.plot([0, limit], [0, limit], color=RULE, linewidth=0.9, zorder=0)
     ax.set(xlabel="null", ylabel="head")
-    ax.legend(frameon=False, fontsize=8.5)
+    ax.legend(frameon=False, fontsize=8.5, loc="lower right")
