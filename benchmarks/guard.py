@@ -6,6 +6,8 @@ of docs/guard.md.
     python benchmarks/guard.py clips   --shakespeare input.txt --wikitext valid.txt.xz
     python benchmarks/guard.py table
     python benchmarks/guard.py table   --first 20000
+    python benchmarks/guard.py higher  --shakespeare input.txt --wikitext valid.txt.xz
+    python benchmarks/guard.py table   --first 30000
     python benchmarks/guard.py figure --out guard.png
     python benchmarks/guard.py overhead --shakespeare input.txt
     python benchmarks/guard.py long     --shakespeare input.txt
@@ -31,6 +33,9 @@ Fixed before any run of the verdict was made:
 * ``clips`` compares the guard's own clipping (later steps shortened, too) with QK-norm, at the
   lowest peak of the sweep that broke seed 0 on that text. Seeds 0 and 1 at these peaks chose
   tau = 8 of 4, 6, 8 and 10. Its verdict is made on seeds from 20,000 on.
+* ``higher`` and ``long`` ask whether tau = 400 should be the default, on seeds from 30,000 on: it
+  should if nine tenths of the runs that break are warned of in time by it, and at most one of ten
+  long healthy runs is.
 """
 
 from __future__ import annotations
@@ -175,6 +180,17 @@ def clips(rounds: int) -> list[Cell]:
         for seed in range(20_000, 20_000 + rounds)
         for (data, kind), peak in LOWEST.items()
         for arm in ("qknorm", "shorten", "nothing", "clip")
+    ]
+
+
+def higher(rounds: int) -> list[Cell]:
+    """Runs that break, at the peaks of the verdict and at the lowest ones; whole seeds first."""
+    peaks = [(data, kind, BROKEN[kind]) for data in DATA for kind in PEAKS]
+    peaks += [(*where, peak) for where, peak in LOWEST.items()]
+    return [
+        Cell(*where, "nothing", seed)
+        for seed in range(30_000, 30_000 + rounds)
+        for where in dict.fromkeys(peaks)
     ]
 
 
@@ -386,6 +402,7 @@ def table(folder: Path, first: int) -> str:
     mine = [r for r in found if 0 <= r["cell"]["seed"] - first < 10_000]
     alone = [r for r in mine if r["cell"]["arm"] == "nothing"]
     chosen = {(kind, peaks[kind]) for kind in PEAKS for peaks in (BROKEN, HEALTHY)}
+    chosen |= {(kind, peak) for (_, kind), peak in LOWEST.items() if first == 30_000}
     runs = [r for r in alone if (r["cell"]["optimizer"], r["cell"]["peak"]) in chosen]
     return "\n\n".join([alarm_table(runs), run_table(alone), arm_table(mine)])
 
@@ -559,7 +576,7 @@ def long(text: Path, seeds: range, steps: int = 1500) -> None:
         print(f"  first warning by tau {first}", flush=True)
 
 
-PLANS = {"sweep": lambda rounds: sweep(), "verdict": verdict, "clips": clips}
+PLANS = {"sweep": lambda rounds: sweep(), "verdict": verdict, "clips": clips, "higher": higher}
 
 
 def main() -> None:

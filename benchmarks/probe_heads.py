@@ -28,9 +28,13 @@ from attsvm_papers.heads import e5_other_inputs as heads_5
 from attsvm_papers.heads import e6_pretrained as heads_6
 from attsvm_papers.heads import e8_matched as heads_8
 from attsvm_papers.heads import e9_sizes as heads_9
+from attsvm_papers.heads import e10_rotary as heads_10
 from attsvm_papers.heads.own_solutions import THRESHOLD
 from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess, interval
 from attsvm_papers.kit import experiment
+
+CERTIFIED = 1e-5
+"""Relative duality gap below which a solution counts as certified."""
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -144,21 +148,27 @@ def course(e: Evidence) -> None:
 
 def samples(e: Evidence) -> None:
     few = e.take(e["threshold"] != THRESHOLD).levels("queries")[0]
-    for axis, levels in (("queries", e.where(threshold=THRESHOLD).levels("queries")),
-                         ("threshold", e.levels("threshold"))):  # fmt: skip
+    told = ("agreement", "usual", "stranger")
+    for axis, fixed in (
+        ("queries", {"threshold": THRESHOLD}),
+        ("threshold", {"queries": few}),
+    ):
         rows = []
         for name in optimisers(e):
-            for level in levels:
-                fixed = {"threshold": THRESHOLD} if axis == "queries" else {"queries": few}
-                part = e.where(optimiser=name, **{**fixed, axis: level})
-                rows.append(
-                    [NAMES[name], seeds(part), f"{level:g}", mean(part, "cosine")]
-                    + [number(float(by_seed(part, excess(part)).mean()))]
-                    + [mean(part, each) for each in ("agreement", "usual")]
-                )
-        table(["", "seeds", axis, "cosine", "excess", "agreement", "usual position"], rows)
+            for k, norm in enumerate(NORMS[:2]):
+                whole = e.where(optimiser=name, norm=k, **fixed)
+                for level in whole.levels(axis):
+                    part = whole.where(**{axis: level})
+                    rows.append(
+                        [NAMES[name], norm, seeds(part), f"{level:g}", mean(part, "cosine")]
+                        + [number(float(by_seed(part, excess(part)).mean()))]
+                        + [mean(part, each) for each in told]
+                    )
+        head = ["", "norm", "seeds", axis, "cosine", "excess", "agreement", "usual position"]
+        table([*head, "rotated weights' solution"], rows)
+    nuclear = e.where(norm=0)
     rows = [
-        [NAMES[n], *(mean(e.where(optimiser=n), each) for each in ("alike", "shared", "chance"))]
+        [NAMES[n], *(mean(nuclear.where(optimiser=n), x) for x in ("alike", "shared", "chance"))]
         for n in optimisers(e)
     ]
     table(["", "cosine of two samples' solutions", "support shared", "by chance"], rows)
@@ -193,11 +203,30 @@ def pretrained(e: Evidence) -> None:
                     [norm, "all" if layer is None else str(layer), str(len(part["head"]))]
                     + [spread(part[each]) for each in ("cosine", "rotated", "permuted")]
                     + [spread(above), f"{100 * np.mean(above > 0):.0f} %"]
+                    + [spread(part["cosine"] - part["reflected"])]
                     + [number(float(np.median(part[x])), 2) for x in ("agreement", "usual")]
                     + [f"{part['gap'].max():.1e}"]
                 )
         head = ["norm", "layer", "heads", "own cosine", "rotated", "permuted", "excess"]
-        table([*head, "above every null", "agreement", "usual position", "largest gap"], rows)
+        head += ["above every null", "over reflected"]
+        table([*head, "agreement", "usual position", "largest gap"], rows)
+
+
+def rotary(e: Evidence) -> None:
+    rows = []
+    for k in e.levels("norm"):
+        for layer in [None, *e.levels("layer")]:
+            part = e.where(norm=k) if layer is None else e.where(norm=k, layer=layer)
+            over = {n: heads_10.excesses(part, n, NORMS[k]) for n in heads_10.CHOICES}
+            rows.append(
+                [NORMS[k], "all" if layer is None else str(layer), str(part.rows)]
+                + [number(float(np.median(part[x])), 2) for x in ("cosine", *heads_10.NULLS)]
+                + [number(float(np.median(each))) for each in over.values()]
+                + [f"{100 * np.mean(each > 0):.0f} %" for each in over.values()]
+                + [f"{part['gap'].max():.1e}"]
+            )
+    head = ["norm", "layer", "heads", "own cosine", *heads_10.NULLS, "excess", "over reflected"]
+    table([*head, "above every null", "above reflected", "largest gap"], rows)
 
 
 def matched(e: Evidence) -> None:
@@ -247,6 +276,7 @@ TABLES: dict[str, Callable[[Evidence], None]] = {
     "heads-6": pretrained,
     "heads-8": matched,
     "heads-9": sizes,
+    "heads-10": rotary,
 }
 
 
@@ -261,7 +291,16 @@ def kept(identifier: str, folder: Path, scale: str, count: int | None) -> Eviden
     places = zip(cells, Cells(chosen, cells, folder / "cells").paths, strict=True)
     there = [(cell, load_entry(path)[0]) for cell, path in places if path.exists()]
     print(f"## {identifier}: {len(there)} of {len(cells)} cells\n")
-    return chosen.evidence(*zip(*there, strict=True)) if there else None
+    if not there:
+        return None
+    found = chosen.evidence(*zip(*there, strict=True))
+    if "gap" in found:
+        known = found["gap"] < CERTIFIED
+        known &= found["optimal"] == 1 if "optimal" in found else known
+        known &= found["worst"] < CERTIFIED if "worst" in found else known
+        print(f"heads and norms with certified solutions, nulls and all: {known.sum()} of", end=" ")
+        print(f"{len(known)}; largest relative gap of a head {found['gap'].max():.1e}\n")
+    return found
 
 
 def main() -> None:
@@ -274,7 +313,7 @@ def main() -> None:
     if not (given.folder / "cells").is_dir():
         sys.exit(f"{given.folder} has no cells; give the folder of `attsvm reproduce --out`")
     for identifier in given.identifiers:
-        random = identifier != "heads-6"
+        random = identifier not in ("heads-6", "heads-10")
         e = kept(identifier, given.folder, given.scale, given.seeds if random else None)
         if e is not None:
             TABLES[identifier](e)

@@ -203,3 +203,5 @@ def test_words_of_a_text_are_inert_on_the_page() -> None:
     assert "<script" not in html
     assert "\u202e" not in html
     assert "default-src &#39;none&#39;" in html
+    assert "Frobenius norm" in html
+    assert ">fro<" not in html, "norms are named in words"

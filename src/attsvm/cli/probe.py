@@ -47,9 +47,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--null",
         action="append",
-        choices=("heads", "random", "rotated", "permuted"),
+        choices=("heads", "random", "rotated", "permuted", "reflected"),
         metavar="NULL",
-        help="heads, random, rotated or permuted; may be repeated (default heads and permuted)",
+        help="heads, random, rotated, permuted or reflected; may be repeated (default heads and"
+        " permuted)",
     )
     parser.add_argument(
         "--statistics", action="store_true", help="no max-margin solutions, statistics alone"

@@ -11,9 +11,13 @@ them. So it is compared with nulls, other weights on the same inputs:
 * ``heads``: the other heads of the layer, on the programme of this one,
 * ``random``: the same singular values with random singular vectors,
 * ``rotated``: the same two subspaces, singular vectors rotated inside them,
-* ``permuted``: left singular vectors paired with other right ones;
+* ``permuted``: left singular vectors paired with other right ones,
+* ``reflected``: :math:`RWR`, where :math:`R` puts random signs on the main directions of the
+  inputs and leaves their mean: on Gaussian inputs of the same mean and covariance nothing tells it
+  from :math:`W`, so what is left above it is not due to how :math:`W` lies in that covariance
+  (not for heads with rotary positions, whose :math:`W` is the identity);
 
-the last three with *their own* selections, scaled until they are as sure of as many queries, and
+the last four with *their own* selections, scaled until they are as sure of as many queries, and
 solved again.
 """
 
@@ -94,6 +98,8 @@ class Subject:
         return np.sort(self._rng.permutation(queries)[: self._settings.most])
 
     def _null(self, null: Null, norm: Norm, solution: MarginSolution) -> tuple[float, ...]:
+        if null == "reflected" and self.inputs.layer.projection is None:
+            return ()
         if null != "heads":
             return tuple(self._null_cosine(null, norm) for _ in range(self._settings.draws))
         layer = self.inputs.layer
@@ -102,7 +108,10 @@ class Subject:
 
     def _null_cosine(self, null: Null, norm: Norm) -> float:
         """The cosine of other weights and the solution of their own selections."""
-        W = variant(self.inputs.singular, null, self._rng)
+        if null == "reflected":
+            W = self.inputs.reflected(self._rng)
+        else:
+            W = variant(self.inputs.singular, null, self._rng)
         logits = self.inputs.logits(W)
         sure = surest(logits, self.inputs.classes, len(self.sure), self._settings.threshold)
         members = self._some(sure)

@@ -15,6 +15,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
 from attsvm.probe.capture import Layer
+from attsvm.probe.nulls import reflection
 from attsvm.probe.selections import Classes, labels
 
 
@@ -64,6 +65,19 @@ class Inputs:
         """
         K, Q = self._factors(self._h if h is None else h)
         return K.T @ Q
+
+    def reflected(self, rng: np.random.Generator) -> FloatArray:
+        """The own weights between random reflections of the inputs, see
+        :func:`~attsvm.probe.nulls.reflection`: the same of keys and queries, unless these are
+        another text's.
+        """
+        P = self.layer.projection
+        assert P is not None
+        left = right = reflection(np.concatenate(self.keys), rng)
+        if self.layer.cross:
+            right = reflection(np.concatenate(P.query_inputs), rng)
+        W = self.weights()
+        return np.concatenate([left @ W[:, :-1] @ right, left @ W[:, -1:]], axis=1)
 
     @cached_property
     def singular(self) -> tuple[FloatArray, FloatArray, FloatArray]:

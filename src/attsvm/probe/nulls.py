@@ -8,8 +8,8 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 
-Null = Literal["heads", "random", "rotated", "permuted"]
-NULLS: tuple[Null, ...] = ("heads", "random", "rotated", "permuted")
+Null = Literal["heads", "random", "rotated", "permuted", "reflected"]
+NULLS: tuple[Null, ...] = ("heads", "random", "rotated", "permuted", "reflected")
 _HALVINGS = 15  # of the logarithm of a scale between a millionth and a million: to 1e-3
 
 
@@ -29,6 +29,20 @@ def variant(
         left, right = _orthogonal(len(U), k, rng), _orthogonal(Vt.shape[1], k, rng).T
     weights: FloatArray = (left * s) @ right
     return weights
+
+
+def reflection(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """``(width, width)``: random signs on the eigenvectors of the covariance of inputs
+    ``(n, width)`` in the complement of their mean, which it leaves.
+    """
+    mean = rows.mean(axis=0)
+    unit = mean / np.linalg.norm(mean)
+    covariance = np.cov((rows - np.outer(rows @ unit, unit)).T)
+    _, V = np.linalg.eigh(covariance + 2 * np.trace(covariance) * np.outer(unit, unit))
+    signs = rng.choice([-1.0, 1.0], size=len(unit))
+    signs[-1] = 1.0  # the mean has the largest eigenvalue here
+    reflected: FloatArray = (V * signs) @ V.T
+    return reflected
 
 
 def surest(

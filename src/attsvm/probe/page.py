@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.geometry import parse_norm
 from attsvm.probe.audit import Audit
 from attsvm.probe.checkpoints import Checkpoints
 from attsvm.probe.heads import Comparison, Head, Support
@@ -112,11 +113,11 @@ def detail(found: Audit | Checkpoints) -> str:
     above = sum(fit.excess > 0 for fit in fits)
     clear = sum(fit.interval()[0] > 0 for fit in fits)
     ratio = [fit.cosine / fit.null() for fit in fits if fit.null() > 0]
-    typical = f", and {np.median(ratio):.1f} times it in the median" if ratio else ""
+    typical = f" In the median it is {np.median(ratio):.1f} times its null." if ratio else ""
     return (
         f"{len(fits)} heads have enough sure queries to be compared with the max-margin solution of"
-        f" their own selections ({fits[0].norm} norm); the cosine is above its strictest null in"
-        f" {above} of them, by more than the 95 % interval in {clear}{typical}."
+        f" their own selections ({parse_norm(fits[0].norm).title}); the cosine is above its"
+        f" strictest null in {above} of them, by more than the 95 % interval in {clear}.{typical}"
     )
 
 
@@ -183,7 +184,7 @@ def _fit(fit: Comparison) -> list[str]:
     if math.isfinite(low):
         excess += f" ({_digits(low)} to {_digits(high)})"
     return [
-        fit.norm,
+        parse_norm(fit.norm).title,
         f"{fit.status}, {fit.constraints} rows",
         _digits(fit.cosine),
         _digits(fit.null()),

@@ -13,7 +13,7 @@ import numpy as np
 from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.networks import RATES, files, trained
 from attsvm_papers.heads.reading import COLOURS, NAMES
-from attsvm_papers.kit import claim, grid, logarithmic, picture, rows, scales, true
+from attsvm_papers.kit import claim, grid, logarithmic, picture, rows, scales, shuffled, true
 
 TRIED = {
     "adamw": (1e-3, 3e-3, 1e-2),
@@ -41,6 +41,7 @@ def run(optimiser, rate, text, digest, sizes):
 @claim(
     true("a best rate at the end of its grid would ask for another rate"),
     assumes={"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))},
+    null=shuffled("loss", within="optimiser", words="the loss of another rate"),
 )
 def H0(e):
     """The rate in use has the least loss, and rates on both sides of it were tried."""

@@ -90,6 +90,7 @@ class Own:
         heads: mean cosine of the layer's other heads and this head's solution.
         agreement: share of other sure queries at which the solution selects what the head does.
         usual: the same for the most frequent relative position.
+        stranger: the same for the solution of the first null's own selections.
         gap: certified relative duality gap of the head's solution.
         optimal: whether all its programmes ended ``optimal``.
         rows: of the head's programme.
@@ -108,6 +109,7 @@ class Own:
     heads: float
     agreement: float
     usual: float
+    stranger: float
     gap: float
     optimal: bool
     rows: int
@@ -160,7 +162,9 @@ def own_solutions(
         norm = parse_norm(name)
         best = max_margin(programme, norm, max_seconds=SECONDS)
         others = [max_margin(each, norm, max_seconds=SECONDS) for each in programmes]
-        moved = _selected(best.W, inputs).ravel()[own.others]
+        moved, strange = (
+            _selected(each.W, inputs).ravel()[own.others] for each in (best, others[0])
+        )
         query = own.others % tokens.shape[1]
         usual = own.members % tokens.shape[1] - own.selected.ravel()[own.members]
         guess = query - np.bincount(usual).argmax()
@@ -174,6 +178,7 @@ def own_solutions(
                 float(np.mean([cosine(V, best.W) for V in np.delete(weights, head, axis=0)])),
                 _share(moved == told),
                 _share(guess == told),
+                _share(strange == told),
                 best.gap,
                 all(each.status == "optimal" for each in (best, *others)),
                 programme.m,

@@ -11,12 +11,10 @@ from scipy.stats import t as student
 
 from attsvm.data import FloatArray
 from attsvm_papers.heads.own_solutions import KINDS, Own
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, replaced
 
 NORMS = ("nuc", "fro", "spec", "l1", "linf")
 """A row's column ``norm`` is the position of its norm in this list."""
-FIRST = 10_000
-"""Verdict seeds begin here; thresholds were set on seeds below."""
 NAMES = {
     "adamw": "AdamW",
     "sgd": "SGD",
@@ -28,13 +26,13 @@ COLOURS = {"adamw": INK, "sgd": TRAINED, "muon": ATTENTION, "signum": BEST, "mir
 
 
 def seeds(parameters: Any) -> range:
-    """The axis ``seed`` of a figure."""
-    return range(FIRST, FIRST + parameters.seeds)
+    """The axis ``seed`` of a figure, to which the scale adds ``first_seed``."""
+    return range(parameters.seeds)
 
 
 _TOLD = (
-    *("heads", "share", "agreement", "usual", "gap", "optimal", "rows", "sure", "scale"),
-    *("average", "average_null"),
+    *("heads", "share", "agreement", "usual", "stranger", "gap", "optimal", "rows", "sure"),
+    *("scale", "average", "average_null"),
 )
 
 
@@ -103,3 +101,18 @@ REAL = {
     "five seeds": five_seeds,
 }
 """What claims about trained heads assume."""
+
+ROTATED = replaced(
+    "rotated weights, looked at as if they were the head",
+    cosine="rotated",
+    rotated=lambda e: np.full(e.rows, np.nan),
+)
+MIRRORED = replaced(
+    "a reflected draw, looked at as if it were the head, and the head as if it were the draw",
+    cosine="reflected",
+    reflected="cosine",
+)
+AGAIN = replaced("another permuted draw, looked at as if it were the head", cosine="again")
+"""Nulls of claims about excesses. The last is stricter than the first, and there for some heads
+alone.
+"""
