@@ -268,7 +268,7 @@ def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
     ]
     texts, images = chosen.at(scale="medium").studies
     assert (texts.task.train, texts.task.test, images.task.train) == (0, 0, 0)
-    assert (texts.task.depth, texts.task.length, texts.task.dropout) == (3, 160, 0.3)
+    assert (texts.task.depth, texts.task.length, texts.task.end) == (3, 128, 96)
     assert {method.name for study in (texts, images) for method in study.methods} == set(METHODS)
     assert chosen.at(scale="medium").seeds == 3
     assert not texts.task.accelerator
