@@ -204,3 +204,15 @@ def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path, vocabulary):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
     with pytest.raises(InputError, match="set ATTSVM_CACHE"):
         WordPiece.load(vocabulary).encode(TEXTS)
+
+
+def test_a_long_text_may_keep_its_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTSVM_CACHE", str(tmp_path))
+    tokens = WordPiece.train(["a b c d e f g h"] * 3, 40)
+    texts = ["a b c d e f g h", "a b"]
+    whole = tokens.encode(texts).ids[0]
+    found = tokens.encode(texts, 6, end=4)
+    assert found.ids[0].tolist() == [*whole[:2], *whole[-4:]]
+    assert found.ids[1].tolist() == tokens.encode(texts, 6).ids[1].tolist()
+    with pytest.raises(InputError, match="end is 6 of at most 6 tokens"):
+        tokens.encode(texts, 6, end=6)

@@ -9,6 +9,7 @@ from attsvm.errors import UnavailableError
 from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, characters
 from attsvm_papers.kit import experiment
 from attsvm_papers.pruning import e1_survival as pruning_1
+from attsvm_papers.pruning import e2_rates as pruning_2
 from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
@@ -121,9 +122,14 @@ def made(shift, seeds=5, copied=0.0):
                 costs = cost - 0.05 * np.log(pruning_1.FACTORS)
                 rows.append(
                     {"seed": seed, "optimiser": name, "decay": decay, "top": top}
-                    | {"level cost": top, "loss": 1.7 - 0.1 * muon, "norm": size}
+                    | {
+                        "level cost": top,
+                        "loss": 1.7 - 0.1 * muon + 0.01 * rng.normal(),
+                        "norm": size,
+                    }
                     | {"scaled cost": costs, "copies": 0.3 + copied * muon}
                     | {"random": top + 1, "nearest": top + 0.5, "digest": "x"}
+                    | {"level": 2.1, "level loss": 2.1 + 0.02 * muon}
                 )
     return Evidence({name: np.array([row[name] for row in rows]) for name in rows[0]})
 
@@ -137,6 +143,27 @@ def test_claims_hold_where_they_are_planted_and_fail_where_not() -> None:
         *("S1", "S1a", "S1b", "S1c", "S1d")
     }
     assert known["S3"].check(made(0.2, copied=0.3)).verdict == "fails"
+    tied = made(0.2).but({"nearest": made(0.2)["top"] - 0.01})
+    assert known["S4"].check(tied).verdict == "fails"
+    apart = made(0.2).but({"level loss": made(0.2)["level loss"] - 0.1})
+    assert known["S1b"].check(apart).verdict == "not applicable"
+    assert np.isnan(pruning_1.at_norm(made(0.0), "adamw", np.full(5, 50.0))).all()
     scaled_costs = pruning_1.at_norm(made(0.0), "adamw", np.full(5, 10.0))
     own = pruning_1.of(made(0.0), "adamw", "top")[:, 0]
     assert scaled_costs == pytest.approx(own - 0.05 * np.log(2))
+
+
+def rates(losses):
+    """A row for every rate of AdamW and Muon, with these losses for each."""
+    rows = [
+        {"optimiser": OPTIMISERS.index(name), "rate": rate, "loss": loss, "digest": "x"}
+        for name in ("adamw", "muon")
+        for rate, loss in zip(pruning_2.TRIED[name], losses, strict=True)
+    ]
+    return Evidence({name: np.array([row[name] for row in rows]) for name in rows[0]})
+
+
+def test_a_rate_at_the_end_of_those_tried_is_not_chosen() -> None:
+    (claim,) = pruning_2.S0.claims
+    assert claim.check(rates((2.0, 1.0, 2.0))).verdict == "holds"
+    assert claim.check(rates((3.0, 2.0, 1.0))).verdict == "fails"

@@ -268,7 +268,7 @@ def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
     ]
     texts, images = chosen.at(scale="medium").studies
     assert (texts.task.train, texts.task.test, images.task.train) == (0, 0, 0)
-    assert (texts.task.depth, texts.task.length, texts.task.dropout) == (3, 160, 0.3)
+    assert (texts.task.depth, texts.task.length, texts.task.end) == (3, 128, 96)
     assert {method.name for study in (texts, images) for method in study.methods} == set(METHODS)
     assert chosen.at(scale="medium").seeds == 3
     assert not texts.task.accelerator
@@ -377,12 +377,19 @@ trained_networks.run({task!r}, {method!r}, seed=0, digest="", folder=Path({folde
 """
 
 
-def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(tmp_path, monkeypatch) -> None:
-    """As a training of the scale medium is, but small: SIGKILL after four steps of the second
-    epoch, the last checkpoint inside it.
-    """
+def medium() -> dict:
+    """The network, batches and texts of the scale medium, 640 of them."""
+    chosen = next(iter(md_4.cells(md_4.MEDIUM)))["task"]
+    return {**chosen, "train": 640, "validation": 100, "test": 200, "epochs": 2}
+
+
+@pytest.mark.parametrize("scale", ["smoke", pytest.param("medium", marks=pytest.mark.slow)])
+def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(scale, tmp_path, monkeypatch) -> None:
+    """SIGKILL after four steps of the second epoch, the last checkpoint inside it."""
+    if scale == "medium" and not os.environ.get(VARIABLE):
+        pytest.skip(f"{VARIABLE} names no folder with the reviews")
     monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
-    task = short(dropout=0.3, parts=2)
+    task = short(dropout=0.3, parts=2) if scale == "smoke" else medium()
     for name in ("adam", "l1.1"):
         method, folder = {**METHOD, "name": name}, tmp_path / name
         script = KILLED.format(task=task, method=method, folder=str(folder))
@@ -393,8 +400,25 @@ def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(tmp_path, monkeypa
         assert place.tolist() == [1, 4], "inside the second epoch"
         whole = run(task, method, seed=0, digest="")
         resumed = run(task, method, seed=0, digest="", folder=folder)
-        for column in whole:
+        for column in {*whole} - {"elapsed", "seconds", "speed"}:
             assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
+
+
+def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -> None:
+    seen = {}
+
+    def watched(model, train, held, plan, **named):
+        seen[plan.seed] = len(held["test"])
+        return training_classifier.train_classifier(model, train, held, plan, **named)
+
+    monkeypatch.setattr("attsvm.training.train_classifier", watched)
+    monkeypatch.setattr(trained_networks, "PRUNED", 7)
+    for seed in (0, TUNING_SEED):
+        row = run(short(tuning_epochs=1, timed=True), METHOD, seed=seed, digest="")
+        assert len(row["right_sentences"][0]) == TEXTS.test
+        assert 0 < row["seconds"] < 100
+        assert row["elapsed"][0, int(row["epochs"][0]) - 1] == row["seconds"]
+    assert seen == {0: TEXTS.test, TUNING_SEED: 7}
 
 
 WORDS = ["reproduce", "md-5", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--json"]

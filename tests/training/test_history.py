@@ -80,6 +80,7 @@ def test_tensorboard_gets_a_scalar_per_column_and_epoch(tmp_path, monkeypatch):
         "test/loss",
         "test/accuracy",
         "seconds",
+        "cpu_seconds",
         "tokens_per_second",
     }
     assert [told[1:] for told in scalars if told[0] == "test/accuracy"] == [

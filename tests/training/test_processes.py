@@ -39,7 +39,7 @@ def finished(folder):
     return weights, {
         name: values
         for name, values in history["columns"].items()
-        if name not in ("seconds", "tokens_per_second")
+        if name not in ("seconds", "cpu_seconds", "tokens_per_second")
     }
 
 

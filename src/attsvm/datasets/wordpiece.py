@@ -175,28 +175,39 @@ class WordPiece:
         with atomic_write(path) as partial:
             partial.write_text(self.definition, encoding="utf-8")
 
-    def encode(self, texts: Sequence[str], length: int = 512, *, cache: bool = True) -> TokenIds:
+    def encode(
+        self, texts: Sequence[str], length: int = 512, *, end: int = 0, cache: bool = True
+    ) -> TokenIds:
         """Ids of texts, padded to the longest and cut at ``length`` by slicing, so that a cut text
-        ends without [SEP].
+        ends without [SEP], or without its middle.
 
         Args:
             texts: one string per row.
             length: most tokens of a text, [CLS] among them.
+            end: how many of them are the last ones of a longer text, [SEP] among them.
             cache: keep the ids under the SHA-256 of texts and tokeniser (see
                 :func:`attsvm.datasets.cache.cache_folder`).
 
         Raises:
-            InputError: no texts, or a length below 1.
+            InputError: no texts, a length below 1, or no token before those of the end.
         """
         if not len(texts) or length < 1:
             raise InputError(
                 f"{len(texts)} texts of at most {length} tokens are none; give texts and a length"
                 " of at least 1"
             )
+        if not 0 <= end < length:
+            raise InputError(
+                f"end is {end} of at most {length} tokens; give at least 0 and fewer than length"
+            )
+
+        def cut(ids: list[int]) -> list[int]:
+            over = len(ids) - length
+            return ids if over <= 0 else ids[: length - end] + ids[length - end + over :]
 
         def make() -> dict[str, NDArray[Any]]:
             coded = [
-                np.array(found.ids[:length], dtype=np.int32)
+                np.array(cut(found.ids), dtype=np.int32)
                 for found in self._tokenizer.encode_batch(list(texts))
             ]
             return {"ids": np.concatenate(coded), "lengths": np.array([len(row) for row in coded])}
@@ -207,6 +218,7 @@ class WordPiece:
             "tokenizer": self.sha256,
             "texts": texts_digest(texts),
             "length": length,
+            "end": end,
         }
         kept = cached_arrays(key, make) if cache else make()
         mask = np.arange(kept["lengths"].max()) < kept["lengths"][:, None]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
+from attsvm.models.dropout import Dropout
 from attsvm.models.multihead import SelfAttention
 
 
@@ -25,7 +26,7 @@ class Block(nn.Module):
         super().__init__()
         self.before_attention = nn.LayerNorm(width)
         self.attention = SelfAttention(width, heads, head_width, dropout)
-        drop = nn.Dropout(dropout)
+        drop = Dropout(dropout)
         layers = (
             nn.LayerNorm(width),
             nn.Linear(width, hidden),
@@ -119,7 +120,7 @@ class VisionTransformer(nn.Module):
         )
         self.cls = nn.Parameter(torch.randn(width))
         self.positions = nn.Parameter(torch.randn(self.length, width))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         blocks = (
             Block(width, heads, width // heads, 2 * width if hidden is None else hidden, dropout)
             for _ in range(depth)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
+from attsvm.models.dropout import Dropout
 from attsvm.models.multihead import FusedSelfAttention
 
 
@@ -27,7 +28,7 @@ class PostNormBlock(nn.Module):
             nn.Linear(width, hidden, bias=False),
             nn.GELU(),
             nn.Linear(hidden, width, bias=False),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
         self.network = nn.Sequential(*layers)
         self.after_network = nn.LayerNorm(width, bias=False)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.store import Stages, fingerprint, in_the_way, versions
 from attsvm.store.code import code_fingerprint
@@ -190,16 +191,16 @@ class _Run:
                 self.examples.inputs.device
             )
         self.model.train()
-        before, began = state.seconds, time.perf_counter()
-        saved = began
+        before, began = state.seconds, _clocks()
+        saved = began[0]
         while state.step < len(steps):
             self._step(schedule.pieces(state.step), len(steps[state.step]), shifts)
             state.step += 1
-            now = time.perf_counter()
+            now = _clocks()
             state.seconds = before + now - began
-            if now - saved > self.every and state.step < len(steps) and self.group.size == 1:
+            if now[0] - saved > self.every and state.step < len(steps) and self.group.size == 1:
                 self.stages.save("training", state.to_arrays(), done=False)
-                saved = now
+                saved = now[0]
             if progress is not None:
                 progress(
                     "training", state.epoch * len(steps) + state.step, plan.epochs * len(steps)
@@ -207,13 +208,14 @@ class _Run:
         totals = state.sums.clone()
         self.group.add([totals])
         loss, correct = (totals / n).tolist()
-        seconds = before + time.perf_counter() - began
+        seconds, processor = (before + _clocks() - began).tolist()
         row = {"train_loss": loss, "train_accuracy": correct}
         for name, examples in self.held.items():
             row[f"{name}_loss"], row[f"{name}_accuracy"] = scores(
                 self.forward, self.model, examples, plan.precision, self.group
             )
-        state.close_epoch({**row, "seconds": seconds, "tokens_per_second": self.tokens / seconds})
+        times = {"seconds": seconds, "cpu_seconds": processor}
+        state.close_epoch({**row, **times, "tokens_per_second": self.tokens / seconds})
 
     def _step(self, pieces: Iterator[tuple[Tensor, int]], size: int, shifts: Tensor | None) -> None:
         plan, state = self.plan, self.state
@@ -236,6 +238,10 @@ class _Run:
                 [parameter.grad for parameter in self.parameters if parameter.grad is not None]
             )
         self.optimizer.step()
+
+
+def _clocks() -> FloatArray:
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def _seed(*numbers: int) -> int:

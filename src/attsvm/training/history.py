@@ -28,8 +28,9 @@ class History(Compact):
     Attributes:
         columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``,
             both over the batches as they were trained; ``<held>_loss`` and ``<held>_accuracy`` of
-            every held-out set after the epoch; ``seconds`` of training alone and
-            ``tokens_per_second`` (padding not counted), both of this epoch.
+            every held-out set after the epoch; ``seconds`` and
+            ``cpu_seconds`` of training alone and ``tokens_per_second`` (padding not counted), of
+            this epoch.
         stopped: why training ended: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no
             number.
         frozen: tensors that started at zero and that the optimiser could hardly move, see

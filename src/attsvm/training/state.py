@@ -27,14 +27,14 @@ class State:
         epoch: finished epochs.
         step: finished steps of the present epoch.
         sums: loss and correct answers over this process's part of the present epoch.
-        seconds: spent in the present epoch.
+        seconds: spent in the present epoch, by the clock and of the processor.
         columns: the learning curves so far.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
         self.epoch = self.step = 0
-        self.seconds = 0.0
+        self.seconds = np.zeros(2)
         self.sums = torch.zeros(2, dtype=torch.float64, device=next(model.parameters()).device)
         self.columns: dict[str, list[float]] = {}
 
@@ -42,7 +42,7 @@ class State:
         """End the present epoch with a row of the learning curves."""
         for name, value in row.items():
             self.columns.setdefault(name, []).append(value)
-        self.epoch, self.step, self.seconds = self.epoch + 1, 0, 0.0
+        self.epoch, self.step, self.seconds = self.epoch + 1, 0, np.zeros(2)
         self.sums.zero_()
 
     def to_arrays(self) -> Arrays:
@@ -56,7 +56,7 @@ class State:
             **arrays,
             "place": np.array([self.epoch, self.step]),
             **_arrays({"sums": self.sums}),
-            "seconds": np.array([self.seconds]),
+            "seconds": self.seconds,
         }
 
     def load(self, arrays: Arrays) -> None:
@@ -86,7 +86,7 @@ class State:
         self.columns = {key.partition(".")[2]: values.tolist() for key, values in columns}
         self.epoch, self.step = (int(number) for number in arrays["place"])
         self.sums.copy_(torch.from_numpy(arrays["sums"]))
-        self.seconds = float(arrays["seconds"][0])
+        self.seconds = arrays["seconds"]
 
 
 def _arrays(values: Mapping[str, Any]) -> Arrays:

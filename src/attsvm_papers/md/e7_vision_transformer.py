@@ -105,7 +105,15 @@ MEDIUM = replace(
     studies=(
         replace(
             SMALL.studies[0],
-            task=replace(SMALL.studies[0].task, width=64, depth=3, heads=4, hidden=128, epochs=30),
+            task=replace(
+                SMALL.studies[0].task,
+                width=64,
+                depth=3,
+                heads=4,
+                hidden=128,
+                epochs=12,
+                tuning_epochs=2,
+            ),
         ),
     ),
     seeds=3,

@@ -40,6 +40,7 @@ class Task:
         test: number of other held-out examples; 0 for all.
         vocabulary: word pieces, learned from the training texts.
         length: word pieces of a text that are kept.
+        end: how many of them are the last ones of a longer text.
         side: pixels that images are resized to; 0 for their own.
         patch: pixels of the side of a patch.
         width: size of a token.
@@ -73,6 +74,7 @@ class Task:
     epochs: int
     vocabulary: int = 0
     length: int = 0
+    end: int = 0
     side: int = 0
     patch: int = 0
     stop_accuracy: float = 0.995
@@ -168,7 +170,7 @@ def _texts(task: Task) -> Known:
     tokens = WordPiece.train(chosen, task.vocabulary)
 
     def coded(content: list[str], classes: NDArray[Any]) -> Examples:
-        found = tokens.encode(content, task.length)
+        found = tokens.encode(content, task.length, end=task.end)
         return Examples(
             torch.from_numpy(found.ids.astype(np.int64)),
             torch.from_numpy(classes),

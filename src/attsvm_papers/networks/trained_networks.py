@@ -142,14 +142,18 @@ def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
 
 def chosen_rates(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
     """The cells of the methods with several learning rates: the rate with the highest validation
-    accuracy at the end of its short training, the first of several, with seeds from 0 on.
+    accuracy at the end of its short training, the first of several, with seeds from 0 on: all
+    methods with the first seed, then with the next.
     """
     for study, digest in _available(parameters.chosen()):
-        for method in study.methods:
-            if len(method.lr) > 1:
-                lr = chosen_rate(evidence, study.task.data, method.name)
-                for seed in range(parameters.seeds):
-                    yield _cell(study.task, digest, method, lr, seed)
+        tuned = [
+            (method, chosen_rate(evidence, study.task.data, method.name))
+            for method in study.methods
+            if len(method.lr) > 1
+        ]
+        for seed in range(parameters.seeds):
+            for method, lr in tuned:
+                yield _cell(study.task, digest, method, lr, seed)
 
 
 WIDER = 3
@@ -234,7 +238,7 @@ def run(
             "lr": method["lr"],
             "held": [len(known.validation), len(known.test)],
             "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
-            **_courses(history, spec.timed),
+            **_courses(history, spec.timed, spec.accelerator),
             **_looked_at(model, spec, known),
         }
     return {key: np.asarray(value)[None] for key, value in columns.items()}
@@ -282,24 +286,27 @@ def _trained(
         compile=task.accelerator,
         parts=task.parts,
     )
-    held = {"validation": known.validation, "test": known.test}
+    test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
+    held = {"validation": known.validation, "test": test}
     device = "cuda" if task.accelerator else None
     history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
     return model, known, history
 
 
-def _courses(history: History, timed: bool) -> dict[str, Any]:
+def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
         columns[name][: history.epochs] = history[name]
     columns["epochs"] = history.epochs
     if timed:
-        seconds = history["seconds"]
+        # of the processor where it trains, since trainings share it with one another
+        seconds = history["seconds" if accelerator else "cpu_seconds"]
         columns["elapsed"] = np.full(COURSE, np.nan)
         columns["elapsed"][: history.epochs] = np.cumsum(seconds)
         columns["seconds"] = float(np.sum(seconds))
-        columns["speed"] = float(np.sum(history["tokens_per_second"] * seconds) / np.sum(seconds))
+        tokens = history["tokens_per_second"] * history["seconds"]
+        columns["speed"] = float(np.sum(tokens) / np.sum(seconds))
     return columns
 
 

@@ -12,7 +12,9 @@ copy themselves, the token before, or one of the same kind.
 Source: ours
 
 Notes: Trials are seeds, of first weights and batches alike. The bar of S1 was set after a trial on
-seed 0 that saw .24 nats without and .17 with weight decay; verdict seeds begin at 10000. At the
+seed 0 that saw .24 nats without and .17 with weight decay. Six trainings with seeds 10000 and 10001
+showed that AdamW does not reach the level of 1.9 that was set, and that Muon's heads are six times
+as large, beyond the factors that were tried; verdict seeds begin at 20000. At the
 scale medium there are four blocks, a context of 128, and six optimisers.
 """
 
@@ -23,7 +25,7 @@ import torch
 
 from attsvm.probe import pruning_curve
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.heads.reading import interval, seeds
+from attsvm_papers.heads.reading import interval
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -38,6 +40,7 @@ from attsvm_papers.kit import (
     grid,
     logarithmic,
     picture,
+    replaced,
     scales,
     setting,
 )
@@ -54,10 +57,13 @@ from attsvm_papers.pruning.decoders import (
 )
 
 KEPT = (1, 2, 4, 8)
-FACTORS = tuple(2 ** (power / 2) for power in range(-4, 5))
+FACTORS = tuple(2 ** (power / 2) for power in range(-6, 7))
 """By which logits are scaled; 1 is in the middle."""
 JUDGED = 48  # held-out texts
-MOMENTS = 12  # at which the loss is measured
+MOMENTS = 24  # at which the loss is measured
+NEAR = 0.05  # nats between two checkpoints whose losses are equal
+FIRST = 20_000
+"""Verdict seeds begin here."""
 TINY = Sizes(context=12, width=12, depth=1, heads=2, batch=4, steps=12)
 NAMES = {
     "adamw": "AdamW",
@@ -79,7 +85,7 @@ SCALES = scales(
     text="tinyshakespeare",
     sizes=asdict(Sizes()),
     names=("adamw", "muon"),
-    level=1.9,
+    level=2.1,
     seeds=5,
     quick={"text": MADE, "sizes": asdict(TINY), "level": 3.0, "seeds": 1},
     medium={
@@ -92,6 +98,10 @@ SCALES = scales(
 
 def files(parameters):
     return [letters_digest(parameters.text)]
+
+
+def seeds(parameters):
+    return range(FIRST, FIRST + parameters.seeds)
 
 
 @grid(digest=files, seed=seeds, optimiser=setting("names"), decay=DECAYS)
@@ -131,6 +141,7 @@ def _look(optimiser, decay, seed, text, sizes, level):
     yield "norm", norm(model)
     model.load_state_dict(kept)
     level_curve = pruning_curve(model, [judged], KEPT)
+    yield "level", level
     yield "level loss", level_curve.whole
     yield "level cost", level_curve.top - level_curve.whole
 
@@ -143,6 +154,10 @@ def several(e):
     return len(e.levels("seed")) >= 2
 
 
+def at_level(e):
+    return bool(np.all(np.abs(e["level loss"] - e["level"]) < NEAR))
+
+
 REAL = {"a text that somebody wrote": real, "two seeds": several}
 
 
@@ -152,21 +167,59 @@ def of(e, name, column, decay=0.0):
 
 
 def at_norm(e, name, size, decay=0.0):
-    """``(seeds,)``: the cost where the logits are scaled to heads of these norms, ``(seeds,)``."""
+    """``(seeds,)``: the cost where the logits are scaled to heads of these norms, ``(seeds,)``; NaN
+    beyond the factors that were tried.
+    """
     rows = e.where(optimiser=name, decay=decay)
     return np.array(
         [
-            np.interp(np.log(to), np.log(own * np.array(FACTORS)), costs)
+            np.interp(np.log(to), np.log(own * np.array(FACTORS)), costs, np.nan, np.nan)
             for to, own, costs in zip(size, rows["norm"], rows["scaled cost"], strict=True)
         ]
     )
+
+
+READ = ("top", "level cost", "scaled cost", "norm", "loss", "copies")
+
+
+def _in_place(e, name, source):
+    """The rows of ``name`` are those of ``source`` on the next seed."""
+    found = {column: e[column].copy() for column in READ}
+    for decay in e.levels("decay"):
+        own, other = (
+            np.flatnonzero((e["optimiser"] == each) & (e["decay"] == decay))
+            for each in (name, source)
+        )
+        for column in READ:
+            found[column][own] = np.roll(e[column][other], 1, axis=0)
+    return e.but(found)
+
+
+def next_seed(e):
+    """AdamW on the next seed in Muon's place."""
+    return _in_place(e, "muon", "adamw")
+
+
+def every_second(e):
+    """Muon in AdamW's place on every second seed."""
+    moved = _in_place(e, "adamw", "muon")
+    second = np.isin(e["seed"], np.array(e.levels("seed"))[1::2])
+    return moved.but({"top": np.where(second[:, None], moved["top"], e["top"])})
 
 
 WHY = "half of what a trial on seed 0 saw with weight decay; lower end of the 95% interval"
 
 
 @each(
-    claim(at_least(0.08, WHY), id=f"S1{letter}", statement=words, assumes=REAL, decay=decay, by=by)
+    claim(
+        at_least(0.08, WHY),
+        id=f"S1{letter}",
+        statement=words,
+        assumes=REAL | ({"the level is reached": at_level} if by == "level" else {}),
+        null=next_seed,
+        decay=decay,
+        by=by,
+    )
     for letter, decay, by, words in (
         ("", 0.0, "top", "Keeping each query's top token costs AdamW more nats than Muon."),
         ("a", 0.1, "top", "The same with weight decay .1 on both."),
@@ -190,20 +243,35 @@ def _advantage(e, decay, by):
     return (of(e, "adamw", column, decay) - of(e, "muon", column, decay))[:, 0]
 
 
-@claim(at_most(0.08, "the bar of S1, which this has to miss"), assumes=REAL)
+@claim(
+    at_most(0.08, "the bar of S1, which this has to miss"),
+    assumes=REAL,
+    null=every_second,
+)
 def S1n(e):
     """The null of S1: AdamW on one seed against AdamW on the next; largest difference."""
     costs = of(e, "adamw", "top")[:, 0]
     return np.abs(costs - np.roll(costs, 1)).max()
 
 
-@claim(at_least(0.0, "lower end of the 95% interval over seeds"), assumes=REAL)
+@claim(
+    at_least(0.0, "lower end of the 95% interval over seeds"),
+    assumes=REAL,
+    null=next_seed,
+)
 def S2(e):
     """Muon's held-out loss is lower after equal steps."""
     return interval(of(e, "adamw", "loss") - of(e, "muon", "loss")).low
 
 
-@claim(at_most(0.1, "ten points; upper end of the 95% interval over seeds"), assumes=REAL)
+@claim(
+    at_most(0.1, "ten points; upper end of the 95% interval over seeds"),
+    assumes=REAL,
+    null=replaced(
+        "heads of Muon that all copy",
+        copies=lambda e: np.where(e["optimiser"] == "muon", 1.0, e["copies"]),
+    ),
+)
 def S3(e):
     """Muon's heads do not survive because they copy: the share of queries that attend most to
     themselves, the token before, or one of the same kind is no larger than under AdamW.
@@ -214,6 +282,7 @@ def S3(e):
 @claim(
     at_least(0.0, "training by training; the nearest positions are what copying keeps"),
     assumes=REAL,
+    null=replaced("the nearest positions for the top tokens", top="nearest", nearest="top"),
 )
 def S4(e):
     """Keeping the top tokens costs less than keeping as many random ones, or the nearest."""

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.kit import claim, grid, logarithmic, picture, scales, true
+from attsvm_papers.kit import claim, grid, logarithmic, picture, scales, shuffled, true
 from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, letters, letters_digest, training
 from attsvm_papers.pruning.e1_survival import COLOURS, JUDGED, NAMES, TINY
 
@@ -62,6 +62,7 @@ def known(e):
 @claim(
     true("a best rate at the end of its grid would ask for another rate"),
     assumes={"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))},
+    null=shuffled("loss", within="optimiser", words="the loss of the next rate"),
 )
 def S0(e):
     """The rate in use has the least loss, and rates on both sides of it were tried."""
