@@ -148,7 +148,7 @@ class BlockRows(ABC):
         return sum(each.nbytes for each in self.arrays)
 
     def checksum(self) -> int:
-        """Of all bytes: another number for another block, but for one in :math:`2^{64}`."""
+        """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
         from attsvm.margins.checksums import checksum  # brings numba
 
         found = 0

@@ -1,9 +1,11 @@
 r"""A number for the bytes of an array, as quick as memory is read.
 
-Four sums of eight bytes at a time are carried on by turns, each by a step that is one to one in
-what was there and in what comes: :math:`h\leftarrow\operatorname{rotate}((h\oplus w)\,p)`, with
-an odd :math:`p`, modulo :math:`2^{64}`. So another value of a single word always gives another
-number, and any other change does but for one in :math:`2^{64}`. No protection from intent.
+Four sums of eight bytes at a time are carried on by turns, with the step of Collet's xxHash64,
+
+.. math:: h\leftarrow p\cdot\operatorname{rotate}_{31}(h+q\,w)\bmod 2^{64},
+
+one to one in what was there and in what comes. So another value of a single word always gives
+another number. No protection from intent.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 from attsvm.jit import kernel
 
-_ODD = np.uint64(0x9E3779B185EBCA87)
+_P, _Q = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 _LEFT, _RIGHT = np.uint64(31), np.uint64(33)
 
 
@@ -30,21 +32,17 @@ def checksum(array: Any, found: int = 0) -> int:
 
 @kernel
 def _mixed(words: Any, found: Any, name: Any) -> Any:
-    a, b, c, d = found, found ^ _ODD, name, name ^ _ODD
+    a, b, c, d = found, found ^ _P, name, name ^ _Q
     fours = len(words) // 4 * 4
     for i in range(0, fours, 4):
-        a = (a ^ words[i]) * _ODD
-        a = (a << _LEFT) | (a >> _RIGHT)
-        b = (b ^ words[i + 1]) * _ODD
-        b = (b << _LEFT) | (b >> _RIGHT)
-        c = (c ^ words[i + 2]) * _ODD
-        c = (c << _LEFT) | (c >> _RIGHT)
-        d = (d ^ words[i + 3]) * _ODD
-        d = (d << _LEFT) | (d >> _RIGHT)
+        a, b = a + _Q * words[i], b + _Q * words[i + 1]
+        c, d = c + _Q * words[i + 2], d + _Q * words[i + 3]
+        a, b = ((a << _LEFT) | (a >> _RIGHT)) * _P, ((b << _LEFT) | (b >> _RIGHT)) * _P
+        c, d = ((c << _LEFT) | (c >> _RIGHT)) * _P, ((d << _LEFT) | (d >> _RIGHT)) * _P
     for i in range(fours, len(words)):
-        a = (a ^ words[i]) * _ODD
-        a = (a << _LEFT) | (a >> _RIGHT)
+        a = a + _Q * words[i]
+        a = ((a << _LEFT) | (a >> _RIGHT)) * _P
     for each in (b, c, d, name):
-        a = (a ^ each) * _ODD
-        a = (a << _LEFT) | (a >> _RIGHT)
-    return a
+        a = a + _Q * each
+        a = ((a << _LEFT) | (a >> _RIGHT)) * _P
+    return a ^ (a >> _RIGHT)
