@@ -12,7 +12,11 @@ others. With ``--random`` tokens are those of the papers (``attsvm.datasets.unit
 selected one is the best under a random head.
 
 Every block is made anew in each pass; the time for that is reported apart. Seconds are CPU seconds
-of the process with one thread, memory is the peak of the process.
+of the process with one thread, memory is the peak of the process. By what it grows is predicted:
+
+    3 blocks + 32 (d + 16) rows of the largest working set + 32 d sequences + 16 k^2 bytes
+
+with k positive multipliers, at most those of the largest linear system.
 
     python benchmarks/blocks.py --json blocks.json --draw blocks.png
 """
@@ -20,6 +24,7 @@ of the process with one thread, memory is the peak of the process.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -27,6 +32,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +54,8 @@ from attsvm.report.style import (  # noqa: E402
     label_ends,
     logarithmic,
 )
-from attsvm.solvers import max_margin  # noqa: E402
+from attsvm.solvers import front, max_margin  # noqa: E402
+from attsvm.solvers.pivoting import LARGEST_SYSTEM  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]
 
@@ -139,6 +146,25 @@ class Random(Timed):
         return X, Z, (X @ self.head).argmax(axis=1)
 
 
+@contextlib.contextmanager
+def watched() -> Iterator[list[tuple[int, int]]]:
+    """Rows of every programme that is solved inside, and how many of their multipliers are not
+    zero.
+    """
+    sizes, solve = [], front._direct
+
+    def spied(part: Margins, *arguments: Any, **options: Any) -> Any:
+        found = solve(part, *arguments, **options)
+        sizes.append((part.m, int((found.dual != 0.0).sum())))
+        return found
+
+    front._direct = spied
+    try:
+        yield sizes
+    finally:
+        front._direct = solve
+
+
 def in_memory(instance: Any) -> Margins:
     """All rows written out."""
     D, Z, tokens, winners = [], [], [], []
@@ -176,8 +202,12 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, wall = time.process_time(), time.monotonic()
-    found = max_margin(margins, parse_norm(options.norm), **settings)
+    with watched() as sizes:
+        found = max_margin(margins, parse_norm(options.norm), **settings)
     cpu, wall = time.process_time() - began, time.monotonic() - wall
+    most, free = max(m for m, _ in sizes), min(max(k for _, k in sizes), d * d, LARGEST_SYSTEM)
+    per_row, each = 32 * (d + 16), 8 * T * d * getattr(instance, "each", 0)
+    predicted = 3 * each + per_row * most + 32 * d * n + 16 * free**2
     return {
         "rows": n * (T - 1),
         "in_memory": options.in_memory,
@@ -188,6 +218,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "planted": instance.support,
         "support": len(found.support),
         "working_set": found.margins.m,
+        "largest_set": most,
+        "multipliers": free,
+        "predicted_mib": predicted / 2**20,
         "passes": found.passes,
         "cpu_s": cpu,
         "making_s": instance.making,

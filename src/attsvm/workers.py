@@ -33,6 +33,7 @@ _THREADS = (
 _PR_SET_PDEATHSIG = 1
 _POLL = 0.2  # seconds
 _ASK = 0.5
+_FORGOTTEN = 16  # calls that may be done before anybody looks
 
 
 class Workers(Generic[Result]):
@@ -63,6 +64,7 @@ class Workers(Generic[Result]):
         self._executor = executor
         self._pool: ProcessPoolExecutor | None = None
         self._calls: list[Any] = []
+        self._looked = 0
         self._asked = -math.inf
         self._slots: int | None = None
 
@@ -115,7 +117,10 @@ class Workers(Generic[Result]):
             )
         with threads_of_started(self._threads):
             call = executor.submit(self._function, *arguments)
-        self._calls = [each for each in self._calls if not each.done()] + [call]
+        self._calls.append(call)
+        if len(self._calls) > 2 * self._looked + _FORGOTTEN:  # twice a call is asked, on average
+            self._calls = [each for each in self._calls if not each.done()]
+            self._looked = len(self._calls)
         return call
 
     def start(self, batch: Sequence[Arguments]) -> Iterator[Result]:

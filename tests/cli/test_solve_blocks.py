@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -47,6 +48,23 @@ def test_a_folder_and_a_file_in_parts_give_the_answer_of_the_file(
             assert sorted(parts["support"]) == sorted(file["support"])
 
 
+@pytest.mark.parametrize("where", ["local:2", "dask", "submitit:local"])
+def test_workers_find_the_same_numbers(where: str, arrays, tmp_path, monkeypatch, capsys) -> None:
+    if where != "local:2":
+        package = pytest.importorskip({"dask": "distributed"}.get(where, "submitit"))
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", **arrays)
+    words = ["data.npz", "--tokens", "chosen", "--memory", "100MB"]
+    alone = solved(capsys, *words)
+    with contextlib.ExitStack() as stack:
+        if where == "dask":
+            options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+            cluster = stack.enter_context(package.LocalCluster(**options))
+            where = cluster.scheduler_address.replace("tcp", "dask")
+        shared = solved(capsys, *words, "--executor", where)
+    assert shared == alone
+
+
 def test_what_it_prints_and_writes(arrays, tmp_path, capsys) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
     words = ["solve", str(tmp_path / "data.npz"), "--tokens", "chosen", "--memory", "100MB"]
@@ -76,6 +94,8 @@ def test_what_it_prints_and_writes(arrays, tmp_path, capsys) -> None:
         (["--memory", "1MB", "--programme", "prompt"], "reads all data at once"),
         (["--memory", "1MB", "--slack", "1"], "slack is not for programmes of blocks"),
         (["--memory", "1MB", "--tokens", "0,1"], "no array 0,1 of selected tokens"),
+        (["--memory", "1MB", "--executor", "many"], "give local:J"),
+        (["--executor", "local:2"], "--executor is for data that are read in parts"),
     ],
 )
 def test_what_cannot_be_done_in_parts(words, sentence, arrays, tmp_path, capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
@@ -53,6 +54,21 @@ def test_certain_finds_the_exact_multipliers_of_rough_ones() -> None:
     exact = finish.certain(margins, rough)
     assert exact is not None
     assert np.linalg.norm(margins.adjoint(exact)) <= 1e-12 * exact.sum()
+
+
+def test_no_clock_decides_the_digits(monkeypatch) -> None:
+    margins = ragged(np.random.default_rng(1), 4, 4, 3, 2, feasible=True)
+    p = equilibrate(margins, None)
+    quiet = finish.settled(margins, p, None, math.inf)[0]
+    assert quiet is not None
+    monkeypatch.setattr(time, "monotonic", itertools.count(0.0, 100.0).__next__)  # a busy machine
+    busy = finish.settled(margins, p, None, math.inf)[0]
+    assert busy is not None
+    np.testing.assert_array_equal(busy.W, quiet.W)
+    np.testing.assert_array_equal(
+        finish.repaired(p, p.adjoint(np.ones(p.m)), math.inf)[0],
+        finish.repaired(p, p.adjoint(np.ones(p.m)), math.inf)[0],
+    )
 
 
 def test_repaired_weights_meet_every_margin() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
 from attsvm.cli.output import show, show_json
-from attsvm.cli.solve_blocks import in_blocks
+from attsvm.cli.solve_blocks import in_blocks, workers
 from attsvm.cli.solve_blocks import programme as blocks_programme
 
 
@@ -76,6 +76,15 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help=(
+            "who reads data in parts and looks at their rows: local:J, dask://HOST:PORT or"
+            " submitit:PARTITION, on machines that see the data under the same path (default: this"
+            " process)"
+        ),
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
@@ -116,6 +125,7 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
+    from attsvm.errors import InputError
     from attsvm.files import check_destination
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
@@ -126,11 +136,18 @@ def run(options: argparse.Namespace) -> int:
         _refuse_files_of_others(options.out)
     if in_blocks(options):
         programme = blocks_programme(options)
+    elif options.executor is not None:
+        raise InputError(
+            "--executor is for data that are read in parts; give --memory SIZE, or a folder of"
+            " .npy files"
+        )
     else:
         data, extras = _read(options)
         programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
     names = ("slack", "tol", "solver", "verify", "memory")
-    solution = max_margin(programme, norm, **{name: getattr(options, name) for name in names})
+    settings = {name: getattr(options, name) for name in names}
+    with workers(options) as executor:
+        solution = max_margin(programme, norm, **settings, executor=executor)
     margins = solution.margins
     if options.out is not None:
         from attsvm.files import save_arrays

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attsvm.cli.executors import executor
 from attsvm.errors import InputError
 
 
@@ -33,12 +36,14 @@ def programme(options: argparse.Namespace) -> Any:
             f"--programme {options.programme} reads all data at once; leave out --memory, or give"
             " a file instead of a folder"
         )
-    selection = options.tokens
+    path, selection = Path(options.data), options.tokens
+    if options.executor is not None:  # whose workers may have been started elsewhere
+        path = path.resolve()
     if selection == "first":
-        return Margins.from_blocks(MappedSelections(options.data, _first))
+        return Margins.from_blocks(MappedSelections(path, _first))
     if selection != "optimal":
-        return Margins.from_blocks(MappedSelections(options.data, selection))
-    data = MappedSelections(options.data, _first)
+        return Margins.from_blocks(MappedSelections(path, selection))
+    data = MappedSelections(path, _first)
     missing = [name for name in ("v", "y") if name not in data.names]
     if missing:
         raise InputError(
@@ -46,7 +51,24 @@ def programme(options: argparse.Namespace) -> Any:
             " head and labels, or name the array of the selected tokens with --tokens"
         )
     head = np.asarray(data.whole("v"), dtype=np.float64)
-    return Margins.from_blocks(MappedSelections(options.data, partial(_optimal, head)))
+    return Margins.from_blocks(MappedSelections(path, partial(_optimal, head)))
+
+
+@contextlib.contextmanager
+def workers(options: argparse.Namespace) -> Iterator[Any]:
+    """What ``--executor`` names; None for this process."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from attsvm.workers import end_with_parent
+
+    folder = Path("runs") / f"solve-{Path(options.data).stem}"
+    with executor(options.executor, folder) as (found, jobs):
+        if jobs is None:
+            yield found
+            return
+        with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+            yield pool
 
 
 def _first(arrays: dict[str, Any]) -> Any:

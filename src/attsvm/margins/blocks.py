@@ -7,7 +7,6 @@ block is made or read anew, looked at, and dropped.
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -149,11 +148,12 @@ class BlockRows(ABC):
         return sum(each.nbytes for each in self.arrays)
 
     def checksum(self) -> int:
-        """Of all bytes: another number for another block, but for one in :math:`2^{32}`."""
+        """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
+        from attsvm.margins.checksums import checksum  # brings numba
+
         found = 0
         for each in self.arrays:
-            found = zlib.crc32(repr((each.dtype.str, each.shape)).encode(), found)
-            found = zlib.crc32(np.ascontiguousarray(each).reshape(-1).view(np.uint8).data, found)
+            found = checksum(each, found)
         return found
 
 

@@ -42,7 +42,9 @@ def reals(name: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: s
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
     out = np.ascontiguousarray(array, dtype=np.float64)
-    if not np.isfinite(out).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(np.vdot(out, out))  # one quick look, which squares may spoil
+    if not finite and not np.isfinite(out).all():
         where = np.argwhere(~np.isfinite(out))[0].tolist()
         raise InputError(f"{name} holds {out[tuple(where)]} at {where}; every value must be finite")
     return out

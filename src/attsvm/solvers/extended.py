@@ -31,6 +31,8 @@ _LADDER = (320, 1200, 4000)  # bits, tried one after the other
 _MARGIN = 120  # bits of the computation that are left to rounding
 _DEEPEST = 1100  # exponents of entries that are kept
 _MOST_STEPS = 40  # per row
+# products of numbers of 500 bits, some three seconds: no clock decides whether digits are found
+_MOST_WORK = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +55,10 @@ class DualActiveSet:
         deadline: float,
         start: FloatArray | None = None,
         bits: int = _LADDER[0],
+        work: int = 0,
     ) -> None:
         p = self.programme = programme
+        self.work = work
         self.deadline, self.start = deadline, start
         smallest = float(p.b[p.b > 0.0].min(initial=1.0))
         least = 1.0 if p.hard else float(p.cap.min(initial=1.0))
@@ -98,8 +102,13 @@ class DualActiveSet:
         sign = -1 if self.cap is not None and self.dual[p] >= self.cap[p] else 1
         while True:
             self.steps += 1
-            if self.steps > _MOST_STEPS * len(self.b) or time.monotonic() > self.deadline:
+            if (
+                self.steps > _MOST_STEPS * len(self.b)
+                or self.work > _MOST_WORK
+                or time.monotonic() > self.deadline
+            ):
                 return False
+            self._worked(len(self.b) * len(self.active))
             row = self._row(p)
             mixture, rest, forward = self._combination(p)
             dependent = rest <= (int(row[p]) >> self.zero)
@@ -144,6 +153,9 @@ class DualActiveSet:
             self.dual[c] = 0 if sign * mixture[leaving] > 0 else self._most(c)
             self._remove(leaving)
 
+    def _worked(self, products: int) -> None:
+        self.work += products * (1 + self.bits // 500)
+
     def _most(self, c: int) -> int:
         assert self.cap is not None
         return int(self.cap[c])
@@ -163,6 +175,7 @@ class DualActiveSet:
         """Inner products of row ``c`` with all rows."""
         if c not in self._gram:
             p = self.programme
+            self._worked(p.D.size)
             shift = 2 * (self._d_bits + self._z_bits) - self.bits
             exact = (self.D @ self.D[c]) * self.inner[p.sequence[c]][p.sequence]
             self._gram[c] = exact >> shift if shift >= 0 else exact << -shift
@@ -174,6 +187,7 @@ class DualActiveSet:
         """
         bits, row = self.bits, self._row(p)
         count = len(self.active)
+        self._worked(count * count)
         forward: list[int] = []
         for i in range(count):
             lower = self._lower[i]
@@ -294,9 +308,11 @@ def search(
     """The solution nearest to ``start`` (zero when left out) or a contradiction, with as many bits
     as that takes; the search, and what its ``solve`` returned.
     """
+    work = 0
     for bits in _LADDER:
-        state = DualActiveSet(programme, deadline, start, bits)
+        state = DualActiveSet(programme, deadline, start, bits, work)
         found = state.solve()
+        work = state.work
         if found is not False or not state.doubtful:
             break
     return state, found

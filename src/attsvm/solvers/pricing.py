@@ -15,6 +15,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class Seen:
         rows: numbers that its rows take, ``constraints`` of which are constraints.
         sequences: how many it has, and how many ``texts`` these are taken from.
         nbytes: its memory.
+        size: a bound of what is multiplied with moved queries, for the rounding of margins.
     """
 
     checksum: int
@@ -49,6 +51,7 @@ class Seen:
     sequences: int
     texts: int
     nbytes: int
+    size: float
 
 
 class Wanted(NamedTuple):
@@ -146,8 +149,8 @@ class Pass:
         seen: dict[int, Seen] = {}
         smallest, below, rounding = np.inf, 0.0, 0.0
         found: dict[int, Rows] = {}
-        with Workers(price, 1 if self.executor is None else None, executor=self.executor) as work:
-            for k, now, part in _finished(work, self._calls(wanted)):
+        with Workers(_all, 1 if self.executor is None else None, executor=self.executor) as work:
+            for k, now, part in _finished(work, self._calls(wanted), self.blocks.count):
                 if not first and now.checksum != self.seen[k].checksum:
                     raise InputError(
                         f"block {k} has changed since the first pass over the blocks; make it the"
@@ -173,7 +176,8 @@ class Pass:
 
     def _calls(self, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
         for k in range(self.blocks.count):
-            yield k, self.blocks.maker(k), self.blocks.count, wanted
+            size = self.seen[k].size if self.seen else None
+            yield k, self.blocks.maker(k), self.blocks.count, wanted, size
 
     def _together(self, found: dict[int, Rows]) -> Rows:
         """The rows of all blocks, by their numbers in the programme."""
@@ -191,8 +195,10 @@ class Pass:
         return joined(parts)
 
 
-def price(k: int, make: Callable[[], Any], count: int, wanted: Wanted) -> tuple[int, Seen, Priced]:
-    """Make block ``k`` of ``count`` and look at its rows."""
+def price(
+    k: int, make: Callable[[], Any], count: int, wanted: Wanted, size: float | None
+) -> tuple[int, Seen, Priced]:
+    """Make block ``k`` of ``count`` and look at its rows; ``size`` as the first pass found it."""
     with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         block = block_rows(make(), k)
         seen = Seen(
@@ -203,11 +209,16 @@ def price(k: int, make: Callable[[], Any], count: int, wanted: Wanted) -> tuple[
             len(block.offsets) - 1,
             block.texts,
             block.nbytes,
+            block.size(False) if size is None else size,
         )
-        return k, seen, _priced(block, count, wanted)
+        return (
+            k,
+            seen,
+            _priced(block, count, wanted, block.size(True) if wanted.exact else seen.size),
+        )
 
 
-def _priced(block: BlockRows, count: int, wanted: Wanted) -> Priced:
+def _priced(block: BlockRows, count: int, wanted: Wanted, size: float) -> Priced:
     W, exact = wanted.W, wanted.exact
     each = wanted.each
     if W is None:
@@ -217,7 +228,7 @@ def _priced(block: BlockRows, count: int, wanted: Wanted) -> Priced:
     values, b = block.values(W, exact), block.rhs
     moved: FloatArray = np.abs(block.queries) @ np.abs(W).T
     reach = float(np.sqrt(np.einsum("nd,nd->n", moved, moved).max(initial=0.0)))
-    rounding = (sum(block.shape) + 4) * _UNIT * block.size(exact) * reach
+    rounding = (sum(block.shape) + 4) * _UNIT * size * reach
     positive = b > 0.0
     ratio = (values - rounding)[positive] / b[positive]
     zero = values[~positive]
@@ -305,16 +316,23 @@ def _numbers(margins: Margins) -> IntArray:
     return margins.numbers
 
 
-def _finished(work: Workers[Any], calls: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """The results of all calls as they come, a few calls ahead."""
+def _all(calls: list[tuple[Any, ...]]) -> list[tuple[int, Seen, Priced]]:
+    return [price(*call) for call in calls]
+
+
+def _finished(work: Workers[Any], calls: Iterator[tuple[Any, ...]], count: int) -> Iterator[Any]:
+    """The results of ``count`` calls as they come, a few calls ahead; several calls together where
+    each would be a job of a queue.
+    """
     if work.alone(1):
         for call in calls:
             yield price(*call)
         return
+    size = 1 if work.keeps_processes else -(-count // work.slots)
     waiting: list[Any] = []
     try:
-        for call in calls:
-            waiting.append(work.submit(*call))
+        while together := list(islice(calls, size)):
+            waiting.append(work.submit(together))
             while len(waiting) >= _AHEAD * work.slots:
                 yield from _done(waiting)
         while waiting:
@@ -333,4 +351,4 @@ def _finished(work: Workers[Any], calls: Iterator[tuple[Any, ...]]) -> Iterator[
 def _done(waiting: list[Any]) -> Iterator[Any]:
     for call in wait_for_any(waiting, None):
         waiting.remove(call)
-        yield call.result()
+        yield from call.result()
