@@ -13,7 +13,7 @@ both, which keep the Newton systems definite when active rows outnumber the dire
 (Rockafellar 1976; with Newton steps for singular values as in Jiang, Sun and Toh, *A partial
 proximal point algorithm for nuclear norm regularized matrix least squares problems*, 2014). A
 Newton step goes to the least value of the quadratic model over non-negative multipliers, which a
-few exchanges of free rows find (:mod:`attsvm.solvers.pivoting`). A handful of outer steps reach
+few exchanges of free rows find (:mod:`attsvm.solvers.exchanges`). A handful of outer steps reach
 rounding level from where alternating directions crawl.
 """
 
@@ -27,6 +27,7 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.curvature import curvature
 from attsvm.solvers.energies import GaugeEnergy, Proximal
+from attsvm.solvers.exchanges import nearest_multipliers
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import svd
 
@@ -34,7 +35,6 @@ _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)
 _RIDGE = 1e-13  # relative to the mean diagonal of the Newton matrix
 _MOST_RIDGE = 1e-2
 _HALVINGS = 25
-_EXCHANGES = 2  # factorisations per step
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _LONGEST = 10.0  # first step, in units of the largest multiplier
 _ENOUGH = 0.4  # share of the first slope that a step may climb back
@@ -131,9 +131,9 @@ class AugmentedLagrangian:
         plain = form[diagonal] + self._nu
         while True:
             form[diagonal] = plain + ridge * size
-            newton = _projected_newton(form, at.gradient[rows], at.dual[rows])
-            if newton is not None:
-                found = self._search(at, rows, newton)
+            new = nearest_multipliers(form, at.gradient[rows], at.dual[rows])
+            if new is not None:
+                found = self._search(at, rows, new - at.dual[rows])
                 if found is not None:
                     return found
             ridge *= 100.0
@@ -172,40 +172,3 @@ class AugmentedLagrangian:
             shorter = t * (0.5 if t > 0.1 else 0.2)
             t = block if shorter < block < t else shorter
         return None
-
-
-def _projected_newton(
-    form: FloatArray, gradient: FloatArray, dual: FloatArray
-) -> FloatArray | None:
-    """The step to the least value of the quadratic model over non-negative multipliers, after a few
-    exchanges of those that are free; ``None`` where the form is not definite.
-
-    Args:
-        form: ``(k, k)``, its upper triangle.
-        gradient: ``(k,)``.
-        dual: ``(k,)`` multipliers.
-    """
-    from scipy.linalg.blas import dsymv
-    from scipy.linalg.lapack import dpotrf, dpotrs
-
-    turned = form.T  # its lower triangle, in Fortran order
-    wanted = dsymv(1.0, turned, dual, lower=1) - gradient
-    free = dual > 0.0
-    if not free.any():
-        free = gradient < 0.0
-    new = dual
-    for _ in range(_EXCHANGES):
-        part: IntArray = np.flatnonzero(free)
-        factor, failed = dpotrf(turned[np.ix_(part, part)], lower=1, clean=0, overwrite_a=1)
-        if failed:
-            return None
-        new = np.zeros(len(dual))
-        new[part] = dpotrs(factor, wanted[part], lower=1)[0]
-        slope = dsymv(1.0, turned, new, lower=1) - wanted
-        wrong = np.where(free, new < 0.0, slope < 0.0)
-        if not wrong.any():
-            break
-        free ^= wrong
-        if not free.any():
-            return None
-    return np.maximum(new, 0.0) - dual

@@ -17,8 +17,7 @@ with the other rows of their block, so for two blocks the sum over one index is 
     \alpha(\tilde z\circ\tilde z')+\tilde z\circ\beta(\tilde z'\circ\tilde\delta_c)\Big],
 
 :math:`knq^2` multiply-adds for :math:`k` rows in :math:`n` blocks instead of
-:math:`k^2d_xd_z`. What :math:`U` and :math:`V` do not span has one factor for rows and one for
-blocks.
+:math:`k^2d_xd_z`. What :math:`U` and :math:`V` do not span has one factor for each pair of blocks.
 """
 
 from __future__ import annotations
@@ -27,10 +26,12 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
+from attsvm.parallel import share_runs
 from attsvm.solvers.energies import Proximal
 from attsvm.solvers.programme import Programme
 
 _LARGEST = 1 << 25  # entries of the matrix
+_MICROSECONDS = 1e-2  # of a block, for each row and singular value
 _CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
 
 
@@ -56,18 +57,21 @@ def curvature(
     if len(rows) ** 2 > _LARGEST:
         return None
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
-    D, Z, q = p.D[rows], p.Z[active], len(s)
+    D, Z = p.D[rows], p.Z[active]
     U, V = D @ left, Z @ right.T
     same, mirrored, alone = _rates(s, prox)
-    rest, other = D[:, :0], Z[:, :0]
-    if D.shape[1] > q:
-        rest = D - U @ left.T
-    if Z.shape[1] > q:
-        other = Z - V @ right
     bounds = np.append(first, len(rows)).astype(np.int64)
-    form = _by_blocks(
-        np.hstack([U, rest]), V, bounds, same, mirrored, alone, other @ other.T, (V * alone) @ V.T
-    )
+    # What the singular vectors do not span: products of differences, and of queries.
+    products, factors = np.empty((0, 0)), np.zeros((len(V), len(V)))
+    beyond = factors
+    if D.shape[1] > len(s):
+        products, factors = D @ D.T, (V * alone) @ V.T
+    if Z.shape[1] > len(s):
+        other = Z - V @ right
+        beyond = other @ other.T
+    form = np.zeros((len(rows), len(rows)))
+    arrays = (U, V, bounds, same, mirrored, alone, beyond, factors, products, form)
+    share_runs(_by_blocks, len(V), _MICROSECONDS * len(rows) * len(s), *arrays)
     if prox.joint is not None:
         along = np.einsum("ci,ci,i->c", U, np.repeat(V, counts, axis=0), prox.joint[0])
         form += prox.sign * along[:, None] * along
@@ -93,6 +97,8 @@ def _rates(s: FloatArray, prox: Proximal) -> tuple[FloatArray, FloatArray, Float
 
 @summing_kernel
 def _by_blocks(
+    start: int,
+    stop: int,
     U: FloatArray,
     V: FloatArray,
     bounds: IntArray,
@@ -101,30 +107,37 @@ def _by_blocks(
     alone: FloatArray,
     beyond: FloatArray,
     factors: FloatArray,
-) -> FloatArray:
-    """The form of differences ``(k, q + w)``, the last ``w`` entries outside the span of the left
-    singular vectors, and queries ``(n, q)``, whose parts outside have products ``beyond``.
+    products: FloatArray,
+    out: FloatArray,
+) -> None:
+    """The form of the rows of some blocks with those of all later ones: of differences ``(k, q)``
+    and queries ``(n, q)``, of products ``(k, k)`` of whole differences, whose parts outside have
+    ``factors``, and of products ``beyond`` of what is outside of queries.
     """
-    k, n, q, width = len(U), len(V), V.shape[1], U.shape[1]
-    out = np.zeros((k, k))
-    mixed, turned, products = np.empty((k, width)), np.empty((k, q)), np.empty((n, q))
-    for a in range(n):
+    k, n, q = len(U), len(V), V.shape[1]
+    mixed, turned, both = np.empty((k, q)), np.empty((k, q)), np.empty((n, q))
+    for a in range(start, stop):
         first, last = bounds[a], bounds[a + 1]
         for e in range(a, n):
             for i in range(q):
-                products[e, i] = V[a, i] * V[e, i]
-        weights = np.dot(products[a:], same)
+                both[e, i] = V[a, i] * V[e, i]
+        weights = np.dot(both[a:], same)
         for c in range(first, k):
             for i in range(q):
                 turned[c, i] = V[a, i] * U[c, i]
         crossed = np.dot(turned[first:], mirrored)
         for e in range(a, n):
+            here, query = weights[e - a], V[e]
             for i in range(q):
-                weights[e - a, i] += alone[i] * beyond[a, e]
+                here[i] += alone[i] * beyond[a, e] - factors[a, e]
             for c in range(bounds[e], bounds[e + 1]):
+                mine, row, across = mixed[c], U[c], crossed[c - first]
                 for i in range(q):
-                    mixed[c, i] = weights[e - a, i] * U[c, i] + V[e, i] * crossed[c - first, i]
-                for i in range(q, width):
-                    mixed[c, i] = factors[a, e] * U[c, i]
+                    mine[i] = here[i] * row[i] + query[i] * across[i]
         out[first:last, first:] = np.dot(U[first:last], mixed[first:].T)
-    return out
+        if len(products) > 0:
+            for c in range(first, last):
+                entries, whole = out[c], products[c]
+                for e in range(a, n):
+                    for d in range(bounds[e], bounds[e + 1]):
+                        entries[d] += factors[a, e] * whole[d]

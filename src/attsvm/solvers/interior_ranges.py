@@ -14,8 +14,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.interior import interior_point
 from attsvm.solvers.interior_spectra import spectral_point
-from attsvm.solvers.kernels import fitting
-from attsvm.solvers.small import UNSETTLED, WEIGHTS
+from attsvm.solvers.small import UNSETTLED, WEIGHTS, fitting_range
 from attsvm.solvers.small_algebra import margins, scales
 
 _DEPENDENT = 1e-24  # squared distance to earlier rows, relative, of rows that lie in their span
@@ -41,15 +40,12 @@ def entrywise_points(
     """Weights and multipliers of the programmes ``first`` to ``last - 1`` whose outcome is
     ``WEIGHTS``; it becomes ``UNSETTLED`` where none were found.
     """
-    _fitting(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
+    fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
     for k in range(first, last):
         if outcome[k] != WEIGHTS:
             continue
-        outcome[k], begin, end = UNSETTLED, instances[k], instances[k + 1]
-        start, stop = offsets[begin], offsets[end]
-        d, z, bounds = D[start:stop].copy(), Z[begin:end].copy(), offsets[begin : end + 1] - start
-        size, near = np.empty(len(d)), np.empty(len(d))
-        power = _near_one(d, z, bounds, b[start:stop], size, near)
+        outcome[k] = UNSETTLED
+        start, d, z, bounds, size, near, power = _opened(k, D, Z, offsets, instances, b)
         if power == _NONE:
             continue
         rows = np.empty((len(d), W[k].size))
@@ -60,7 +56,7 @@ def entrywise_points(
                         rows[c, a * z.shape[1] + e] = d[c, a] * z[i, e]
         flat, lam, systems[k] = interior_point(rows, near, p)
         W[k] = flat.reshape(W[k].shape)
-        if _written(d, z, bounds, near, size, power, p, W[k], lam, dual[start:stop]):
+        if _written(d, z, bounds, near, size, power, p, W[k], lam, dual[start : start + len(d)]):
             outcome[k] = WEIGHTS
 
 
@@ -80,15 +76,12 @@ def spectral_points(
     nuclear: bool,
 ) -> None:
     """The same from weights and multipliers of the Frobenius norm."""
-    _fitting(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
+    fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
     for k in range(first, last):
         if outcome[k] != WEIGHTS:
             continue
-        outcome[k], begin, end = UNSETTLED, instances[k], instances[k + 1]
-        start, stop = offsets[begin], offsets[end]
-        d, z, bounds = D[start:stop].copy(), Z[begin:end].copy(), offsets[begin : end + 1] - start
-        size, near = np.empty(len(d)), np.empty(len(d))
-        power = _near_one(d, z, bounds, b[start:stop], size, near)
+        outcome[k] = UNSETTLED
+        start, d, z, bounds, size, near, power = _opened(k, D, Z, offsets, instances, b)
         if power == _NONE:
             continue
         left, right, lam = _span(d), _span(z), np.empty(len(d))
@@ -102,38 +95,28 @@ def spectral_points(
             np.dot(d, left.T.copy()), np.dot(z, right.T.copy()), bounds, near, inner, lam, nuclear
         )
         W[k] = np.dot(np.dot(left.T.copy(), inner), right)
-        if _written(d, z, bounds, near, size, power, 0.0, W[k], lam, dual[start:stop]):
+        if _written(d, z, bounds, near, size, power, 0.0, W[k], lam, dual[start : start + len(d)]):
             outcome[k] = WEIGHTS
 
 
 @summing_kernel
-def _fitting(
-    first: int,
-    last: int,
+def _opened(
+    k: int,
     D: FloatArray,
     Z: FloatArray,
     offsets: IntArray,
     instances: IntArray,
     b: FloatArray,
-    W: FloatArray,
-    dual: FloatArray,
-    outcome: IntArray,
-    systems: IntArray,
-) -> None:
-    """Refuse arrays that do not fit together."""
-    fitting(offsets, len(D))
-    fitting(instances, len(Z))
-    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
-        raise ValueError(
-            "offsets must have an entry per query and one more, b and dual one per row"
-        )
-    count = len(instances) - 1
-    if len(W) != count or W.shape[1] != D.shape[1] or W.shape[2] != Z.shape[1]:
-        raise ValueError("W must have an entry per programme, of the widths of D and Z")
-    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
-        raise ValueError(
-            "outcome and systems must have an entry per programme, first and last be among them"
-        )
+) -> tuple[int, FloatArray, FloatArray, IntArray, FloatArray, FloatArray, int]:
+    """Where the rows of programme ``k`` begin, its differences, queries and offsets, and what
+    :func:`_near_one` says of it.
+    """
+    begin, end = instances[k], instances[k + 1]
+    start, stop = offsets[begin], offsets[end]
+    d, z, bounds = D[start:stop].copy(), Z[begin:end].copy(), offsets[begin : end + 1] - start
+    size, near = np.empty(len(d)), np.empty(len(d))
+    power = _near_one(d, z, bounds, b[start:stop], size, near)
+    return start, d, z, bounds, size, near, power
 
 
 @summing_kernel

@@ -59,6 +59,7 @@ _SHARE = 0.03
 _MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
+_LEAST_GROWTH = 3.0
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
@@ -369,7 +370,8 @@ class _Search:
             worse += 1
             if newton.advance(tolerance, _NEWTON_STEPS, self.deadline):
                 left = self._consider(newton.W, newton.dual, name)
-                newton.sigma = min(_GROWTH * newton.sigma, _LARGEST_SIGMA)
+                growth = max(_LEAST_GROWTH, 2.0 * left / self.request.tol) if many else _GROWTH
+                newton.sigma = min(min(growth, _GROWTH) * newton.sigma, _LARGEST_SIGMA)
                 if left < before:
                     W, dual, worse, before = newton.W, newton.dual, 0, left
                 else:

@@ -34,6 +34,9 @@ from attsvm.solvers.kernels import fitting
 from attsvm.solvers.small_algebra import (
     LANES,
     LARGEST_EXPONENT,
+    Given,
+    Near,
+    Room,
     gram_of,
     products,
     scales,
@@ -52,6 +55,36 @@ _SWEEPS = 12
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
 # squared distance below which the least-distance multipliers are taken for a contradiction
 _NEARLY_ZERO = 1e-9
+
+
+@summing_kernel
+def fitting_range(
+    first: int,
+    last: int,
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    b: FloatArray,
+    W: FloatArray,
+    dual: FloatArray,
+    outcome: IntArray,
+    systems: IntArray,
+) -> None:
+    """Refuse arrays of :func:`solve_range` that do not fit together."""
+    fitting(offsets, len(D))
+    fitting(instances, len(Z))
+    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
+        raise ValueError(
+            "offsets must have an entry per query and one more, b and dual one per row"
+        )
+    count = len(instances) - 1
+    if len(W) != count or W.shape[1] != D.shape[1] or W.shape[2] != Z.shape[1]:
+        raise ValueError("W must have an entry per programme, of the widths of D and Z")
+    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
+        raise ValueError(
+            "outcome and systems must have an entry per programme, first and last be among them"
+        )
 
 
 @summing_kernel
@@ -86,19 +119,9 @@ def solve_range(
         systems: ``(B,)`` number of linear systems solved on the way to the weights, written.
     """
     d_x, d_z = D.shape[1], Z.shape[1]
-    fitting(offsets, len(D))
-    fitting(instances, len(Z))
-    count = len(instances) - 1
-    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
-        raise ValueError(
-            "offsets must have an entry per query and one more, b and dual one per row"
-        )
-    if W.shape != (count, d_x, d_z) or figures.shape != (count, 4):
-        raise ValueError("W and figures must have an entry per programme")
-    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
-        raise ValueError(
-            "outcome and systems must have an entry per programme, first and last be among them"
-        )
+    fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
+    if figures.shape != (len(W), 4):
+        raise ValueError("figures must have an entry per programme")
     longest, most = 0, 0
     for p in range(first, last):
         longest = max(longest, offsets[instances[p + 1]] - offsets[instances[p]])
@@ -188,27 +211,9 @@ def solve_range(
             rough[:m],
         )
         sweep(rough, slope, _SWEEPS, padded[1, :width], padded[2, :width], free)
-        taken, plain = pivot(
-            d,
-            z,
-            bounds,
-            rhs,
-            unit,
-            stretch,
-            near,
-            K,
-            owner,
-            G,
-            L,
-            free,
-            rows,
-            lam,
-            slope,
-            step,
-            work,
-            moved,
-            W[p],
-        )
+        given = Given(d, z, bounds, rhs, unit, stretch, lengths)
+        mine, room = Near(near, K, owner), Room(G, L, rows, slope, step, work, moved)
+        taken, plain = pivot(given, mine, room, free, lam, W[p])
         systems[p] = abs(taken)
         if taken < 0:
             if H.size == 0:
@@ -228,24 +233,7 @@ def solve_range(
                 distance -= scaled[c] * u[c]
             if distance <= _NEARLY_ZERO:
                 found = without_idle(H, L, rows, found, u)
-                if contradiction(
-                    d,
-                    z,
-                    bounds,
-                    rhs,
-                    unit,
-                    stretch,
-                    L,
-                    rows,
-                    found,
-                    u,
-                    slope,
-                    step,
-                    lam,
-                    moved,
-                    V,
-                    lengths,
-                ):
+                if contradiction(given, room, found, u, lam, V):
                     outcome[p] = CONTRADICTION
                     W[p] = 0.0
                     figures[p, 0], figures[p, 1], figures[p, 2], figures[p, 3] = (
@@ -257,33 +245,13 @@ def solve_range(
                 continue
             for c in range(m):
                 free[c] = 1 if u[c] > 0.0 else 0
-            taken, plain = pivot(
-                d,
-                z,
-                bounds,
-                rhs,
-                unit,
-                stretch,
-                near,
-                K,
-                owner,
-                G,
-                L,
-                free,
-                rows,
-                lam,
-                slope,
-                step,
-                work,
-                moved,
-                W[p],
-            )
+            taken, plain = pivot(given, mine, room, free, lam, W[p])
             systems[p] += abs(taken)
             if taken < 0:
                 continue
         for c in range(m):
             lam[c] *= stretch[c]
-        if certify(d, z, bounds, rhs, unit, lengths, lam, plain, W[p], V, slope, moved, figures[p]):
+        if certify(given, room, lam, plain, W[p], V, figures[p]):
             outcome[p] = WEIGHTS
 
 

@@ -8,7 +8,7 @@ so that a loop over programmes allocates nothing.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,52 @@ EPS = float(np.finfo(np.float64).eps)
 REFINEMENTS = 5  # of one linear system
 # squared distance to the span of earlier rows, relative to the row's square, that counts as zero
 _DEPENDENT = 1e-13
+
+
+class Given(NamedTuple):
+    """A small programme in the caller's numbers.
+
+    Attributes:
+        D: ``(m, d_x)`` differences.
+        Z: ``(n, d_z)`` queries.
+        offsets: ``(n + 1,)`` where the rows of each query begin.
+        b: ``(m,)`` right-hand sides.
+        unit: ``(m,)`` powers of two that bring margins near one.
+        stretch: ``(m,)`` those that bring multipliers back.
+        lengths: ``(m,)`` norms of the rows.
+    """
+
+    D: FloatArray
+    Z: FloatArray
+    offsets: IntArray
+    b: FloatArray
+    unit: FloatArray
+    stretch: FloatArray
+    lengths: FloatArray
+
+
+class Near(NamedTuple):
+    """What its Gram matrix is made of: ``(m, d_x)`` differences near one, ``(n, n)`` products of
+    queries, ``(m,)`` the query of each row.
+    """
+
+    scaled: FloatArray
+    K: FloatArray
+    owner: IntArray
+
+
+class Room(NamedTuple):
+    """Arrays to work in: Gram matrix and factor ``(m, m)``, positions, slopes, steps and numbers of
+    the rows ``(m,)``, and one of a feature each ``(d_x,)``.
+    """
+
+    G: FloatArray
+    L: FloatArray
+    rows: IntArray
+    slope: FloatArray
+    step: FloatArray
+    work: FloatArray
+    moved: FloatArray
 
 
 @summing_kernel

@@ -16,6 +16,9 @@ from attsvm.jit import summing_kernel
 from attsvm.solvers.small_algebra import (
     EPS,
     REFINEMENTS,
+    Given,
+    Near,
+    Room,
     factorise,
     gram_of,
     margins,
@@ -29,25 +32,7 @@ _PATIENCE = 3  # full exchanges without progress before single ones
 
 @summing_kernel
 def pivot(
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    b: FloatArray,
-    unit: FloatArray,
-    stretch: FloatArray,
-    scaled: FloatArray,
-    K: FloatArray,
-    owner: IntArray,
-    G: FloatArray,
-    L: FloatArray,
-    free: IntArray,
-    rows: IntArray,
-    lam: FloatArray,
-    slope: FloatArray,
-    step: FloatArray,
-    dual: FloatArray,
-    moved: FloatArray,
-    W: FloatArray,
+    given: Given, near: Near, room: Room, free: IntArray, lam: FloatArray, W: FloatArray
 ) -> tuple[int, bool]:
     """Principal pivoting from the rows marked in ``free``.
 
@@ -55,6 +40,8 @@ def pivot(
         The number of systems solved, negative when the signs are not settled; and whether ``W`` is
         the adjoint of the multipliers to the last bit, because nothing had to be refined.
     """
+    D, Z, offsets, b, unit, stretch, _ = given
+    G, L, rows, slope, step, dual, moved = room
     m = len(b)
     fewest, patience = m + 1, _PATIENCE
     count = 0
@@ -68,7 +55,7 @@ def pivot(
         W[:] = 0.0
         if count > W.size:
             return -taken, False
-        gram_of(scaled, K, owner, rows, kept, count, G)
+        gram_of(near.scaled, near.K, near.owner, rows, kept, count, G)
         if factorise(G, rows, kept, count, L) < count:
             return -taken, False
         missed = np.inf

@@ -8,7 +8,16 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.small_algebra import EPS, REFINEMENTS, length, margins, pull, substitute
+from attsvm.solvers.small_algebra import (
+    EPS,
+    REFINEMENTS,
+    Given,
+    Room,
+    length,
+    margins,
+    pull,
+    substitute,
+)
 
 _RESCALINGS = 3
 _ROUNDING = 4e-16
@@ -18,26 +27,22 @@ _PROVED = 1e-14  # Farkas residual of a contradiction
 
 @summing_kernel
 def certify(
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    b: FloatArray,
-    unit: FloatArray,
-    lengths: FloatArray,
+    given: Given,
+    room: Room,
     dual: FloatArray,
     plain: bool,
     W: FloatArray,
     V: FloatArray,
-    values: FloatArray,
-    moved: FloatArray,
     figures: FloatArray,
 ) -> bool:
     """``W`` rescaled and ``figures`` filled with norm, gap, violation and rounding; see
     :func:`certificates.certify_hard`.
 
-    On entry ``values`` holds what the margins exceed ``b`` by, in units of ``1 / unit``, and
+    On entry ``room.slope`` holds what the margins exceed ``b`` by, in units of ``1 / unit``, and
     ``plain`` says that ``W`` is the adjoint of ``dual``.
     """
+    D, Z, offsets, b, unit, _, lengths = given
+    values, moved = room.slope, room.moved
     m, d_x, d_z = len(b), W.shape[0], W.shape[1]
     ratio = np.inf
     for c in range(m):
@@ -109,30 +114,17 @@ def _largest_products(
 
 @summing_kernel
 def contradiction(
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    b: FloatArray,
-    unit: FloatArray,
-    stretch: FloatArray,
-    L: FloatArray,
-    rows: IntArray,
-    count: int,
-    u: FloatArray,
-    slope: FloatArray,
-    step: FloatArray,
-    dual: FloatArray,
-    moved: FloatArray,
-    V: FloatArray,
-    longest: FloatArray,
+    given: Given, room: Room, count: int, u: FloatArray, dual: FloatArray, V: FloatArray
 ) -> bool:
-    """``u`` refined to a Farkas certificate ``dual`` of the caller's rows, largest entry one; True
-    at a residual of rounding level.
+    """``u`` on the first ``count`` of ``room.rows`` refined to a Farkas certificate ``dual`` of the
+    caller's rows, largest entry one; True at a residual of rounding level.
     """
+    D, Z, offsets, b, unit, stretch, lengths = given
+    _, L, rows, slope, step, _, moved = room
     m = len(b)
     widest, highest = 0.0, 0.0
     for k in range(count):
-        widest = max(widest, longest[rows[k]])
+        widest = max(widest, lengths[rows[k]])
         highest = max(highest, b[rows[k]])
     for _ in range(REFINEMENTS):
         for c in range(m):
