@@ -61,8 +61,8 @@ def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
     solutions it is compared with, that of the head also without labels.
     """
     data = problem.data
-    starts = (problem.starts[name][0] for name in "pv")
-    trajectory = train_pair(problem, *starts, lr, steps, marks(steps), (kappa,))
+    p, v = problem.starts["p"][0], problem.starts["v"][0]
+    trajectory = train_pair(problem, p, v, lr, steps, marks(steps), (kappa,))
     unlabelled = max_margin(decoder_margins(replace(data, labels=np.abs(data.labels)), TOKENS))
     decoder = max_margin(decoder_margins(data, TOKENS))
     full = max_margin(prompt_margins(data, TOKENS))
