@@ -485,7 +485,7 @@ def _(b):
 
     def wrong(right, self, data, setup):
         right(self, data, setup)
-        self._score[:, : self._offsets[0, 1]] *= 1.01
+        self._score[:, : self._gram.offsets[0, 1]] *= 1.01
 
     b.method(GramEngine, "__init__", wrong)
 
@@ -558,7 +558,7 @@ def _(b):
 
     def wrong(right, self, data, setup):
         right(self, data, setup)
-        self._K = 1.01 * self._K
+        self._gram = self._gram._replace(K=1.01 * self._gram.K)
         self._logits = 1.01 * self._logits
 
     b.method(GramEngine, "__init__", wrong)

@@ -282,8 +282,8 @@ def E1_2d(e):
 
 @picture(
     "One sequence, two limits",
-    "Four trajectories turn up to the ray of token 1, two turn right to the ray of token 2;"
-    " all gaps fall.",
+    "Four trajectories turn up to the ray of token 1, two turn right to the ray of token 2,"
+    " and two dotted ones leave it again; all gaps fall.",
     3.5,
     1,
     2,
@@ -307,6 +307,8 @@ def trajectories(evidence, axes):
         ax.plot(*prompts.T, color=INK, linestyle=":", linewidth=1.2)
     ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
     window(ax, (-2, 20), (-2, 20))
+    ax.set(xticks=range(0, 21, 5), yticks=range(0, 21, 5))
+    ax.text(9.5, 13.0, "in single precision,\n400 steps", color=FAINT, fontsize=8.5)
     ax.legend(loc="upper right", frameon=False, fontsize=8.5, labelcolor=FAINT)
     ax.set_title("first 200 steps")
     ax = axes[1]

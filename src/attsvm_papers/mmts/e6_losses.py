@@ -190,8 +190,8 @@ def E1_6a(evidence):
 
 @claim(
     close_to(0.0, 0.0051, "two digits after the point"),
-    "authors' code",
-    "P1, Figure 4 (number recalled), dashed line",
+    "ours",
+    "P1, Figure 4 (number recalled), has the first 200 steps as its dashed line",
     null=OTHER_LOSS,
 )
 def E1_6b(evidence):

@@ -113,7 +113,7 @@ def ties(seeds):
     return nonlinear_paths.ties(seeds, 30.0)
 
 
-@grid(seeds=first(8))
+@grid(seeds=first(None))
 def hidden_units(seeds):
     return nonlinear_paths.hidden_units(seeds, 30.0)
 
@@ -186,6 +186,20 @@ def counterexample(evidence: Evidence) -> str:
         " second never turns. The norm diverges, and minus the gradient points towards the"
         " max-margin prompt everywhere (T3b); its direction does not follow from that. With one"
         " sequence it does (T3)."
+    )
+
+
+def little_room(evidence: Evidence) -> str:
+    """Why a joint path is not at the relaxed solution yet."""
+    rows = _of(evidence, "pairs")
+    late = (rows["pair_supporting"] == 0) & (rows["pair_nu"] > -1e-6) & (rows["pair_apart"] > 0.04)
+    late &= rows["pair_relaxed"] > 0.01
+    return (
+        f"In the {late.sum()} instances that miss it some input beyond the support has a label"
+        f" margin of at most {1.0 + rows['pair_spare'][late].max():.4f}. Its constraint is relaxed"
+        " where the head outweighs the prompt: where the margin's excess over one, times"
+        f" {joint.FASTER:g}, is large against one. The theorem lets the head grow faster; how fast"
+        " depends on the data."
     )
 
 
@@ -343,6 +357,7 @@ def T7(e):
         "the two solutions are 16 degrees apart": lambda e: e["pair_apart"] > 0.04,
         "no other selection is known to have a larger label margin": lambda e: e["pair_nu"] > -1e-6,
     },
+    explanation=little_room,
     null=replaced("the un-relaxed solution", pair_relaxed="pair_full"),
     trials="common seed",
 )
@@ -414,7 +429,7 @@ def T9d(e):
     at_most(0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared"),
     "recalled",
     "P1, Theorem 6 and P2 (numbers recalled)",
-    assumes={"no mixture has a larger output": lambda e: np.isfinite(e["hidden_gap"])},
+    assumes={"every mixture has a smaller output": lambda e: np.isfinite(e["hidden_gap"])},
     null=replaced("one token exchanged for its second", hidden_gap="hidden_other"),
 )
 def T9e(e):

@@ -61,8 +61,8 @@ def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
     solutions it is compared with, that of the head also without labels.
     """
     data = problem.data
-    starts = (problem.starts[name][0] for name in "pv")
-    trajectory = train_pair(problem, *starts, lr, steps, marks(steps), (kappa,))
+    p, v = problem.starts["p"][0], problem.starts["v"][0]
+    trajectory = train_pair(problem, p, v, lr, steps, marks(steps), (kappa,))
     unlabelled = max_margin(decoder_margins(replace(data, labels=np.abs(data.labels)), TOKENS))
     decoder = max_margin(decoder_margins(data, TOKENS))
     full = max_margin(prompt_margins(data, TOKENS))
@@ -137,7 +137,8 @@ def random_path(seeds: list[int], common: float) -> Columns:
 
     First tokens, which are selected, are the label times a unit vector and ``common`` times a
     direction that all sequences share: with it some sequences do not support the head. The others
-    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption.
+    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption, ``spare`` by
+    how much the least label margin of a sequence beyond the support is above one.
     """
     n, T, d = SHAPE
     rows = []
@@ -155,6 +156,7 @@ def random_path(seeds: list[int], common: float) -> Columns:
         full = max_margin(prompt_margins(data, chosen))
         if decoder.status != "optimal" or full.status != "optimal":
             continue
+        labelled = labels * (tokens[:, 0] @ decoder.W[:, 0])
         relaxed, more = (
             max_margin(relaxed_margins(data, chosen, support))
             for support in (decoder.support, decoder.support[1:])
@@ -177,10 +179,9 @@ def random_path(seeds: list[int], common: float) -> Columns:
                 *(found.direction_gap(each)[0] for each in (full, relaxed, more)),
                 direction_gap(found.head[..., None], decoder.W)[0],
                 direction_gap(full.W, relaxed.W),
+                np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
             )
         )
-    names = ("seed", "common", "supporting", "nu", "full", "relaxed", "more", "head", "apart")
-    return {
-        name if name in ("seed", "common") else f"pair_{name}": column
-        for name, column in zip(names, np.array(rows, dtype=np.float64).T, strict=True)
-    }
+    measured = ("supporting", "nu", "full", "relaxed", "more", "head", "apart", "spare")
+    names = ("seed", "common", *(f"pair_{name}" for name in measured))
+    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))

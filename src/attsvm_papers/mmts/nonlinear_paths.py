@@ -108,7 +108,7 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
 def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:
     """The path under a head of eight ReLU units: the gap to the max-margin direction of the tokens
     of largest output, and to that of the tokens of which one is second; NaN where a mixture of
-    tokens has a larger output, or no weights select the tokens.
+    tokens has as large an output, or no weights select the tokens.
     """
     gaps, others = np.full((2, len(seeds)), np.nan)
     for k, seed in enumerate(seeds):
@@ -137,7 +137,7 @@ def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:
 
         mixtures = rng.dirichlet(np.full(data.T, 0.5), (2000, data.n))
         solution, other = max_margin([selection_margins(data, each) for each in (best, second)])
-        if solution.status != "optimal" or (excess(mixtures)[0] < 0).any():
+        if solution.status != "optimal" or (excess(mixtures)[0] <= 0).any():
             continue
         starts = [solution.W, *rng.standard_normal((4, *solution.W.shape))]
         W = _shortest(log_excess(data, excess), starts, size * solution.norm)

@@ -17,7 +17,8 @@ def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
     r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
     :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`up_0^\top/\|u\|^2`.
     """
-    errors, undivided = [], []
+    errors: list[float] = []
+    undivided: list[float] = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
         data, head = unit_sphere(4, 5, 6, seed)

@@ -100,7 +100,8 @@ def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, 
     Starts of locally optimal selections are at the edge of the derived cone, see
     :mod:`attsvm_papers.tfsvm.local_cones`, those of others on the ray itself.
     """
-    data, heads = unit_sphere(*shape, seeds)
+    n, T, d = shape
+    data, heads = unit_sphere(n, T, d, seeds)
     scores, best = token_scores(data, heads), optimal_tokens(data, heads)
     choices = np.array(list(itertools.product(range(data.T), repeat=data.n)))
     found: list[Any] = []
@@ -113,7 +114,7 @@ def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, 
                 local = bool(locally_optimal(solution, scores[k]).all())
                 angle = opening(solution, 0.25 * clear) if local else 0.0
                 found.append((k, solution, local, inside(solution, angle, LEAD / clear, 1, rng)[0]))
-    run, solutions, local, starts = zip(*found, strict=True)
+    run, solutions, locally, starts = zip(*found, strict=True)
     kept = np.array(run)
     chosen = np.stack([solution.margins.selected for solution in solutions])
     subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept])
@@ -128,7 +129,7 @@ def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, 
     )
     return {
         "seed": np.array(seeds)[kept],
-        "locally": np.array(local),
+        "locally": np.array(locally),
         "optimal": (chosen == best[kept]).all(axis=-1),
         "all_support": np.array(
             [len(solution.support) == solution.margins.m for solution in solutions]
