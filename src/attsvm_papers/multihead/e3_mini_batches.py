@@ -15,6 +15,8 @@ supports it, and the limit is that of another programme. In larger batches the s
 margin decide, and a mean over batches, taken before the norm, gives them back their weight.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -54,7 +56,7 @@ SCALES = scales(
     first_seed=VERDICT,
     quick={"seeds": 8, "steps": 3000},
 )
-RULES = {
+RULES: dict[str, dict[str, Any]] = {
     "normalised": {"lr": 0.1},
     "momentum": {"lr": 0.1, "momentum": 0.9, "dampening": 0.9},
     "plain": {"lr": 20.0, "normalize": False},
@@ -206,7 +208,7 @@ def gaps(evidence, axes):
     """One minus the cosine to the solution of the own selection by step: median, and the middle
     nine tenths of the trials.
     """
-    lines = (
+    lines: tuple[tuple[dict[str, Any], str, str, str], ...] = (
         ({"batch": ALL}, TRAINED, "-", "all"),
         ({"batch": 4}, TRAINED, "--", "four"),
         ({}, ATTENTION, "-", "one"),
