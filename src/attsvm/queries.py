@@ -123,7 +123,7 @@ def head_pairs(data: AttentionData, heads: int) -> AttentionData:
     """
     if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
         raise InputError(f"heads is {heads!r}; give a number of heads, 1 or more")
-    blocks = np.kron(np.eye(heads), data.queries[..., None, :])
+    blocks = np.kron(np.eye(heads), data.queries[..., None, :]).astype(np.float64)
     return AttentionData(
         np.repeat(data.tokens, heads, axis=-3),
         np.repeat(data.labels, heads, axis=-1),

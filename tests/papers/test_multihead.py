@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm_papers.multihead import e2_shared_keys
+from attsvm.dynamics import AtSteps
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches
 from attsvm_papers.multihead.planted import KEYS, decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -125,3 +128,33 @@ def test_planted_tokens_carry_the_label_and_their_key():
     equal = decoders(made.values, 45)
     np.testing.assert_allclose(equal[:, 0], equal[:, 1])
     assert np.array_equal(decoders(made.values, 0), made.values)
+
+
+def test_batches_of_all_sequences_are_plain_training_and_others_are_parts_of_the_data():
+    data, v = attsvm.datasets.unit_sphere(6, 4, 5, [0, 1])
+    rng = np.random.default_rng(0)
+    order = e3_mini_batches.batches(6, e3_mini_batches.ALL, False, 30, rng)
+    W, selected = e3_mini_batches.descend(data, v, "normalised", order, [30])
+    model = Attention.cross(data, v)
+    course = attsvm.train(
+        model, data, SteepestDescent(model.parameters(), lr=0.1), 30, AtSteps([30])
+    )
+    np.testing.assert_allclose(W[-1], course.W[-1], atol=1e-12)
+    assert np.array_equal(selected, course.selected[-1])
+    model = Attention.cross(data, v, init=W[-1])
+    part = e3_mini_batches.part_of(model.sequences(data), [4, 1])
+    for run in range(2):
+        one = data.instance(run).take([4, 1])
+        alone = Attention.cross(one, v[run], init=W[-1][run]).loss(one).item()
+        assert model.loss(part)[run].item() == pytest.approx(alone, rel=1e-14)
+
+
+def test_dealt_batches_hold_every_sequence_once_an_epoch():
+    rng = np.random.default_rng(0)
+    dealt = e3_mini_batches.batches(6, 2, True, 30, rng).reshape(10, 6)
+    assert (np.sort(dealt, axis=1) == np.arange(6)).all()
+    assert len({tuple(epoch) for epoch in dealt}) > 5
+    drawn = e3_mini_batches.batches(6, 2, False, 30, rng)
+    assert drawn.shape == (30, 2)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()

@@ -43,8 +43,10 @@ class HeadDecoders(nn.Module):
         """``(..., n * H)``: what every head adds to the value of its sequence, of outputs
         ``(..., n * H, d_x)``.
         """
-        rows = outputs.unflatten(-2, (-1, self.weight.shape[-2]))
-        return (rows * self.weight[..., None, :, :]).sum(dim=-1).flatten(-2)
+        heads, width = self.weight.shape[-2:]
+        rows = outputs.reshape(*outputs.shape[:-2], -1, heads, width)
+        values: Tensor = (rows * self.weight[..., None, :, :]).sum(dim=-1).flatten(-2)
+        return values
 
 
 class SummedLoss(Loss):
@@ -59,7 +61,8 @@ class SummedLoss(Loss):
         self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """See :meth:`Loss.__call__`; ``margins`` is ``(..., n * heads)``."""
-        return self.loss(margins.unflatten(-1, (-1, self.heads)).sum(dim=-1), scale, weights)
+        summed = margins.reshape(*margins.shape[:-1], -1, self.heads).sum(dim=-1)
+        return self.loss(summed, scale, weights)
 
     def value(self, margins: Tensor) -> Tensor:
         """That of margins of sequences."""

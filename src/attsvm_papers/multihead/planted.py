@@ -1,7 +1,7 @@
 """Sequences with two planted groups of tokens, and decoders that ask for one or both."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def decoders(values: FloatArray, degrees: float) -> FloatArray:
     return turned
 
 
-def _draw(n: int, T: int, d: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
+def _draw(n: int, T: int, d: int, rng: np.random.Generator) -> tuple[Any, ...]:
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0].T
     keys, values, shared = basis[:2], basis[2:4], basis[4]
     labels = rng.choice([-1.0, 1.0], n)
