@@ -65,10 +65,10 @@ def run(layer, texts, tokens, queries):
     factors = weights(model, layer)
     asked, found = queries_of(inputs, len(factors[0][0])), []
     W = [lifted(*pair) for pair in factors]
-    for head, pair in enumerate(factors):
+    for head, (K, Q) in enumerate(factors):
         rng = np.random.default_rng([layer, head])
         own, count = programme(W[head], asked, queries, rng)
-        nulls = {kind: lifted(*variant(*pair, kind, inputs, rng)) for kind in NULLS[1:]}
+        nulls = {kind: lifted(*variant(K, Q, kind, inputs, rng)) for kind in NULLS[1:]}
         theirs = {kind: programme(V, asked, queries, rng, count)[0] for kind, V in nulls.items()}
         for norm in ("fro", "nuc") if head == 0 else ("fro",):
             solved = {

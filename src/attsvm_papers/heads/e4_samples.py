@@ -14,6 +14,7 @@ Source: ours; specification 08-probe, section 2
 """
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def run(optimiser, seed, text, digest, sizes, numbers, most, thresholds, queries
             }
             seen = (layer.weights, 0, layer.inputs, layer.tokens, norms)
             looked = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed)
-            again = [None] * len(norms)
+            again: list[Any] = [None] * len(norms)
             if (count, threshold) == (queries, THRESHOLD):
                 again = own_solutions(*seen, Look(count, nulls=STRICT[:1]), seed, draw=1)
             for own, other in zip(looked, again, strict=True):

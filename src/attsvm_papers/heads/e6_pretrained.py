@@ -164,8 +164,9 @@ def vision(home):
     train, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        sizes = {"width": 64, "depth": 2, "heads": 4, "hidden": 128, "dropout": 0.0}
-        network = VisionTransformer(28, 4, channels=1, classes=10, **sizes)
+        network = VisionTransformer(
+            28, 4, channels=1, classes=10, width=64, depth=2, heads=4, hidden=128, dropout=0.0
+        )
     grey = images.train / 255
     model = Pixels(network, [grey.mean()], [grey.std()], 28)
     plan = TrainingPlan("adamw", lr=1e-3, epochs=1, batch=64, loss_reduction="mean")
@@ -176,7 +177,7 @@ def vision(home):
     return model.eval(), [test[k : k + 1] for k in order]
 
 
-READERS = {"all-MiniLM-L6-v2": minilm, "rxnmapper": mapper, "mnist": vision}
+READERS: dict[str, Any] = {"all-MiniLM-L6-v2": minilm, "rxnmapper": mapper, "mnist": vision}
 
 
 def excesses(e, norm=0, nulls=NULLS):

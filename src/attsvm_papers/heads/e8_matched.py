@@ -17,6 +17,8 @@ Notes: The excess over these is the cosine minus their mean, that of heads-1 min
 its nulls, which is the stricter measure by about the noise of one null.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import max_margin
@@ -95,7 +97,7 @@ def over(e, optimiser, kind, own="cosine"):
 
 def drawn(kind):
     """A draw of a null, looked at as if it were the head, against the others."""
-    own = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
+    own: dict[str, Any] = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
     return replaced(f"one of the {kind} draws, looked at as if it were the head", **own)
 
 
