@@ -26,12 +26,12 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.parallel import share_runs
 from attsvm.solvers.energies import Proximal
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.small import shared_out, shares
 
 _LARGEST = 1 << 25  # entries of the matrix
-_MICROSECONDS = 1e-2  # of a block, for each row and singular value
+_WORTH_SHARING = 500  # rows from which on threads save more than their start costs
 _CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
 
 
@@ -54,6 +54,8 @@ def curvature(
         right: ``(q, d_z)`` right singular vectors, as rows.
         prox: the proximal map at ``s``, as one row.
     """
+    from scipy.linalg.blas import dsyr
+
     if len(rows) ** 2 > _LARGEST:
         return None
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
@@ -71,10 +73,11 @@ def curvature(
         beyond = other @ other.T
     form = np.zeros((len(rows), len(rows)))
     arrays = (U, V, bounds, same, mirrored, alone, beyond, factors, products, form)
-    share_runs(_by_blocks, len(V), _MICROSECONDS * len(rows) * len(s), *arrays)
+    parts = shares(bounds) if len(rows) >= _WORTH_SHARING else [(0, len(V))]
+    shared_out(lambda part: _by_blocks(*part, *arrays), parts)
     if prox.joint is not None:
         along = np.einsum("ci,ci,i->c", U, np.repeat(V, counts, axis=0), prox.joint[0])
-        form += prox.sign * along[:, None] * along
+        form = dsyr(prox.sign, along, a=form.T, lower=1, overwrite_a=1).T
     return form
 
 
