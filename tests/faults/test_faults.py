@@ -322,6 +322,7 @@ def _(b):
 @fault(
     "the first gradient is measured from the mean of all tokens' gains",
     "selection/test_conditions.py::test_alignment_is_that_of_the_first_gradient",
+    "tfsvm-5 T15",
 )
 def _(b):
     b.around(selection.gradient_alignment, lambda right, *a, **k: right(*a, **k) + 0.01)
@@ -333,6 +334,7 @@ def _(b):
 @fault(
     "a norm is left without its root",
     "geometry/test_entrywise.py::test_value_is_the_definition",
+    "md-1d M4",
 )
 def _(b):
     from attsvm.geometry.gauge import Gauge
@@ -402,6 +404,7 @@ def _(b):
 @fault(
     "the exponent of mirror descent is .05 too large",
     "optim/test_mirror.py::test_a_step_is_mirror_descent_in_the_potential_of_the_geometry",
+    "md-2 E2.7",
 )
 def _(b):
     from attsvm.optim.powers import mirror_exponents
@@ -444,7 +447,6 @@ def _(b):
     "solutions are a thousandth too short",
     "solvers/test_frobenius.py::test_literal_toys",
     "mmts-3 E1.3a",
-    "graph-6 C4.5s",
     part="descent",
 )
 def _(b):
@@ -714,4 +716,4 @@ def test_a_claim_notices(of):
 def test_there_are_thirty_and_most_concern_a_claim():
     assert len(FAULTS) >= 30
     assert len({of.what for of in FAULTS}) == len(FAULTS)
-    assert len(CLAIMS) >= 20
+    assert len(CLAIMS) >= 26
