@@ -22,6 +22,8 @@ with the other rows of their block, so for two blocks the sum over one index is 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
@@ -72,7 +74,7 @@ def curvature(
         other = Z - V @ right
         beyond = other @ other.T
     form = np.zeros((len(rows), len(rows)))
-    arrays = (U, V, bounds, same, mirrored, alone, beyond, factors, products, form)
+    arrays: Any = (U, V, bounds, same, mirrored, alone, beyond, factors, products, form)
     parts = shares(bounds) if len(rows) >= _WORTH_SHARING else [(0, len(V))]
     shared_out(lambda part: _by_blocks(*part, *arrays), parts)
     if prox.joint is not None:
