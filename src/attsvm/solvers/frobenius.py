@@ -10,9 +10,7 @@ the dual
 :math:`W=\sum_c\lambda_cA_c`. Block coordinate ascent finds roughly which rows are active; block
 principal pivoting makes the answer exact. Where pivoting does not settle, small programmes go to
 non-negative least squares and large ones to proximal multipliers, and both of these end in weights
-or in a Farkas certificate. Working sets of a programme of blocks with more positive multipliers
-than a factorisation takes go to interior points instead. The best certified answer met on the way
-is what is returned.
+or in a Farkas certificate. The best certified answer met on the way is what is returned.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers import farkas, finish, infeasibility, interior_large, small
+from attsvm.solvers import farkas, finish, infeasibility, small
 from attsvm.solvers.batch import Found
 from attsvm.solvers.certificates import Certificate, certify_hard, certify_soft
 from attsvm.solvers.choice import FEW
@@ -39,7 +37,7 @@ from attsvm.solvers.solution import MarginSolution
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS = 40
-_ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 20
+_ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 200
 _POLISHED = (
     1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
 )
@@ -51,7 +49,6 @@ _EXTRA_ASCENT = 8.0
 _CERTIFIED_EVERY = (
     200  # epochs of that ascent between certificates, each of which costs about one more
 )
-_FIRST_TRIAL = 1e-3  # gap from which the largest multipliers may be those of the solution
 _FIRST_SIGMA, _LAST_SIGMA = 1e4, 1e9
 _INNER_STEPS, _MOST_NEWTON_STEPS = 60, 500
 _INEXACT = 1e-3  # gradient tolerance of the first inner problems
@@ -212,25 +209,14 @@ class _Search:
             if large:
                 limit = _STREAMING_COST * _MOST_ROUGH_EPOCHS * ascent.epoch_cost
             if spent > limit:
-                if large:
-                    self._interior(ascent.dual)
+                if large:  # of many positive multipliers in the middle of the way few are large
+                    most = 4 * LARGEST_SYSTEM // 5
+                    some = np.where(ascent.dual > 0.0, ascent.dual, 0.0)
+                    some[np.argpartition(-some, most)[most:]] = 0.0
+                    self._pivot(some, 12, "block ascent + pivoting")
                 return large
             ascent.run(_ROUGH_EPOCHS, 0.01 * _POLISHED, self.deadline)
             spent += _STREAMING_COST * _ROUGH_EPOCHS * ascent.epoch_cost
-
-    def _interior(self, dual: FloatArray) -> None:
-        """The central path from near these multipliers, until its end is near enough; where few of
-        many positive multipliers are large, pivoting may know the end before.
-        """
-        most, tried = 4 * LARGEST_SYSTEM // 5, _FIRST_TRIAL
-        for W, found in interior_large.path(self.programme, dual, self.deadline):
-            self._consider(found, "interior points", W)
-            if self.best is not None and self.best.error <= tried and not self._done():
-                tried = 0.1 * self.best.error
-                found[np.argpartition(-found, most)[most:]] = 0.0
-                self._pivot(found, 12, "interior points + pivoting")
-            if self._done() or self._late():
-                return
 
     def _free(self, dual: FloatArray) -> int:
         """Number of multipliers strictly inside their box."""
