@@ -231,7 +231,7 @@ def test_memory_for_fewer_rows_than_matter_is_said_to_be_too_little() -> None:
 )
 def test_the_peak_stays_within_the_memory(norm: str, n: int, d: int, memory: int) -> None:
     blocks = Selections(n, 60, d, 9, each=20)
-    max_margin(in_blocks(Selections(30, 5, d, 0)), norm)  # imports and compiles
+    max_margin(in_blocks(blocks), norm, memory=memory)  # imports and compiles
     tracemalloc.start()
     try:
         found = max_margin(in_blocks(blocks), norm, memory=memory)
