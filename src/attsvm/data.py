@@ -273,8 +273,7 @@ class AttentionData:
     @property
     def lengths(self) -> IntArray:
         """``(..., n)``: the number of visible tokens of each sequence."""
-        lengths: IntArray = self.mask.sum(axis=-1)
-        return lengths
+        return self.mask.sum(axis=-1)
 
     def instance(self, *index: int) -> AttentionData:
         """One instance out of the leading axes: ``data.instance(3)`` where
@@ -429,10 +428,7 @@ def _may_repeat(tokens: FloatArray, mask: BoolArray) -> BoolArray:
     with np.errstate(over="ignore", invalid="ignore"):
         keys = np.where(mask, np.einsum("ktd,d->kt", tokens, direction), np.nan)
     ordered = np.sort(keys, axis=1)
-    repeated: BoolArray = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (
-        mask & ~np.isfinite(keys)
-    ).any(axis=1)
-    return repeated
+    return (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (mask & ~np.isfinite(keys)).any(axis=1)
 
 
 _KEYS = {"tokens": "X", "labels": "y", "queries": "Z", "mask": "mask"}

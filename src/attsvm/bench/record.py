@@ -32,8 +32,7 @@ class Cells:
         """The cell with this identity, or ``None`` when it has not been measured."""
         if self._run is None or not (path := self._run.path / _name(identity)).exists():
             return None
-        cell: dict[str, Any] = read_json(path)
-        return cell
+        return read_json(path)
 
     def put(self, identity: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """Identity and result as one cell, kept."""

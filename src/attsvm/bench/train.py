@@ -113,8 +113,7 @@ def textbook(data: AttentionData, v: FloatArray, steps: int) -> FloatArray:
             W -= _LR * W.grad / (torch.linalg.norm(W.grad) + torch.finfo(torch.float64).eps)
             W.grad.zero_()
         losses.append(loss.item())
-    weights: FloatArray = W.detach().numpy()
-    return weights
+    return W.detach().numpy()
 
 
 def _loop(steps: int) -> dict[str, Any]:

@@ -100,8 +100,7 @@ class Evidence(Mapping[str, NDArray[Any]]):
 
     def levels(self, name: str) -> list[Any]:
         """The distinct values of a column, sorted."""
-        values: list[Any] = np.unique(self[name]).tolist()
-        return values
+        return np.unique(self[name]).tolist()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All columns as plain numbers; of a column of words the positions in :meth:`words`."""

@@ -44,8 +44,7 @@ class Expectation:
     def passes(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Which values lie inside; NaN never does."""
         array = np.asarray(values, dtype=np.float64)
-        inside: NDArray[np.bool_] = (array >= self.low) & (array <= self.high)
-        return inside
+        return (array >= self.low) & (array <= self.high)
 
     def worst(self, values: ArrayLike) -> float:
         """The value that decides: with a share below one, the last value that must pass; else the

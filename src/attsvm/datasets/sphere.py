@@ -93,22 +93,17 @@ class Draws:
 
     def gaussian(self, *shape: int) -> FloatArray:
         """Standard normal numbers."""
-        double: FloatArray = self._gaussian(*shape).double().numpy()
-        return double
+        return self._gaussian(*shape).double().numpy()
 
     def unit(self, *shape: int) -> FloatArray:
         """Gaussian vectors along the last axis, divided by their length in float32."""
         vectors = self._gaussian(*shape)
-        double: FloatArray = (
-            (vectors / self._torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
-        )
-        return double
+        return (vectors / self._torch.linalg.norm(vectors, dim=-1, keepdim=True)).double().numpy()
 
     def matrix(self, rows: int, columns: int) -> FloatArray:
         """A Gaussian matrix divided by its Frobenius norm in float32."""
         drawn = self._gaussian(rows, columns)
-        double: FloatArray = (drawn / self._torch.linalg.norm(drawn)).double().numpy()
-        return double
+        return (drawn / self._torch.linalg.norm(drawn)).double().numpy()
 
     def signs(self, n: int) -> FloatArray:
         """Signs of Gaussians; zero counts as -1."""

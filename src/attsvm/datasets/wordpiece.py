@@ -146,8 +146,7 @@ class WordPiece:
             # finds the letters; told them in order, the second one is the same everywhere.
             letters = sorted(set(_trained(library, texts, 1, SPECIAL)) - set(SPECIAL))
             pieces = _trained(library, texts, vocabulary, (*SPECIAL, *letters))
-            definition: str = _plain(library, pieces).to_str()
-            return definition
+            return _plain(library, pieces).to_str()
 
         key = {
             "kind": "wordpiece/2",
@@ -216,8 +215,7 @@ class WordPiece:
 
     def pieces(self, text: str) -> list[str]:
         """The tokens of a text as words and word pieces, [CLS] and [SEP] included."""
-        found: list[str] = self._tokenizer.encode(text).tokens
-        return found
+        return self._tokenizer.encode(text).tokens
 
 
 def _library() -> Any:
@@ -251,8 +249,7 @@ def _trained(library: Any, texts: Sequence[str], size: int, given: Sequence[str]
         vocab_size=size, special_tokens=list(given), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer, length=len(texts))
-    found: dict[str, int] = tokenizer.get_vocab()
-    return found
+    return tokenizer.get_vocab()
 
 
 def _of_words(words: list[str], source: str) -> str:
@@ -263,8 +260,7 @@ def _of_words(words: list[str], source: str) -> str:
             f"{source} is not a WordPiece vocabulary; give a vocab.txt with one piece per line,"
             " [UNK] among them"
         )
-    definition: str = _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
-    return definition
+    return _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
 
 
 def _from_hub(name: str) -> str:
@@ -286,5 +282,4 @@ def _from_hub(name: str) -> str:
         raise InputError(
             f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json"
         )
-    definition: str = tokenizer.backend_tokenizer.to_str()
-    return definition
+    return tokenizer.backend_tokenizer.to_str()

@@ -308,5 +308,4 @@ def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:
 
 
 def _numpy(tensor: Tensor) -> FloatArray:
-    array: FloatArray = tensor.detach().cpu().numpy().astype(np.float64)
-    return array
+    return tensor.detach().cpu().numpy().astype(np.float64)

@@ -101,10 +101,7 @@ class RegularizationPath(Compact):
         """
         goal = np.asarray(target.W if hasattr(target, "W") else target, dtype=np.float64)
         unit = self.W / np.asarray(self.norm.value(self.W))[:, None, None]
-        distance: FloatArray = np.linalg.norm(
-            unit - goal / float(self.norm.value(goal)), axis=(-2, -1)
-        )
-        return distance
+        return np.linalg.norm(unit - goal / float(self.norm.value(goal)), axis=(-2, -1))
 
 
 def regularization_path(
@@ -249,8 +246,7 @@ def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: b
             " and not be zero"
         )
     logits = np.einsum("ntd,nd->nt", mapped, queries @ axis.reshape(mapped.shape[-1], -1).T)
-    tokens: IntArray = np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
-    return tokens
+    return np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
 
 
 def _joint(

@@ -99,10 +99,7 @@ class Adam:
             ratio = np.exp(self._first.log - 0.5 * self._second.log) * np.sqrt(second) / first
         size = np.sqrt(self._second.value)
         safe = np.where(size > 0.0, size, 1.0)
-        found: FloatArray = np.where(
-            size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0
-        )
-        return found
+        return np.where(size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0)
 
 
 def descend(

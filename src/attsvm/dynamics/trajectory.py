@@ -172,20 +172,16 @@ class Trajectory:
             InputError: the shapes do not match, or there is no potential of that exponent.
         """
         goal = _target_of(self.W, target)
-        divergence: FloatArray = PowerPotential(p).direction_divergence(
-            np.broadcast_to(goal, self.W.shape), self.W
-        )
-        return divergence
+        return PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
 
     def saturated(self, threshold: float = 0.99) -> FloatArray:
         """``(R[, runs])``: share of queries whose selected token has at least this softmax
         probability.
         """
-        share: FloatArray = np.mean(
+        return np.mean(
             self.softmax_probability >= threshold,
             axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)),
         )
-        return share
 
     def to_arrays(self) -> dict[str, Any]:
         """A flat dict of NumPy arrays, for ``.npz`` or ``.safetensors``."""
@@ -259,8 +255,7 @@ class DirectionWithin:
             )
         own = np.array([solution.gap for solution in solutions])
         own = own[0] if single else own if several else np.zeros(())
-        bound: FloatArray = np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
-        return bound
+        return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
 
 
 def direction_gap(

@@ -18,8 +18,7 @@ def logits(data: AttentionData, W: FloatArray) -> FloatArray:
 
 def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
     """``(n,)``: the visible token with the largest logit, the first one on ties."""
-    selected: IntArray = np.argmax(logits(data, W), axis=1)
-    return selected
+    return np.argmax(logits(data, W), axis=1)
 
 
 def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
@@ -34,13 +33,11 @@ def soft_values(
     data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
 ) -> FloatArray:
     """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
-    values: FloatArray = np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
-    return values
+    return np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
 
 
 def token_values(
     data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
 ) -> FloatArray:
     """``(n,)``: the head's value of one chosen token per sequence."""
-    values: FloatArray = data.tokens[np.arange(data.n), tokens] @ head + intercept
-    return values
+    return data.tokens[np.arange(data.n), tokens] @ head + intercept

@@ -80,8 +80,7 @@ class PooledLayer:
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`Layer`."""
-        alone: FloatArray = rows @ self.V.sum(axis=0) + self.intercept
-        return alone
+        return rows @ self.V.sum(axis=0) + self.intercept
 
     def size(self) -> FloatArray:
         """See :class:`Layer`."""

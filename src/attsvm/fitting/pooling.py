@@ -44,8 +44,7 @@ def mean_tokens(data: AttentionData) -> FloatArray:
     """``(n, d_x)``: the mean of the visible tokens of each sequence (masked tokens are stored as
     zeros).
     """
-    pooled: FloatArray = data.tokens.sum(axis=-2) / data.lengths[..., None]
-    return pooled
+    return data.tokens.sum(axis=-2) / data.lengths[..., None]
 
 
 def logistic_loss(labels: FloatArray, values: FloatArray) -> float:

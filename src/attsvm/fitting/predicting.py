@@ -312,5 +312,4 @@ def against_rest(values: FloatArray, column: IntArray) -> FloatArray:
     rows = np.arange(len(values))
     others = values.copy()
     others[rows, column] = -np.inf
-    margins: FloatArray = values[rows, column] - others.max(axis=1)
-    return margins
+    return values[rows, column] - others.max(axis=1)

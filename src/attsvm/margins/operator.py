@@ -196,8 +196,7 @@ class Margins(Compact):
                 pulled[filled] = np.add.reduceat(
                     lam[:, None] * self.differences, self.offsets[filled], axis=0
                 )
-        adjoint: FloatArray = pulled.T @ self.queries
-        return adjoint
+        return pulled.T @ self.queries
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
         r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`

@@ -57,8 +57,7 @@ class BagClassifier(nn.Module):
             over = over.masked_fill(~mask, -torch.inf)
         if self.attention is None:
             return torch.logsumexp(over, dim=-1)
-        logits: Tensor = (torch.softmax(over, dim=-1) * scores).sum(dim=-1)
-        return logits
+        return (torch.softmax(over, dim=-1) * scores).sum(dim=-1)
 
     def embed(self, rows: ArrayLike) -> FloatArray:
         """``(N, width)`` features of ``(N, d)`` rows as an array: the function of

@@ -45,8 +45,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``(..., T, width)``: the next block's tokens."""
         x = x + self.attention(self.before_attention(x))
-        mixed: Tensor = x + self.network(x)
-        return mixed
+        return x + self.network(x)
 
 
 class VisionTransformer(nn.Module):
@@ -141,16 +140,14 @@ class VisionTransformer(nn.Module):
             )
         patches = F.unfold(images, self.patch, stride=self.patch).mT
         embedded = torch.cat([self.cls.expand(len(images), 1, -1), self.embedding(patches)], dim=1)
-        dropped: Tensor = self.dropout(embedded + self.positions)
-        return dropped
+        return self.dropout(embedded + self.positions)
 
     def forward(self, images: Tensor) -> Tensor:
         """``(n, classes)``: class scores (logits) of ``images`` ``(n, channels, side, side)``."""
         x = self.tokens(images)
         for block in self.blocks:
             x = block(x)
-        scores: Tensor = self.readout(x[:, 0])
-        return scores
+        return self.readout(x[:, 0])
 
     def cls_rows(self, images: Tensor) -> Tensor:
         """``(n, depth, heads, T + 1)``: how [CLS] divides its attention over [CLS] itself and the

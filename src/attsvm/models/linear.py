@@ -63,10 +63,9 @@ def linear_loss(
     """
     codes = _codes(loss, moved)
     operation = _Torch if codes is None else _Compiled
-    losses: Tensor = operation.apply(
+    return operation.apply(
         moved, readout, has_intercept, sequences, loss if codes is None else codes, scale
     )  # type: ignore[no-untyped-call]
-    return losses
 
 
 def matrix_loss(
@@ -91,8 +90,7 @@ def matrix_loss(
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
-    losses: Tensor = _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
-    return losses
+    return _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
 
 
 def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:

@@ -98,8 +98,7 @@ class Loss(ABC):
         Returns:
             ``(...)``.
         """
-        loss: Tensor = _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
-        return loss
+        return _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

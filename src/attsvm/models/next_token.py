@@ -98,14 +98,12 @@ class NextTokenTransformer(nn.Module):
         multiplicities; -inf on padding.
         """
         run = torch.arange(len(self.embeddings))[:, None, None]
-        found: Tensor = self.scores()[run, self.queries[..., None], self.tokens] + self.log_count
-        return found
+        return self.scores()[run, self.queries[..., None], self.tokens] + self.log_count
 
     def forward(self) -> Tensor:
         """``(R, N, classes)``, the outputs of all sentences."""
         run = torch.arange(len(self.embeddings))[:, None, None]
-        found: Tensor = _Attend.apply(self.logits(), self.values()[run, self.tokens])  # type: ignore[no-untyped-call]
-        return found
+        return _Attend.apply(self.logits(), self.values()[run, self.tokens])  # type: ignore[no-untyped-call]
 
     def loss(self, kind: Loss = "cross_entropy") -> Tensor:
         """``(R,)``, weighted over the sentences; the losses of
@@ -181,8 +179,7 @@ class _Surprise(torch.autograd.Function):
 
 
 def _surprise(o: Tensor, y: Tensor) -> Tensor:
-    found: Tensor = _Surprise.apply(o, y)  # type: ignore[no-untyped-call]
-    return found
+    return _Surprise.apply(o, y)  # type: ignore[no-untyped-call]
 
 
 def _start(name: str, value: ArrayLike | None, runs: int, shape: tuple[int, int]) -> Tensor:

@@ -28,8 +28,7 @@ def penalised(parameter: Tensor, strength: FloatArray, scale: LogScale | None) -
         strength: :math:`\lambda\ge0`, one number ``()`` or ``(runs,)``.
         scale: as in :meth:`attsvm.models.Attention.loss`; ``scale.penalty`` is set.
     """
-    same: Tensor = _Penalised.apply(parameter, strength, scale)  # type: ignore[no-untyped-call]
-    return same
+    return _Penalised.apply(parameter, strength, scale)  # type: ignore[no-untyped-call]
 
 
 class _Penalised(torch.autograd.Function):

@@ -101,8 +101,7 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
         ``(..., N, d_x)``.
     """
     if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
-        compiled: Tensor = _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
-        return compiled
+        return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
     logits = query_logits(moved, sequences)
     outputs: Tensor = _Attend.apply(logits, sequences.tokens, sequences.mask, scale)  # type: ignore[no-untyped-call]
     return outputs.flatten(-3, -2)

@@ -38,8 +38,7 @@ class PostNormBlock(nn.Module):
         """
         kept = x if first is None else x[..., :first, :]
         x = self.after_attention(kept + self.attention(x, visible, first))
-        mixed: Tensor = self.after_network(x + self.network(x))
-        return mixed
+        return self.after_network(x + self.network(x))
 
 
 class TextClassifier(nn.Module):

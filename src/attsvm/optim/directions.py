@@ -48,8 +48,7 @@ def steepest_direction(
         U, sigma, Vh, finite = decomposed(G)
         direction = (U * _entrywise(sigma[..., None], norm.p, capturable).mT) @ Vh
         return torch.where(finite, direction, torch.full_like(G, float("nan")))
-    other: Tensor = norm.steepest(G)
-    return other
+    return norm.steepest(G)
 
 
 def aligned_length(G: Tensor, direction: Tensor) -> Tensor:

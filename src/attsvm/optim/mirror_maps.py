@@ -90,5 +90,4 @@ MAPS = {"power": PowerMap, "schatten": SchattenMap}
 
 def _on_singular_values(matrix: Tensor, exponent: Exponent) -> Tensor:
     U, sigma, Vh = torch.linalg.svd(matrix, full_matrices=False)
-    product: Tensor = (U * signed_power(sigma, exponent)[..., None, :]) @ Vh
-    return product
+    return (U * signed_power(sigma, exponent)[..., None, :]) @ Vh

@@ -124,8 +124,7 @@ def mirror_map(group: dict[str, Any]) -> PowerMap:
 def state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
     """The precision of the dual of a parameter, and of its steps."""
     if group["state_dtype"] is not None:
-        dtype: torch.dtype = group["state_dtype"]
-        return dtype
+        return group["state_dtype"]
     if group["p"] == 2 and group["potential"] == "power":
         return parameter.dtype
     return parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32

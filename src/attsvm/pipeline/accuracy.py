@@ -164,8 +164,7 @@ def _bag_of_words(texts: list[str], labels: FloatArray, parts: dict[str, IntArra
         for C in _TEXT_PENALTIES
     ]
     scores = [head.score(found[validation], labels[validation]) for head in fitted]
-    values: FloatArray = fitted[int(np.argmax(scores))].decision_function(found)
-    return values
+    return fitted[int(np.argmax(scores))].decision_function(found)
 
 
 def _right(data: AttentionData, values: FloatArray) -> FloatArray:
@@ -173,10 +172,7 @@ def _right(data: AttentionData, values: FloatArray) -> FloatArray:
 
 
 def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
-    drawn: IntArray = np.argmax(
-        np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1
-    )
-    return drawn
+    return np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
 
 
 def _entry(

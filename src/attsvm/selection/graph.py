@@ -249,9 +249,8 @@ def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
     tokens, count = data.distinct()
     row = component[data.queries]
     best = winners(data)[:, None]
-    same: BoolArray = (
+    return (
         (np.take_along_axis(row, tokens, axis=1) == np.take_along_axis(row, best, axis=1))
         & (best >= 0)
         & (count > 0)
     )
-    return same

@@ -39,8 +39,7 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
     own = scores[..., tokens, data.queries[:, None]]
     own = np.where(count > 0, own, -np.inf)
     masses = count * np.exp(own - own.max(axis=-1, keepdims=True))
-    normalised: FloatArray = masses / masses.sum(axis=-1, keepdims=True)
-    return normalised
+    return masses / masses.sum(axis=-1, keepdims=True)
 
 
 def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
@@ -68,8 +67,7 @@ def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
     )
     tokens, count = data.distinct()
     pairs = reach[graph[:, None, None], tokens[:, :, None], tokens[:, None, :]]
-    leading: BoolArray = (count > 0) & (pairs | (count == 0)[:, None, :]).all(axis=2)
-    return leading
+    return (count > 0) & (pairs | (count == 0)[:, None, :]).all(axis=2)
 
 
 def local_arcs(

@@ -80,8 +80,7 @@ def sparsemax(scores: ArrayLike) -> FloatArray:
     inside = np.isfinite(ordered) & (count * ordered > sums)
     k = np.maximum(inside.sum(axis=-1, keepdims=True), 1)
     threshold = np.take_along_axis(sums, k - 1, axis=-1) / k
-    projected: FloatArray = np.maximum(shifted - threshold, 0.0)
-    return projected
+    return np.maximum(shifted - threshold, 0.0)
 
 
 class Mixture(NamedTuple):

@@ -40,8 +40,7 @@ def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
         raise InputError(f"head holds {v[tuple(where)]} at {where}; every weight must be finite")
     # einsum sums every row in the same order, so equal tokens get equal scores to the last bit.
     raw = np.einsum("...ntd,...d->...nt", data.tokens, v)
-    scores: FloatArray = np.where(data.mask, data.labels[..., None] * raw, -np.inf)
-    return scores
+    return np.where(data.mask, data.labels[..., None] * raw, -np.inf)
 
 
 def optimal_tokens(

@@ -499,8 +499,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
         _, read = self._read(X, groups)
-        predicted: np.ndarray[Any, Any] = self.classes_[_column(read.values)]
-        return predicted
+        return self.classes_[_column(read.values)]
 
     def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
@@ -519,8 +518,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (``standard``).
         """
         bags, read = self._read(X, groups)
-        positions: IntArray = _places(X, bags)[bags.offsets[:-1] + _selected(read)]
-        return positions
+        return _places(X, bags)[bags.offsets[:-1] + _selected(read)]
 
     def evidence(self, X: Any, instances: int = 1, *, groups: ArrayLike | None = None) -> Evidence:
         """What speaks for each prediction, and whether it suffices.

@@ -65,8 +65,7 @@ class PartialOrders(Compact):
             return np.zeros(0, dtype=np.bool_)
         query, token, component = self.nodes
         at = np.searchsorted(query * self.K + token, self.arcs[:, :1] * self.K + self.arcs[:, 1:])
-        same: BoolArray = component[at[:, 0]] == component[at[:, 1]]
-        return same
+        return component[at[:, 0]] == component[at[:, 1]]
 
     @property
     def cyclic_queries(self) -> IntArray:
@@ -271,8 +270,7 @@ def _extend(longest: IntArray, below: BoolArray, under: IntArray) -> IntArray:
     """Longest paths from a token, given those from the tokens directly below it."""
     reached = np.where(below, longest + 1, 0)
     reached[np.arange(len(under)), under] = 1
-    best: IntArray = reached.max(axis=0)
-    return best
+    return reached.max(axis=0)
 
 
 def _shortest_back(pairs: IntArray) -> list[int]:

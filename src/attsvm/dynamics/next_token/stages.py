@@ -359,8 +359,7 @@ def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | N
 
 
 def _orthonormal(gram: FloatArray) -> BoolArray:
-    same: BoolArray = (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
-    return same
+    return (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
 
 
 def _singles(run: int, data: NextTokenData) -> NextTokenData:
