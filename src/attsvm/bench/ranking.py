@@ -9,8 +9,8 @@ import numpy as np
 
 from attsvm.bench.instances import SIZES
 from attsvm.bench.peers import OURS
+from attsvm.bench.record import digits, duration, markdown
 from attsvm.bench.solve import FINISHED, MANY, MISSING, NOT_TRIED, REFUSED, Plan
-from attsvm.bench.tables import digits, duration, markdown
 from attsvm.bench.worker import FAILED, OVER
 
 

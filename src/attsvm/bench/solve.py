@@ -20,10 +20,9 @@ import numpy as np
 
 from attsvm.bench.certify import certified_gap
 from attsvm.bench.instances import SIZES, RefusedError, random_instance
-from attsvm.bench.machine import load
 from attsvm.bench.peers import OURS, PEERS, Peer
 from attsvm.bench.quadratic import Answer
-from attsvm.bench.record import Cells
+from attsvm.bench.record import Cells, load
 from attsvm.bench.worker import OVER, Worker, cpu_limit
 from attsvm.data import FloatArray
 from attsvm.errors import InputError

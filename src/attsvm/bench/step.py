@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrices
-from attsvm.bench.machine import load
-from attsvm.bench.record import Cells
+from attsvm.bench.record import Cells, load
 from attsvm.errors import InputError
 from attsvm.parallel import start_threads
 from attsvm.thread_limits import at_most_threads

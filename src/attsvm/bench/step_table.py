@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attsvm.bench.tables import digits, duration, markdown
+from attsvm.bench.record import digits, duration, markdown
 
 _HEADERS = [
     "optimiser",

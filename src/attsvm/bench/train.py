@@ -14,9 +14,7 @@ import numba
 import numpy as np
 import torch
 
-from attsvm.bench.machine import load
-from attsvm.bench.record import Cells
-from attsvm.bench.tables import digits, duration, markdown
+from attsvm.bench.record import Cells, digits, duration, load, markdown
 from attsvm.data import AttentionData, FloatArray
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import LogSpaced, train

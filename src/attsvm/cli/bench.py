@@ -213,12 +213,12 @@ def run_train(options: argparse.Namespace) -> int:
 
 def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, measure: Any) -> int:
     """Measure inside the run folder, write both files, print one of them."""
-    from attsvm.bench import machine, record, tables
+    from attsvm.bench import record
     from attsvm.progress import ProgressBars
     from attsvm.store.code import code_fingerprint
 
     progress = ProgressBars(quiet=options.quiet)
-    before = machine.load()
+    before = record.load()
     try:
         with record.recording(
             options.out,
@@ -232,7 +232,7 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
             document = record.document(
                 kind, settings, options.command_line, before, options.threads, **content
             )
-            text = f"{text}\n\n{tables.origin(document)}"
+            text = f"{text}\n\n{record.origin(document)}"
             if options.out is not None:
                 record.write(options.out, document, text)
     finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +15,12 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
 from attsvm.datasets.vectors import word_vectors
-from attsvm.datasets.words import Span, occurrences, words
 from attsvm.errors import InputError
 from attsvm.printable import name_of
 from attsvm.queries import bag_queries
 
+Span = tuple[int, int]
+_WORD = re.compile(r"<br\s*/?>|([^\W_]+(?:['’\-][^\W_]+)*)", re.IGNORECASE)
 Query = Literal["mean", "constant"]
 
 VIEW_LIMIT = 20_000  # characters of the beginning of a text that a view keeps
@@ -231,3 +233,29 @@ def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]
         if word in numbers:
             found.setdefault(word, []).append(span)
     return list(found.values())
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, in lower case; ``<br />`` is no word."""
+    return [_plain(word) for word in _WORD.findall(text) if word]
+
+
+def occurrences(text: str) -> Iterator[tuple[str, Span]]:
+    """The words of :func:`words` one by one, each with its characters ``[start, end)``."""
+    for match in _WORD.finditer(text):
+        if match[1]:
+            yield _plain(match[1]), match.span()
+
+
+def places(text: str) -> dict[str, list[Span]]:
+    """Each distinct word of :func:`words` in the order of first occurrence, with the characters
+    ``[start, end)`` of every occurrence.
+    """
+    found: dict[str, list[Span]] = {}
+    for word, span in occurrences(text):
+        found.setdefault(word, []).append(span)
+    return found
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("’", "'")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.data import BoolArray
-from attsvm.datasets.cache import cached_arrays, cached_text, texts_digest
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import atomic_write, brief, opened
+from attsvm.files import CACHE_VARIABLE, atomic_write, brief, cache_home, opened
 from attsvm.printable import Compact
+from attsvm.store.code import code_fingerprint
+from attsvm.store.entries import entry_path, load_entry, save_entry
 
+Arrays = dict[str, NDArray[Any]]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Ids = NDArray[np.int32]
@@ -182,7 +186,7 @@ class WordPiece:
             texts: one string per row.
             length: most tokens of a text, [CLS] among them.
             cache: keep the ids under the SHA-256 of texts and tokeniser (see
-                :func:`attsvm.datasets.cache.cache_folder`).
+                :func:`attsvm.datasets.wordpiece.cache_folder`).
 
         Raises:
             InputError: no texts, or a length below 1.
@@ -283,3 +287,53 @@ def _from_hub(name: str) -> str:
             f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json"
         )
     return tokenizer.backend_tokenizer.to_str()
+
+
+def cache_folder() -> Path:
+    """The folder :func:`attsvm.files.cache_home`, made when missing.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        folder = cache_home()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"the cache cannot be made ({error}); set {CACHE_VARIABLE} to a folder that you may"
+            " write to"
+        ) from None
+    return folder
+
+
+def cached_arrays(key: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept by
+    the same code, anew where that file is damaged.
+    """
+    path = entry_path(cache_folder(), key, code_fingerprint(make))
+    if path.exists():
+        with contextlib.suppress(InputError, KeyError, ValueError):
+            return load_entry(path)[0]
+    arrays = {name: np.asarray(array) for name, array in make().items()}
+    save_entry(path, arrays)
+    return arrays
+
+
+def cached_text(key: dict[str, Any], make: Callable[[], str]) -> str:
+    """Like :func:`cached_arrays`, for one text."""
+
+    @functools.wraps(make)
+    def arrays() -> Arrays:
+        return {"text": np.frombuffer(make().encode(), dtype=np.uint8)}
+
+    return cached_arrays(key, arrays)["text"].tobytes().decode()
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    """SHA-256 over texts in order, each with its length in bytes in front."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()

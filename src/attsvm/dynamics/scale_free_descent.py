@@ -71,7 +71,7 @@ class Steepest:
     def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
         """See :class:`Direction`; zero where the average is."""
         self._average.add(G, log_scale)
-        return self.norm.steepest(self._average.value)  # type: ignore[no-any-return]
+        return self.norm.steepest(self._average.value)
 
 
 class Adam:

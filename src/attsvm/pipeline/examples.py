@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Encoded
-from attsvm.fitting import attend
+from attsvm.fitting import layers
 from attsvm.sklearn import AttentionSVC
 
 PER_GROUP = 8
@@ -22,8 +22,8 @@ def choose_examples(
     wrong and typical ones of the test part.
     """
     data, hard, test = encoded.data, model.selection_weights_, parts["test"]
-    tokens = attend.selected_tokens(data, hard.W)
-    values = attend.token_values(data, tokens, hard.head, hard.intercept)
+    tokens = layers.selected_tokens(data, hard.W)
+    values = layers.token_values(data, tokens, hard.head, hard.intercept)
     right = (values > 0) == (data.labels > 0)
     holding = dict.fromkeys(
         model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist()
@@ -88,11 +88,11 @@ class _Shown:
         part = AttentionData(
             data.tokens[chosen], data.labels[chosen], data.queries[chosen], data.mask[chosen]
         )
-        self.probability = attend.probabilities(part, model.weights_.W)
+        self.probability = layers.probabilities(part, model.weights_.W)
         self.scores = part.labels[:, None] * (part.tokens @ model.selection_weights_.head)
         W = model.solution_.W
         size = float(model.norm_.value(W)) or 1.0
-        logits = attend.logits(part, W / size)
+        logits = layers.logits(part, W / size)
         rows = np.arange(part.n)
         margins = logits[rows, self.tokens][:, None] - np.where(part.mask, logits, -np.inf)
         margins[rows, self.tokens] = np.inf

@@ -17,8 +17,7 @@ from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
 from attsvm.fitting.descent import descent_kind
-from attsvm.fitting.preparation import check_selectable
-from attsvm.fitting.splitting import split
+from attsvm.fitting.preparation import check_selectable, split
 from attsvm.fitting.stage import Progress
 from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table

@@ -1,10 +1,19 @@
-"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
+r"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
 original data.
+
+What is held against the solution of a fit, in the norm of the fit.
+
+Where the norm is strictly convex the solution is one point, and directions are compared: in the
+Frobenius norm by the cosine, in the others by :meth:`~attsvm.geometry.Norm.direction_divergence`,
+at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and
+:math:`\ell_\infty` norms many directions may be best, and what the theory promises of every one of
+them is the margin: the comparison is
+:math:`1-\text{margin}/\text{best margin}`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,10 +21,48 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics import direction_gap
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.pipeline.geometry import distances, measure_of
-from attsvm.pipeline.plane import plane_arrays
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.sklearn import AttentionSVC
+from attsvm.solvers import MarginSolution
+
+SEQUENCES, TOKENS = 5, 8
+"""The most that a reader can follow."""
+Measure = Literal["cosine", "divergence", "margin"]
+
+
+def measure_of(norm: Norm) -> Measure:
+    """What is compared with the solution."""
+    if norm == Frobenius():
+        return "cosine"
+    return "divergence" if norm.strictly_convex else "margin"
+
+
+def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
+    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or
+    solution are zero and point nowhere.
+
+    Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and
+    nothing to those of entries.
+    """
+    norm = solution.geometry
+    if not solution.W.any():
+        return np.ones(W.shape[:-2])
+    if measure_of(norm) != "margin":
+        return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
+    looks = W.reshape(-1, *W.shape[-2:])
+    reached = (
+        np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+    )
+    return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
+
+
+def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
+    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without
+    constraints.
+    """
+    size = float(norm.value(W))
+    return float(margins(W / size if size > 0 else W).min(initial=np.inf))
+
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -183,4 +230,35 @@ def run_arrays(
         "joint_loss": joint.loss,
         "joint_validation_loss": joint.observed["validation_loss"],
         "joint_validation_accuracy": joint.observed["validation_accuracy"],
+    }
+
+
+def plane_arrays(
+    train: AttentionData, selected: IntArray, scores: FloatArray, support: IntArray
+) -> dict[str, Any]:
+    """``plane_*`` of ``arrays.safetensors``, see ``docs/run-folder.md``: a few sequences, those of
+    the support constraints first. Empty where tokens do not have two features, or no sequence has
+    from two to eight of them.
+
+    Args:
+        train: the training part.
+        selected: ``(n,)`` token positions.
+        scores: ``(n, T)``.
+        support: ``(k, 2)``, sequence and token of each support constraint, by falling dual.
+    """
+    if train.d_x != 2:
+        return {}
+    order = dict.fromkeys([*support[:, 0].tolist(), *range(train.n)])
+    counts = train.mask.sum(axis=1)
+    rows = [i for i in order if 2 <= counts[i] <= TOKENS][:SEQUENCES]
+    if not rows:
+        return {}
+    return {
+        "plane_sequence": np.array(rows, dtype=np.int64),
+        "plane_tokens": train.tokens[rows],
+        "plane_queries": train.queries[rows],
+        "plane_labels": train.labels[rows],
+        "plane_mask": train.mask[rows],
+        "plane_selected": selected[rows],
+        "plane_scores": scores[rows],
     }

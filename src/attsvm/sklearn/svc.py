@@ -21,8 +21,7 @@ from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, FloatArray, IntArray, axes
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
-from attsvm.fitting import LONGEST_STEP, attend
-from attsvm.fitting.calibration import calibration
+from attsvm.fitting import LONGEST_STEP, layers
 from attsvm.fitting.descent import (
     check_step,
     descent_kind,
@@ -36,6 +35,7 @@ from attsvm.fitting.predicting import (
     Predictor,
     Table,
     against_rest,
+    calibration,
     fit_pooled,
     fit_witnesses,
     margin_values,
@@ -46,8 +46,8 @@ from attsvm.fitting.preparation import (
     joint_steps,
     root_mean_square,
     selection_steps,
+    split,
 )
-from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, no_longer_falling, run_stage
 from attsvm.fitting.witness import CONSTANT
 from attsvm.geometry import Frobenius, Norm, as_norm
@@ -362,7 +362,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def observe(
             step: int, W: FloatArray, head: FloatArray, intercept: FloatArray
         ) -> dict[str, Any]:
-            values = attend.soft_values(validation, W, head, float(intercept))
+            values = layers.soft_values(validation, W, head, float(intercept))
             return {
                 "validation_loss": np.float64(logistic_loss(validation.labels, values)),
                 "validation_accuracy": np.float64(np.mean((values > 0) == (validation.labels > 0))),
@@ -408,7 +408,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _certify(self, data: AttentionData) -> None:
         W = self.selection_weights_.W
-        self.selected_tokens_: IntArray = attend.selected_tokens(data, W)
+        self.selected_tokens_: IntArray = layers.selected_tokens(data, W)
         self._solve(data, self.selected_tokens_, self.train_indices_)
         self.direction_gap_ = float(direction_gap(W, self.solution_.W))
 

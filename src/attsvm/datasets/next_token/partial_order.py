@@ -224,7 +224,7 @@ class PartialOrders(Compact):
         """
         keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
         wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
-        return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
+        return self.sentence[np.searchsorted(keys, wanted)].tolist()
 
     @cached_property
     def _closures(self) -> dict[int, tuple[IntArray, IntArray, BoolArray]]:
@@ -289,4 +289,4 @@ def _shortest_back(pairs: IntArray) -> list[int]:
     path = [winner]
     while path[-1] != loser:
         path.append(int(before[path[-1]]))
-    return nodes[np.array([winner, *path[:0:-1]])].tolist()  # type: ignore[no-any-return]
+    return nodes[np.array([winner, *path[:0:-1]])].tolist()

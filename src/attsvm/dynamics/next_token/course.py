@@ -46,7 +46,7 @@ class Course(Compact):
     @property
     def norm(self) -> FloatArray:
         """``(R, runs)``, Frobenius norms."""
-        return Frobenius().value(self.W)  # type: ignore[no-any-return]
+        return Frobenius().value(self.W)
 
     def direction_error(
         self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]
