@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from attsvm.bench import contenders, step, step_table
+from attsvm.bench import contenders, step
 from attsvm.bench.contenders import LISTS, Contender
 from attsvm.bench.record import Cells
 from attsvm.errors import InputError
@@ -79,7 +79,7 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
     assert cells["Muon"]["outcome"] == (
         "finished" if hasattr(torch.optim, "Muon") else "not available"
     )  # torch has it from 2.9 on
-    text = step_table.tables(list(cells.values()), by_cpu=True)
+    text = step.tables(list(cells.values()), by_cpu=True)
     assert "not available: absent" in text
     assert "(hidden matrices only)" in text
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
@@ -122,7 +122,7 @@ def test_a_reference_of_several_lots_has_one_row(tiny, monkeypatch):
         "AdamW foreach",
         "SteepestDescent fro",
     ]
-    text = step_table.tables(cells, by_cpu=True)
+    text = step.tables(cells, by_cpu=True)
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
         *("optimiser", "AdamW foreach", "SGD foreach", "SteepestDescent fro")
     ]

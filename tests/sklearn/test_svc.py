@@ -16,6 +16,7 @@ from sklearn.utils import estimator_checks
 from attsvm import AttentionData
 from attsvm.datasets import assumption_test, planted_witnesses
 from attsvm.errors import InputError
+from attsvm.fitting import layers
 from attsvm.geometry import Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, BagFeatures
 

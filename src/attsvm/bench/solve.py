@@ -20,8 +20,7 @@ import numpy as np
 
 from attsvm.bench.certify import certified_gap
 from attsvm.bench.instances import SIZES, RefusedError, random_instance
-from attsvm.bench.peers import OURS, PEERS, Peer
-from attsvm.bench.quadratic import Answer
+from attsvm.bench.peers import OURS, PEERS, Answer, Peer
 from attsvm.bench.record import Cells, load
 from attsvm.bench.worker import OVER, Worker, cpu_limit
 from attsvm.data import FloatArray

@@ -177,7 +177,7 @@ def run_solve(options: argparse.Namespace) -> int:
 
 def run_step(options: argparse.Namespace) -> int:
     """Measure optimisers, print the tables."""
-    from attsvm.bench import contenders, step, step_table
+    from attsvm.bench import contenders, step
 
     chosen = (
         contenders.CONTENDERS
@@ -195,7 +195,7 @@ def run_step(options: argparse.Namespace) -> int:
 
     def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
         measured = step.run(plan, cells, progress)
-        return {"cells": measured}, step_table.tables(measured, by_cpu=plan.by_cpu)
+        return {"cells": measured}, step.tables(measured, by_cpu=plan.by_cpu)
 
     return _record("step", plan.settings(), options, measure)
 
