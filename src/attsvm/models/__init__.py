@@ -1,6 +1,11 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
-from attsvm.models.attention import Attention
+from attsvm.models.attention import (
+    Attention,
+    FactoredAttention,
+    FixedPromptAttention,
+    PromptAttention,
+)
 from attsvm.models.bag_classifier import BagClassifier
 from attsvm.models.encoder import VisionTransformer, soft_sparsity
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
@@ -15,7 +20,6 @@ from attsvm.models.losses import (
     logistic_loss,
 )
 from attsvm.models.next_token import NextTokenTransformer
-from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
 from attsvm.models.text_classifier import TextClassifier

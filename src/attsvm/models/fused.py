@@ -17,7 +17,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
-from attsvm.parallel import parallel_kernel
+from attsvm.parallel import shareable
 
 
 @kernel
@@ -61,7 +61,7 @@ def _forward_run(
             softmax_kernels.combine(S, tokens[i], outputs[row])
 
 
-@kernel
+@shareable
 def forward(
     moved: FloatArray,
     keys: FloatArray,
@@ -74,22 +74,6 @@ def forward(
     """Outputs ``(R, N, d_x)``, log-probabilities ``(R, N, T)`` and winners ``(R, N)`` of moved
     queries ``(R, N, d_k)``.
     """
-    for r in range(moved.shape[0]):
-        k, m = min(r, tokens.shape[0] - 1), min(r, mask.shape[0] - 1)
-        _forward_run(moved[r], keys[k], tokens[k], mask[m], outputs[r], log_s[r], winners[r])
-
-
-@parallel_kernel
-def forward_shared(
-    moved: FloatArray,
-    keys: FloatArray,
-    tokens: FloatArray,
-    mask: BoolArray,
-    outputs: FloatArray,
-    log_s: FloatArray,
-    winners: IntArray,
-) -> None:
-    """:func:`forward` on all cores."""
     for r in numba.prange(moved.shape[0]):
         k = min(np.int64(r), tokens.shape[0] - 1)  # prange counts in unsigned integers
         m = min(np.int64(r), mask.shape[0] - 1)
@@ -142,7 +126,7 @@ def _backward_run(
     return largest
 
 
-@kernel
+@shareable
 def backward(
     grad: FloatArray,
     keys: FloatArray,
@@ -157,26 +141,6 @@ def backward(
     """Gradient ``(R, N, d_k)`` for the moved queries from that for the outputs, and the logarithms
     ``(R,)`` of what was taken out of it.
     """
-    for r in range(grad.shape[0]):
-        k = min(r, tokens.shape[0] - 1)
-        factors[r] = _backward_run(
-            grad[r], keys[k], tokens[k], log_s[r], winners[r], q, rescale, pulled[r]
-        )
-
-
-@parallel_kernel
-def backward_shared(
-    grad: FloatArray,
-    keys: FloatArray,
-    tokens: FloatArray,
-    log_s: FloatArray,
-    winners: IntArray,
-    q: int,
-    rescale: bool,
-    pulled: FloatArray,
-    factors: FloatArray,
-) -> None:
-    """:func:`backward` on all cores."""
     for r in numba.prange(grad.shape[0]):
         k = min(np.int64(r), tokens.shape[0] - 1)
         factors[r] = _backward_run(

@@ -167,9 +167,7 @@ class _Compiled(torch.autograd.Function):
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        passing: Any = (fused.forward, fused.forward_shared)[
-            worth_sharing(ctx.log_s.size, tokens.shape[-1])
-        ]
+        passing: Any = fused.forward[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
         passing(
             moved.contiguous().numpy().reshape(runs, n * q, -1),
             *ctx.inputs,
@@ -189,10 +187,7 @@ class _Compiled(torch.autograd.Function):
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        passing: Any = (fused.backward, fused.backward_shared)[
-            worth_sharing(ctx.log_s.size, tokens.shape[-1])
-        ]
-        passing(
+        fused.backward[worth_sharing(ctx.log_s.size, tokens.shape[-1])](
             grad.contiguous().numpy().reshape(runs, N, -1),
             keys,
             tokens,

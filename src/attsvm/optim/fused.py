@@ -27,8 +27,7 @@ from attsvm.errors import InputError
 from attsvm.jit import fusing_kernel
 from attsvm.optim import power_kernels
 from attsvm.optim.base import StateList, TensorList
-from attsvm.optim.mirror_maps import PowerMap
-from attsvm.optim.mirror_step import fused_obstacle
+from attsvm.optim.mirror_step import PowerMap, fused_obstacle
 from attsvm.optim.power_kernels import (
     FloatArray,
     Power,

@@ -24,8 +24,7 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, reads_host
-from attsvm.optim.mirror_maps import MAPS, PowerMap
-from attsvm.optim.mirror_step import LONG, fused_obstacle, take_step
+from attsvm.optim.mirror_step import LONG, MAPS, PowerMap, fused_obstacle, take_step
 from attsvm.optim.reductions import (
     is_sharded,
     like,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import AttentionData, FloatArray, IntArray, axes
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP, layers
@@ -54,7 +54,6 @@ from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.progress import reporter
 from attsvm.queries import table_queries
-from attsvm.sklearn.evidence import Evidence
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
@@ -795,3 +794,36 @@ def _toward(read: Reading, column: IntArray, bags: Bags) -> FloatArray:
         weight = read.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
     weight[bags.offsets[:-1] + _selected(read)] = np.inf
     return weight
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The evidence of predictions, bag by bag.
+
+    Attributes:
+        instances: for each bag the positions of the selected instances, the weightiest first.
+        margin: ``(n,)``: the value of the predicted class above that of the runner-up (of two
+            classes, the size of the decision value).
+        sufficient: ``(n,)``: the selected instances alone give the same prediction.
+        necessary: ``(n,)``: without them the prediction is another one, or nothing is left.
+        agrees: ``(n,)``: soft attention and the instance with the most attention alone give the
+            same prediction.
+        runner_up: ``(n,)``: the best instance for the predicted class, alone, above the best
+            instance for any other class.
+        rejected: ``(n,)``: ``margin`` is below the threshold.
+    """
+
+    instances: list[IntArray]
+    margin: FloatArray
+    sufficient: BoolArray
+    necessary: BoolArray
+    agrees: BoolArray
+    runner_up: FloatArray
+    rejected: BoolArray
+
+    def __repr__(self) -> str:
+        shares = ", ".join(
+            f"{name} {np.mean(getattr(self, name)):.1%}"
+            for name in ("sufficient", "necessary", "agrees", "rejected")
+        )
+        return f"Evidence({len(self.margin)} bags: {shares})"
