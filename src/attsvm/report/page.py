@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm.printable import visible
 from attsvm.report import examples, numbers, plane, summary, support
-from attsvm.report.figures.accuracy import rows as accuracy_rows
+from attsvm.report.figures import accuracy_rows
 from attsvm.report.folder import Run
 from attsvm.report.style import Picture, inline
 
