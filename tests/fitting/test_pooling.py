@@ -3,8 +3,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from attsvm import AttentionData
+from attsvm.data import mean_tokens
 from attsvm.fitting import layers
-from attsvm.fitting.pooling import logistic_loss, mean_pooling, mean_tokens
+from attsvm.fitting.pooling import logistic_loss, mean_pooling
 from attsvm.fitting.preparation import split
 from attsvm.queries import bag_queries
 

@@ -10,10 +10,10 @@ import platform
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from attsvm import store
 from attsvm.files import atomic_write
 from attsvm.report.sections import from_markdown, sections_page
 from attsvm.store import RunFolder, fingerprint, read_json, write_json
@@ -26,13 +26,7 @@ _PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Installed versions, read from package metadata, so nothing is imported."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return store.versions(*_PACKAGES)
 
 
 def machine(threads: int) -> dict[str, Any]:

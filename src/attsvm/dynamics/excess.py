@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from attsvm.data import AttentionData, FloatArray, IntArray, floats
+from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
+from attsvm.margins.checks import reals
 from attsvm.models import Exponential, Linear, Logistic, Loss
 from attsvm.selection import token_scores
 
@@ -364,14 +365,10 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
 
 def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
     """Centred keys ``(n, T, d_k)``."""
-    mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
-    centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
+    centred = centred_tokens(data)
     if keys is None:
         return centred
-    K = floats("keys", keys)
-    if K.ndim != 2 or K.shape[1] != data.d_x or not np.isfinite(K).all():
-        raise InputError(f"keys has shape {K.shape}; it must be a finite matrix (d_k, {data.d_x})")
-    return centred @ K.T
+    return centred @ reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})").T
 
 
 def _same(gradient: FloatArray) -> FloatArray:

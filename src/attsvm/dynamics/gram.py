@@ -21,9 +21,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens
 from attsvm.dynamics import costs, packed
-from attsvm.dynamics.engine import Kept, Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Kept, Look, Setup
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 from attsvm.parallel import share_runs

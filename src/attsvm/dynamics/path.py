@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from attsvm.data import AttentionData, FloatArray, IntArray, floats, require_data
+from attsvm.data import AttentionData, FloatArray, IntArray, floats
 from attsvm.dynamics.excess import (
     Chart,
     Excess,
@@ -37,6 +37,7 @@ from attsvm.dynamics.trajectory import direction_gap
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Nuclear, as_norm
 from attsvm.margins import prompt_margins, selection_margins
+from attsvm.margins.checks import one_instance
 from attsvm.models import Logistic, Loss
 from attsvm.printable import Compact
 from attsvm.selection import optimal_tokens
@@ -152,11 +153,7 @@ def regularization_path(
     """
     bound = as_norm(norm)
     sizes = floats("radii", radii)
-    require_data(data)
-    if data.batch_shape:
-        raise InputError(
-            f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)"
-        )
+    one_instance(data)
     if parameterization not in ("W", "KQ", "prompt", "joint", "joint W"):
         raise InputError(
             f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt', 'joint' or"

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from attsvm.data import AttentionData, FloatArray, floats
+from attsvm.data import AttentionData, FloatArray, floats, spread
 from attsvm.errors import InputError
+from attsvm.margins.checks import reals
 from attsvm.models.heads import LinearHead
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import Logistic, LogScale, Loss, PerRun, as_loss, penalised
@@ -545,7 +546,7 @@ def build_prompt(
     prompt: ArrayLike | None,
 ) -> Attention:
     """A model with a trained prompt, or with a trained W under the fixed prompt."""
-    mapped = None if keys is None else _matrix("keys", keys, data.d_x)
+    mapped = None if keys is None else reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})")
     reading = Reading(keys=mapped, prompt=True)
     lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
     if prompt is None:
@@ -659,34 +660,6 @@ def _runs(data: AttentionData, runs: int | None) -> int | None:
             " them equal"
         )
     return data.batch_shape[0] if data.batch_shape else runs
-
-
-def spread(name: str, value: Any, shape: tuple[int, ...], own: int) -> FloatArray:
-    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be
-    given.
-
-    Raises:
-        InputError: another shape, or a value that is not finite.
-    """
-    array = np.asarray(
-        value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64
-    )
-    if array.shape not in (shape, shape[len(shape) - own :]):
-        raise InputError(
-            f"{name} has shape {array.shape}; it must be {shape[len(shape) - own :]} or {shape}"
-        )
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} holds a value that is not finite; every value must be finite")
-    return np.array(np.broadcast_to(array, shape), order="C")
-
-
-def _matrix(name: str, value: ArrayLike, columns: int) -> FloatArray:
-    array = np.array(value, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] != columns or not np.isfinite(array).all():
-        raise InputError(
-            f"{name} has shape {array.shape}; it must be a finite matrix (d_k, {columns})"
-        )
-    return array
 
 
 def _starts(

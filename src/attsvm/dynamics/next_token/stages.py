@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray, floats
+from attsvm.data import BoolArray, FloatArray, IntArray, spread
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import gradients, loops
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
@@ -88,7 +88,7 @@ class Rule:
 
     def rates(self, runs: int) -> FloatArray:
         """``(runs,)``."""
-        return _per_run("lr", self.lr, runs)
+        return spread("lr", self.lr, (runs,), 0)
 
     def compiled(self, runs: int, watch: bool) -> loops.Steps:
         """What the compiled loops read."""
@@ -97,7 +97,7 @@ class Rule:
             self.rates(runs),
             float(self.decay),
             float(self.polyak or 1.0),
-            _per_run("loss_floor", self.loss_floor, runs),
+            spread("loss_floor", self.loss_floor, (runs,), 0),
             watch,
         )
 
@@ -152,7 +152,7 @@ def output_stage(
     log_weight = np.log(np.concatenate([one.weights for one in singles]))
     run_start = np.concatenate([[0], np.cumsum([one.N for one in singles])])
     runs, K, d = E.shape
-    W0 = _start("init", init, runs, (K, d))
+    W0 = _start("init", init, (runs, K, d))
     gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
@@ -215,7 +215,7 @@ def attention_stage(
             " textbook out"
         )
     runs, K, d = problem.embeddings.shape
-    W0 = _start("init", init, runs, (d, d))
+    W0 = _start("init", init, (runs, d, d))
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
@@ -313,7 +313,7 @@ def joint(
     problem = Problem.of(data)
     E = problem.embeddings
     runs, K, d = E.shape
-    V0, W0 = _start("init[0]", init[0], runs, (K, d)), _start("init[1]", init[1], runs, (d, d))
+    V0, W0 = _start("init[0]", init[0], (runs, K, d)), _start("init[1]", init[1], (runs, d, d))
     rates = rule.rates(runs)
     marks = records.steps(steps)
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
@@ -338,24 +338,8 @@ def joint(
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
 
 
-def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
-    array = floats(name, value)
-    if array.ndim > 1 or (array.ndim == 1 and len(array) != runs):
-        raise InputError(
-            f"{name} has {array.size} entries for {runs} runs; give one number, or one per run"
-        )
-    return np.full(runs, array) if array.ndim == 0 else array
-
-
-def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int]) -> FloatArray:
-    W = np.zeros(shape) if init is None else floats(name, init)
-    if W.shape not in (shape, (runs, *shape)):
-        raise InputError(
-            f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
-        )
-    if not np.isfinite(W).all():
-        raise InputError(f"{name} holds a number that is not finite; pass finite weights")
-    return np.array(np.broadcast_to(W, (runs, *shape)))
+def _start(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
+    return np.zeros(shape) if init is None else spread(name, init, shape, 2)
 
 
 def _ends(runs: int) -> IntArray:
@@ -417,7 +401,7 @@ def steepest_stage(
             shape.
     """
     runs, _, d = problem.embeddings.shape
-    W = _start("init", init, runs, (d, d))
+    W = _start("init", init, (runs, d, d))
 
     def gradient(W: FloatArray) -> tuple[FloatArray, FloatArray]:
         return problem.gradient(W)
@@ -457,7 +441,7 @@ def factored_stage(
     """
     runs, _, d = problem.embeddings.shape
     m = np.asarray(init[0]).shape[-1]
-    K, Q = (_start(f"init[{k}]", start, runs, (d, m)) for k, start in enumerate(init))
+    K, Q = (_start(f"init[{k}]", start, (runs, d, m)) for k, start in enumerate(init))
 
     def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
         K, Q = pair[:, :d], pair[:, d:]
