@@ -5,10 +5,10 @@ import functools
 import pytest
 
 from attsvm.bench import ranking, solve
-from attsvm.bench.certify import certified_gap
 from attsvm.bench.instances import random_instance
 from attsvm.bench.peers import PEERS, Peer
 from attsvm.bench.record import Cells, recording
+from attsvm.bench.solve import certified_gap
 from attsvm.bench.worker import FAILED, OVER, Worker
 from attsvm.errors import InputError
 from attsvm.geometry import parse_norm

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm import store
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.report.sections import from_markdown, sections_page
 from attsvm.store import RunFolder, fingerprint, read_json, write_json
 
@@ -207,9 +207,7 @@ def document(
 
 def write(out: Path, content: dict[str, Any], text: str) -> None:
     """``bench.md``, ``report.html`` and ``bench.json``, atomically, the last one last."""
-    with atomic_write(out / "bench.md") as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    write_file(out / "bench.md", text + "\n")
     page = sections_page(f"attsvm bench {content['kind']}", _HEADLINE, from_markdown(text))
-    with atomic_write(out / "report.html") as partial:
-        partial.write_bytes(page)
+    write_file(out / "report.html", page)
     write_json(out / "bench.json", content)

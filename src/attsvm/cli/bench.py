@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_output, positive_float, positive_int
+from attsvm.cli.arguments import add_output, count, positive_float, positive_int
 from attsvm.cli.output import show_json, show_lines
 
 
@@ -66,7 +66,7 @@ def _add_solve(kinds: Any) -> None:
     )
     parser.add_argument(
         "--batch",
-        type=_count,
+        type=count,
         default=200,
         metavar="N",
         help="programmes in the batch of small ones, 0 for none (default %(default)s)",
@@ -259,10 +259,3 @@ def _number(text: str) -> float:
         raise InputError(
             f"accuracy {text!r} is not a number; give relative gaps such as 1e-6"
         ) from None
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
-    return value

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attsvm.data import BoolArray
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import CACHE_VARIABLE, atomic_write, brief, cache_home, opened
+from attsvm.files import CACHE_VARIABLE, brief, cache_home, opened, write_file
 from attsvm.printable import Compact
 from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import entry_path, load_entry, save_entry
@@ -175,8 +175,7 @@ class WordPiece:
 
     def save(self, path: str | Path) -> None:
         """Write a ``tokenizer.json``, atomically."""
-        with atomic_write(path) as partial:
-            partial.write_text(self.definition, encoding="utf-8")
+        write_file(path, self.definition)
 
     def encode(self, texts: Sequence[str], length: int = 512, *, cache: bool = True) -> TokenIds:
         """Ids of texts, padded to the longest and cut at ``length`` by slicing, so that a cut text

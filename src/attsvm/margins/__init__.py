@@ -15,9 +15,14 @@ from attsvm.margins.finite import (
     recombine,
     split,
 )
-from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.mapped import MappedSelections
-from attsvm.margins.next_token import order_arcs, order_margins, output_margins
+from attsvm.margins.next_token import (
+    graph_margins,
+    order_arcs,
+    order_margins,
+    output_margins,
+    strong_components,
+)
 from attsvm.margins.operator import Margins
 from attsvm.margins.pairs import PairMargins, pair_margins
 from attsvm.margins.selection import (

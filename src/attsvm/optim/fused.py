@@ -12,6 +12,7 @@ ones cost no more than one large one.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +25,7 @@ from numba.np.numpy_support import carray
 from torch import Tensor
 
 from attsvm.errors import InputError
-from attsvm.jit import fusing_kernel
+from attsvm.jit import fusing_kernel, kernel, summing_kernel
 from attsvm.optim import power_kernels
 from attsvm.optim.base import StateList, TensorList
 from attsvm.optim.mirror_step import PowerMap, fused_obstacle
@@ -40,6 +41,7 @@ from attsvm.optim.powers import Exponent
 from attsvm.parallel import parallel_fusing_kernel, start_threads
 from attsvm.thread_limits import at_most_threads
 
+_LEAST = 1e-270  # sums of squares below it may have lost squares that underflowed
 IntArray = npt.NDArray[np.int64]
 
 BLOCK = 1 << 11  # numbers: three blocks of float32 stay in the first cache
@@ -273,3 +275,73 @@ def _blocks(sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     counts = [-(-size // BLOCK) for size in sizes]
     starts = np.concatenate([np.arange(count) * BLOCK for count in counts])
     return np.array(sizes), starts, np.repeat(np.arange(len(sizes)), counts)
+
+
+def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr: float) -> None:
+    r""":math:`W\leftarrow\rho W-\eta\,M/\|M\|_F` for every matrix of contiguous float32 or float64
+    tensors, on one core.
+
+    Args:
+        parameters: what moves, in place; the last two axes are one matrix, the axes in front count
+            independent ones.
+        vectors: :math:`M`, shaped and typed like them. Zero moves nothing, and an entry that is not
+            finite makes NaN, as in
+            :func:`attsvm.optim.directions.steepest_direction`.
+        keep: :math:`\rho`.
+        lr: :math:`\eta`.
+    """
+    for parameter, vector in zip(parameters, vectors, strict=True):
+        count = parameter.numel()
+        if count:
+            matrices = math.prod(parameter.shape[:-2])
+            flat = (matrices, count // matrices)
+            _descend(
+                parameter.detach().view(flat).numpy(),
+                vector.detach().contiguous().view(flat).numpy(),
+                keep,
+                lr,
+            )
+    torch.autograd.graph.increment_version(parameters)  # torch does not see these writes
+
+
+@summing_kernel
+def _square(g: FloatArray, row: int) -> float:
+    """Sum of squares in float64."""
+    total = 0.0
+    for j in range(g.shape[1]):
+        wide = np.float64(g[row, j])
+        total += wide * wide
+    return total
+
+
+@kernel
+def _scale(g: FloatArray, row: int) -> float:
+    """What makes the largest entry one; 1 where there is none, because all are zero or one is not a
+    number.
+    """
+    largest = 0.0
+    for j in range(g.shape[1]):
+        size = abs(np.float64(g[row, j]))
+        if math.isnan(size):
+            return 1.0
+        largest = max(largest, size)
+    return largest if largest > 0.0 else 1.0
+
+
+@kernel
+def _descend(w: FloatArray, g: FloatArray, keep: float, lr: float) -> None:
+    """Everything in float64, rounded once to the precision of ``w``."""
+    for row in range(w.shape[0]):
+        square = _square(g, row)
+        if _LEAST < square < math.inf:
+            norm = math.sqrt(square)
+            for j in range(w.shape[1]):
+                w[row, j] = keep * w[row, j] - lr * (g[row, j] / norm)
+            continue
+        scale, square = _scale(g, row), 0.0
+        for j in range(w.shape[1]):
+            part = g[row, j] / scale
+            square += part * part
+        norm = math.sqrt(square) if square > 0.0 else 1.0
+        for j in range(w.shape[1]):
+            w[row, j] = keep * w[row, j] - lr * (g[row, j] / scale / norm)

@@ -215,7 +215,7 @@ class SteepestDescent(DescentOptimizer):
     ) -> None:
         lr = scalar(group, "lr")
         if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
-            from attsvm.optim.normalized import normalized_step  # and with it numba
+            from attsvm.optim.fused import normalized_step  # and with it numba
 
             return normalized_step(
                 parameters,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import gradients, sentence_kernels
+from attsvm.dynamics.next_token import sentence_kernels
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
@@ -313,12 +313,12 @@ class Problem(Compact):
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        gradients.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
+        sentence_kernels.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
-    def corpus(self) -> gradients.Corpus:
+    def corpus(self) -> sentence_kernels.Corpus:
         """What the compiled loops read."""
-        return gradients.Corpus(
+        return sentence_kernels.Corpus(
             self.token,
             np.log(self.count),
             self.start,

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray, spread
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import gradients, loops
+from attsvm.dynamics.next_token import loops, sentence_kernels
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
 from attsvm.dynamics.next_token.problem import (
     LOSSES,
@@ -176,7 +176,7 @@ def output_stage(
     for r in range(runs):
         part = slice(run_start[r], run_start[r + 1])
         for k in range(len(marks)):
-            loss[k, r] = gradients.output_loss(
+            loss[k, r] = sentence_kernels.output_loss(
                 table[k, r], x[part], y[part], log_weight[part], rows, line
             )
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
