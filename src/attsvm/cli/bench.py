@@ -177,10 +177,10 @@ def run_solve(options: argparse.Namespace) -> int:
 
 def run_step(options: argparse.Namespace) -> int:
     """Measure optimisers, print the tables."""
-    from attsvm.bench import contenders, step
+    from attsvm.bench import step
 
     chosen = (
-        contenders.CONTENDERS
+        step.CONTENDERS
         if options.optimisers == "all"
         else _words(options.optimisers, "optimisers", ";")
     )

@@ -6,8 +6,12 @@ from attsvm.models.attention import (
     FixedPromptAttention,
     PromptAttention,
 )
-from attsvm.models.bag_classifier import BagClassifier
-from attsvm.models.encoder import VisionTransformer, soft_sparsity
+from attsvm.models.classifiers import (
+    BagClassifier,
+    TextClassifier,
+    VisionTransformer,
+    soft_sparsity,
+)
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import (
     Custom,
@@ -22,7 +26,6 @@ from attsvm.models.losses import (
 from attsvm.models.next_token import NextTokenTransformer
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
-from attsvm.models.text_classifier import TextClassifier
 
 __all__ = [
     "Attention",

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from attsvm.errors import InputError
 from attsvm.geometry import Spectral
-from attsvm.models.multihead import FusedSelfAttention
+from attsvm.models.classifiers import FusedSelfAttention
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 _FROZEN_BELOW = 1.5
