@@ -1,4 +1,4 @@
-"""A claim, and the verdict on it."""
+"""A claim, what it is held against, the measured arrays it looks at, and the verdict on it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What a fitted model does with bags: values, attention, contributions and the value of an instance
-alone, in the units of the data.
-
-What a trained layer does with data: logits, probabilities, values. NumPy, one pass, for
-evaluation.
+alone, in the units of the data; and what one trained layer does with sequences.
 """
 
 from __future__ import annotations

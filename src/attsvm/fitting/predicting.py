@@ -1,9 +1,7 @@
 r"""The predictors of bags: penalty chosen on bags left out, then one fit to all.
 
-Which penalty predicts best on bags that were left out.
-
-From values to probabilities: :math:`\sigma(af+b)`, or :math:`\mathrm{softmax}(af)` of three
-classes or more, on values of bags that the model did not see.
+Values become probabilities, :math:`\sigma(af+b)`, or :math:`\mathrm{softmax}(af)` of three classes
+or more, by the values of bags that the model did not see.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-r"""Next-token prediction: the output matrix, and attention that learns one partial order per query.
+r"""Next-token prediction: the output matrix, and attention that learns one partial order per query, or
+a token-priority graph: equal priority inside strongly connected components, margins between them.
 
 A sentence is a list of token numbers, its query is its last token, and ``embeddings`` ``(K, d)``
 holds a row per token of the vocabulary. Programmes of Huang, Liang and Yang, *Non-asymptotic
 Convergence of Training Transformers for Next-token Prediction* (2024).
-
-Token-priority graphs: equal priority inside strongly connected components, margins between
-them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One softmax-attention layer, many runs at once: the model, whatever its parameters are.
+"""One softmax-attention layer, many runs at once: the model, whatever its parameters are: a
+matrix, factors, a prompt, or keys under a fixed prompt.
 
-The other parameters that a softmax-attention layer may have: factors, a prompt, or keys under a
-fixed prompt.
+A constructor checks what a caller writes, draws starts and spreads the axis of runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-r"""Losses of a margin, with gradients that may be rescaled when they would underflow.
-
-A small quadratic penalty on weights whose loss gradient may be smaller than any floating-point
-number.
+r"""Losses of a margin, with gradients that may be rescaled when they would underflow, and a small
+quadratic penalty on weights whose loss gradient may be smaller than any floating-point number.
 
 The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` when :math:`g` is the
 loss gradient with the factor

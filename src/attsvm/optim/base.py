@@ -1,17 +1,15 @@
 """What every optimiser of the house shares: one fixed ``step`` around a small direction of its
 own.
 
-A step under a ``GradScaler`` that hands over its scale and what it found, instead of unscaling
-gradients and waiting for a look at them.
+A step that is refused, or fails on the way, changes nothing. What a step can know beforehand it is
+asked before anything is written. A decomposition can fail in the middle: what such a step writes is
+copied first, and put back.
 
-``torch.amp.GradScaler.step`` does so for optimisers whose ``_step_supports_amp_scaling`` is true:
-it sets ``grad_scale`` (None where the user has unscaled) and ``found_inf`` on the optimiser, calls
-``step`` whether there was an overflow or not, and takes both away.
-
-A step that is refused, or fails on the way, changes nothing.
-
-What a step can know beforehand it is asked before anything is written. A decomposition can fail in
-the middle: what such a step writes is copied first, and put back.
+A ``GradScaler`` hands its scale and what it found to the step, instead of unscaling gradients and
+waiting for a look at them. ``torch.amp.GradScaler.step`` does so for optimisers whose
+``_step_supports_amp_scaling`` is true: it sets ``grad_scale`` (None where the user has unscaled) and
+``found_inf`` on the optimiser, calls ``step`` whether there was an overflow or not, and takes both
+away.
 """
 
 from __future__ import annotations

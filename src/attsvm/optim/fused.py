@@ -1,10 +1,7 @@
-r"""The fused mirror step: hands a list of CPU tensors to the compiled kernel as addresses and
-blocks.
+r"""Compiled steps on the CPU: the normalised Frobenius step of small parameters, and the mirror step,
+one pass over a list of parameters: :math:`y\leftarrow\rho y-\eta g`, :math:`w=\mathrm{sp}(y,r)`.
 
-One compiled pass over a list of parameters on the CPU: :math:`y\leftarrow\rho y-\eta g`,
-:math:`w=\mathrm{sp}(y,r)`.
-
-Reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per
+The mirror step reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per
 number. Without a dual iterate it is made from the weight, block by block, and never leaves the
 cache. The tensors are handed over as addresses, cut into blocks of equal size, so that many small
 ones cost no more than one large one.

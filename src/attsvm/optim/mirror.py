@@ -1,12 +1,8 @@
 r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser.
 
-The tensors that a step of mirror descent changes: weights, directions and duals of one group, as
-this process holds them.
-
-Whether weights are still those that a step of mirror descent has written beside a dual iterate.
-
-In one process torch's version counter tells. A checkpoint has none: it holds a digest of the
-weights' bits instead. Only where both say that somebody else has written, single entries are
+A dual iterate is kept beside the weights, so every step asks whether the weights are still those
+that the last one wrote. In one process torch's version counter tells. A checkpoint has none: it
+holds a digest of the weights' bits instead. Only where both say that somebody else has written, single entries are
 compared with what the step would have written, by the very operations of that step.
 """
 

@@ -1,15 +1,10 @@
-r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows and a
-finite part :math:`W^{fin}`.
+r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows, a
+finite part :math:`W^{fin}`, and which tokens are retrieved.
 
 Under the log loss weights split along the cyclic subspace
 :math:`\mathcal S_{cyc}=\mathrm{span}\{(e_i-e_j)e_q^\top: i\asymp j\text{ in }\mathcal G^{(q)}\}`.
 Outside it they diverge along the solution of the graph programme; inside it they converge to the
 minimiser of the loss that keeps of every sentence only the winner's component.
-Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
-
-Which tokens attention retrieves: masses on distinct tokens, the component that leads a
-sentence, the local graphs that training shows.
-
 Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024): hard retrieval of the
 highest-priority component, soft composition inside it, and local convergence for general losses.
 """

@@ -4,9 +4,8 @@ every query.
 Generators of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for
 Next-token Prediction* (2024); the paper says only "randomly generated realizable dataset" with 20
 tokens, so sizes and order of the draws are ours. Each is one NumPy generator
-(``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits.
-
-Sentences planted from a user's own partial orders.
+(``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits. Sentences may
+also be planted from a user's own partial orders, or drawn from a priority graph.
 """
 
 from __future__ import annotations

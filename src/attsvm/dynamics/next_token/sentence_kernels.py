@@ -1,4 +1,4 @@
-r"""One sentence of a next-token model, and the gradient of all of them, compiled.
+r"""One sentence of a next-token model, and gradients, gaps and steps of all of them, compiled.
 
 A sentence is its distinct tokens with multiplicities. Logits are read relative to the heaviest
 token, the leader, so that
@@ -12,8 +12,6 @@ with ``top`` the largest ``D_j`` of a rival with ``h_j != 0``: numbers of order 
 that may be any power of ten and is kept as a logarithm. The leader's derivative is minus the sum of
 the others, since softmax does not see a common shift. The output's residual is treated alike:
 ``r = exp(R) r'`` with ``r'_y = -sum_{v != y} r'_v``, never ``p_y - 1``.
-
-Gradients, gaps and steps of all sentences of one run, compiled.
 
 Weights are kept in coordinates of the vocabulary, because gradients have that form:
 :math:`W=W_0+\sum_{qv}A_{qv}e_ve_q^\top` and
