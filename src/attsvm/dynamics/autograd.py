@@ -1,10 +1,10 @@
 r"""The general path: any torch optimiser, all runs as one tensor programme.
 
 Runs may have step lengths of their own, whatever the optimiser: after each step every run keeps a
-share of it. An optimiser does not know which axis of a parameter counts runs, so it takes one step for all, and
-:math:`W\leftarrow W+s_r\,\Delta W` makes it a step of length :math:`s_r\eta`. Mirror descent is
-linear in the step on its dual iterate only: there it is
-:math:`Y\leftarrow Y+s_r\,\Delta Y`, and the weights are the image of that.
+share of it. An optimiser does not know which axis of a parameter counts runs, so it takes one step
+for all, and :math:`W\leftarrow W+s_r\,\Delta W` makes it a step of length :math:`s_r\eta`. Mirror
+descent is linear in the step on its dual iterate only: there it is :math:`Y\leftarrow Y+s_r\,\Delta
+Y`, and the weights are the image of that.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-r"""Next-token prediction: the output matrix, and attention that learns one partial order per query, or
-a token-priority graph: equal priority inside strongly connected components, margins between them.
+r"""Next-token prediction: the output matrix, and attention that learns one partial order per query,
+or a token-priority graph: equal priority inside strongly connected components, margins between
+them.
 
 A sentence is a list of token numbers, its query is its last token, and ``embeddings`` ``(K, d)``
 holds a row per token of the vocabulary. Programmes of Huang, Liang and Yang, *Non-asymptotic

@@ -7,9 +7,9 @@ copied first, and put back.
 
 A ``GradScaler`` hands its scale and what it found to the step, instead of unscaling gradients and
 waiting for a look at them. ``torch.amp.GradScaler.step`` does so for optimisers whose
-``_step_supports_amp_scaling`` is true: it sets ``grad_scale`` (None where the user has unscaled) and
-``found_inf`` on the optimiser, calls ``step`` whether there was an overflow or not, and takes both
-away.
+``_step_supports_amp_scaling`` is true: it sets ``grad_scale`` (None where the user has unscaled)
+and ``found_inf`` on the optimiser, calls ``step`` whether there was an overflow or not, and takes
+both away.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-r"""Compiled steps on the CPU: the normalised Frobenius step of small parameters, and the mirror step,
-one pass over a list of parameters: :math:`y\leftarrow\rho y-\eta g`, :math:`w=\mathrm{sp}(y,r)`.
+r"""Compiled steps on the CPU: the normalised Frobenius step of small parameters, and the mirror
+step, one pass over a list of parameters: :math:`y\leftarrow\rho y-\eta g`,
+:math:`w=\mathrm{sp}(y,r)`.
 
-The mirror step reads the gradient and the dual iterate, writes the dual iterate and the weight: four words per
-number. Without a dual iterate it is made from the weight, block by block, and never leaves the
-cache. The tensors are handed over as addresses, cut into blocks of equal size, so that many small
-ones cost no more than one large one.
+The mirror step reads the gradient and the dual iterate, writes the dual iterate and the weight:
+four words per number. Without a dual iterate it is made from the weight, block by block, and never
+leaves the cache. The tensors are handed over as addresses, cut into blocks of equal size, so that
+many small ones cost no more than one large one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@ r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser.
 
 A dual iterate is kept beside the weights, so every step asks whether the weights are still those
 that the last one wrote. In one process torch's version counter tells. A checkpoint has none: it
-holds a digest of the weights' bits instead. Only where both say that somebody else has written, single entries are
-compared with what the step would have written, by the very operations of that step.
+holds a digest of the weights' bits instead. Only where both say that somebody else has written,
+single entries are compared with what the step would have written, by the very operations of that
+step.
 """
 
 from __future__ import annotations

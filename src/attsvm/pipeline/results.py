@@ -1,11 +1,11 @@
 r"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
 original data; and the few dozen sequences that the report shows with their tokens in place.
 
-What is compared with the solution depends on the norm of the fit. Where the norm is strictly convex the solution is one point, and directions are compared: in the
-Frobenius norm by the cosine, in the others by :meth:`~attsvm.geometry.Norm.direction_divergence`,
-at p = 2 one minus the cosine. In the nuclear, spectral, :math:`\ell_1` and
-:math:`\ell_\infty` norms many directions may be best, and what the theory promises of every one of
-them is the margin: the comparison is
+What is compared with the solution depends on the norm of the fit. Where the norm is strictly convex
+the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
+others by :meth:`~attsvm.geometry.Norm.direction_divergence`, at p = 2 one minus the cosine. In the
+nuclear, spectral, :math:`\ell_1` and :math:`\ell_\infty` norms many directions may be best, and
+what the theory promises of every one of them is the margin: the comparison is
 :math:`1-\text{margin}/\text{best margin}`.
 """
 
