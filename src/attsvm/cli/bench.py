@@ -154,7 +154,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(options: argparse.Namespace) -> int:
     """Measure solvers, print the tables."""
-    from attsvm.bench import peers, ranking, solve
+    from attsvm.bench import peers, solve
 
     plan = solve.Plan(
         norms=_words(options.norms, "norms"),
@@ -169,8 +169,8 @@ def run_solve(options: argparse.Namespace) -> int:
 
     def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
         measured = solve.run(plan, cells, progress)
-        rows = ranking.summary(plan, measured)
-        return {"cells": measured, "table": rows}, ranking.tables(plan, rows, measured)
+        rows = solve.summary(plan, measured)
+        return {"cells": measured, "table": rows}, solve.tables(plan, rows, measured)
 
     return _record("solve", plan.settings(), options, measure)
 

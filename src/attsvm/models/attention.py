@@ -662,9 +662,7 @@ def _runs(data: AttentionData, runs: int | None) -> int | None:
     return data.batch_shape[0] if data.batch_shape else runs
 
 
-def _starts(
-    shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Init | None
-) -> list[Tensor]:
+def _starts(shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Any) -> list[Tensor]:
     """The start of every parameter, in order."""
     full = [(*lead, *shape) for shape in shapes.values()]
     if init is None or (isinstance(init, str) and init == "zeros"):
@@ -675,8 +673,7 @@ def _starts(
         and isinstance(init[0], str)
         and init[0] == "uniform"
     ):
-        seed: Any = init[1]
-        arrays = _uniform(int(seed), full)
+        arrays = _uniform(int(init[1]), full)
     elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
         raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
     elif len(shapes) == 1:

@@ -32,7 +32,7 @@ from attsvm.dynamics.next_token import (
     steepest_stage,
     two_stage,
 )
-from attsvm.dynamics.records import AtSteps
+from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Spectral
 from attsvm.margins import order_margins

@@ -29,8 +29,8 @@ from attsvm.dynamics.next_token.problem import (
     Problem,
     output_values,
 )
-from attsvm.dynamics.records import AtSteps, LogSpaced
 from attsvm.dynamics.scale_free_descent import Gradient, Steepest, descend
+from attsvm.dynamics.trajectory import AtSteps, LogSpaced
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
 from attsvm.parallel import share_runs
