@@ -41,7 +41,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import numpy as np  # noqa: E402
 
-from attsvm.bench.machine import versions  # noqa: E402
+from attsvm.bench.record import versions  # noqa: E402
 from attsvm.data import FloatArray, IntArray  # noqa: E402
 from attsvm.geometry import parse_norm  # noqa: E402
 from attsvm.margins import Margins  # noqa: E402

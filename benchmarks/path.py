@@ -24,7 +24,7 @@ from typing import Any
 
 from attsvm.bench.instances import SIZES
 from attsvm.bench.instances import random_instance as instance
-from attsvm.bench.machine import versions  # sets one thread before NumPy is imported
+from attsvm.bench.record import versions  # sets one thread before NumPy is imported
 
 import numpy as np  # isort: skip
 

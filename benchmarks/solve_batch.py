@@ -37,10 +37,10 @@ import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
-from attsvm.bench.certify import certified_gap  # noqa: E402
 from attsvm.bench.instances import written_out as rows  # noqa: E402
-from attsvm.bench.machine import versions  # noqa: E402
 from attsvm.bench.peers import OURS, PEERS  # noqa: E402
+from attsvm.bench.record import versions  # noqa: E402
+from attsvm.bench.solve import certified_gap  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
 from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402

@@ -17,7 +17,7 @@ import attsvm
 from attsvm import datasets, dynamics, optim, probe, selection, solvers
 from attsvm.datasets.next_token import priority_graph
 from attsvm.dynamics import next_token
-from attsvm.dynamics.records import AtSteps
+from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC
 

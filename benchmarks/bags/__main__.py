@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from attsvm.bench.machine import versions  # sets one thread before NumPy is imported
+from attsvm.bench.record import versions  # sets one thread before NumPy is imported
 
 import folds  # isort: skip
 import graded

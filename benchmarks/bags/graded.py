@@ -22,8 +22,7 @@ from sklearn.metrics import roc_auc_score
 
 from attsvm import datasets
 from attsvm.bags import Bags, as_bags
-from attsvm.datasets.assumption_tests import TESTS
-from attsvm.datasets.witnesses import WITNESSES
+from attsvm.datasets.bag_generators import TESTS, WITNESSES
 
 SEEDS = (10_000, 10_001, 10_002)
 TASKS = ("assumption", "witnesses", "images", "texts")

@@ -52,8 +52,7 @@ class Bags:
     @property
     def lengths(self) -> IntArray:
         """``(n,)``: instances of each bag."""
-        lengths: IntArray = np.diff(self.offsets)
-        return lengths
+        return np.diff(self.offsets)
 
     @property
     def bag(self) -> IntArray:
@@ -62,8 +61,7 @@ class Bags:
 
     def __getitem__(self, i: int) -> FloatArray:
         """``(T_i, d)``: the instances of one bag."""
-        rows: FloatArray = self.rows[self.offsets[i] : self.offsets[i + 1]]
-        return rows
+        return self.rows[self.offsets[i] : self.offsets[i + 1]]
 
     def take(self, bags: ArrayLike) -> Bags:
         """The bags at these positions (integers or booleans), in this order."""

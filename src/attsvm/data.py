@@ -25,19 +25,16 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """``value`` as a NumPy array of real numbers or booleans, whatever their width; torch tensors
-    are taken off their device and graph.
+def as_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """``value`` as a NumPy array; torch tensors are taken off their device and graph, and bfloat16,
+    which NumPy lacks, is held by float32 exactly.
 
     Raises:
-        InputError: rows of different lengths, or complex numbers, dates, texts or objects, none of
-            which is ever converted.
+        InputError: rows of different lengths.
     """
     if hasattr(value, "detach"):
         tensor: Any = cast(Any, value).detach().cpu()
-        value = (
-            tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-        )  # float32 holds bfloat16 exactly; NumPy lacks it
+        value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -45,8 +42,17 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
             f"{name} is not a rectangular array ({error}); pad it and give a mask, or use"
             " AttentionData.from_bags"
         ) from None
-    if array.dtype.name == "bfloat16":  # of ml_dtypes, which NumPy does not count among the numbers
-        return array.astype(np.float32)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of ml_dtypes
+
+
+def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """``value`` as a NumPy array of real numbers or booleans, whatever their width.
+
+    Raises:
+        InputError: rows of different lengths, or complex numbers, dates, texts or objects, none of
+            which is ever converted.
+    """
+    array = as_array(name, value)
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
     return array
@@ -55,6 +61,24 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
 def floats(name: str, value: ArrayLike) -> FloatArray:
     """:func:`real_array` in float64."""
     return np.asarray(real_array(name, value), dtype=np.float64)
+
+
+def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> FloatArray:
+    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be
+    given.
+
+    Raises:
+        InputError: another shape, or a value that is not finite.
+    """
+    array = floats(name, value)
+    least = shape[len(shape) - own :]
+    if array.shape not in (shape, least):
+        raise InputError(
+            f"{name} has shape {array.shape}; it must be {least or 'a number'} or {shape}"
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} holds a value that is not finite; every value must be finite")
+    return np.array(np.broadcast_to(array, shape), order="C")
 
 
 def _index(position: NDArray[Any]) -> str:
@@ -273,8 +297,7 @@ class AttentionData:
     @property
     def lengths(self) -> IntArray:
         """``(..., n)``: the number of visible tokens of each sequence."""
-        lengths: IntArray = self.mask.sum(axis=-1)
-        return lengths
+        return self.mask.sum(axis=-1)
 
     def instance(self, *index: int) -> AttentionData:
         """One instance out of the leading axes: ``data.instance(3)`` where
@@ -412,6 +435,18 @@ def axes(value: Any) -> int:
     return 1 + (axes(value[0]) if len(value) else 0)
 
 
+def mean_tokens(data: AttentionData) -> FloatArray:
+    """``(..., n, d_x)``: the mean of the visible tokens of each sequence (masked tokens are stored
+    as zeros).
+    """
+    return data.tokens.sum(axis=-2) / data.lengths[..., None]
+
+
+def centred_tokens(data: AttentionData) -> FloatArray:
+    """Tokens minus the mean of the visible tokens of their sequence; hidden tokens stay zero."""
+    return np.where(data.mask[..., None], data.tokens - mean_tokens(data)[..., None, :], 0.0)
+
+
 def require_data(data: Any) -> None:
     """Refuse what is no :class:`AttentionData` where data are asked for."""
     if not isinstance(data, AttentionData):
@@ -429,10 +464,7 @@ def _may_repeat(tokens: FloatArray, mask: BoolArray) -> BoolArray:
     with np.errstate(over="ignore", invalid="ignore"):
         keys = np.where(mask, np.einsum("ktd,d->kt", tokens, direction), np.nan)
     ordered = np.sort(keys, axis=1)
-    repeated: BoolArray = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (
-        mask & ~np.isfinite(keys)
-    ).any(axis=1)
-    return repeated
+    return (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (mask & ~np.isfinite(keys)).any(axis=1)
 
 
 _KEYS = {"tokens": "X", "labels": "y", "queries": "Z", "mask": "mask"}

@@ -161,6 +161,12 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def write_file(path: str | Path, content: str | bytes) -> None:
+    """Write a whole file, atomically; a text as UTF-8."""
+    with atomic_write(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def _flush(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY)

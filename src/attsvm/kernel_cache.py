@@ -55,7 +55,7 @@ def keep(dispatcher: Any) -> None:
         return
     if _AT_START and _hash(path) != _AT_START.get(str(path)):
         _CHANGED.append(str(path))
-    dispatcher._cache = _KernelCache(function)
+    dispatcher._cache = _KernelCache(function, bool(dispatcher.targetoptions.get("parallel")))
 
 
 def digest_of(sources: dict[str, str]) -> str:
@@ -88,9 +88,10 @@ class _KernelCache(FunctionCache):
     processes can take the same name for two signatures.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, parallel: bool) -> None:
         self._py_func = function
         self._name = repr(function)
+        self._parallel = parallel
         self._impl = _Impl(function)
         self._enabled = True
 
@@ -140,10 +141,10 @@ class _KernelCache(FunctionCache):
             return _tell(f"{place}: {error.strerror or error}")
 
     def _key(self, sig: Any, codegen: Any) -> Any:
-        """Argument types, processor, bytecode: all that decides about machine code beside the
-        sources.
+        """Argument types, processor, bytecode, and whether loops are shared out: all that decides
+        about machine code beside the sources.
         """
-        return self._index_key(sig, codegen)  # type: ignore[no-untyped-call]
+        return self._parallel, *self._index_key(sig, codegen)  # type: ignore[no-untyped-call]
 
     def _file(self, key: Any) -> str:
         function = self._py_func

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from attsvm.jit import compiled
+from attsvm.jit import compiled, kernel
 from attsvm.thread_limits import at_most_threads
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,6 +24,13 @@ def parallel_kernel(function: Function) -> Function:
     called from Python, not from a kernel.
     """
     return _started(compiled(function, parallel=True), function)
+
+
+def shareable(function: Function) -> tuple[Function, Function]:
+    """The kernel of a function whose ``numba.prange`` loops one core runs through, and the
+    :func:`parallel_kernel` of the same.
+    """
+    return kernel(function), parallel_kernel(function)
 
 
 def parallel_part(function: Function) -> Function:

@@ -36,16 +36,12 @@ def table_queries(rows: FloatArray, offsets: IntArray, kind: str) -> FloatArray:
     if kind == "constant":
         return np.ones((n, 1))
     if kind == "first":
-        first: FloatArray = rows[offsets[:-1]]
-        return first
+        return rows[offsets[:-1]]
     if kind == "mean":
         lengths = np.diff(offsets)[:, None]
         mean = np.add.reduceat(_ordinary(rows, offsets), offsets[:-1], axis=0) / lengths
         length = np.linalg.norm(mean, axis=1, keepdims=True)
-        queries: FloatArray = np.hstack(
-            [np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]
-        ) / np.sqrt(2.0)
-        return queries
+        return np.hstack([np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]) / np.sqrt(2.0)
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
 
 
@@ -58,8 +54,7 @@ def _ordinary(rows: FloatArray, offsets: IntArray) -> FloatArray:
     if not far.any():
         return rows
     power = np.repeat(np.where(far, -exponent, 0), np.diff(offsets))
-    scaled: FloatArray = np.ldexp(rows, power[:, None])
-    return scaled
+    return np.ldexp(rows, power[:, None])
 
 
 def self_attention(data: AttentionData, position: int = 0) -> AttentionData:

@@ -172,8 +172,7 @@ def executor_slots(executor: Any) -> int | None:
     client = getattr(executor, "_client", None)  # of Dask, whose workers come and go
     if client is not None:
         return max(1, sum(map(int, client.ncores().values())))
-    slots: int | None = getattr(executor, "_max_workers", None)
-    return slots
+    return getattr(executor, "_max_workers", None)
 
 
 def end_with_parent() -> None:

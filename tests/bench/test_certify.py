@@ -5,8 +5,8 @@ nothing.
 import numpy as np
 import pytest
 
-from attsvm.bench.certify import certified_gap, lower_bound, upper_bound
 from attsvm.bench.instances import random_instance
+from attsvm.bench.solve import certified_gap, lower_bound, upper_bound
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin

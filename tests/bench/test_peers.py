@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attsvm.bench import instances, peers
-from attsvm.bench.certify import certified_gap, upper_bound
 from attsvm.bench.instances import SIZES, random_instance
+from attsvm.bench.solve import certified_gap, upper_bound
 from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 

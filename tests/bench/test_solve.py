@@ -4,11 +4,11 @@ import functools
 
 import pytest
 
-from attsvm.bench import ranking, solve
-from attsvm.bench.certify import certified_gap
+from attsvm.bench import solve
 from attsvm.bench.instances import random_instance
 from attsvm.bench.peers import PEERS, Peer
 from attsvm.bench.record import Cells, recording
+from attsvm.bench.solve import certified_gap
 from attsvm.bench.worker import FAILED, OVER, Worker
 from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
@@ -56,8 +56,8 @@ def test_failures_are_kept_and_harder_cells_are_not_tried(strange, monkeypatch):
     assert {value for key, value in found.items() if key[0] in ("raises", "dies")} == {FAILED}
     assert {value for key, value in found.items() if key[0] == "absent"} == {"not installed"}
 
-    rows = ranking.summary(wanted, cells)
-    text = ranking.tables(wanted, rows, cells)
+    rows = solve.summary(wanted, cells)
+    text = solve.tables(wanted, rows, cells)
     assert "over the limit, 0%" in text
     assert "failed, 0%" in text
     assert "- raises: ArithmeticError: no pivot (fro S, fro M)" in text
@@ -191,13 +191,13 @@ def test_the_table_takes_the_quickest_run_that_reached_the_accuracy():
     cells += [cell("other", 0, 1e-3, 2e-3, 1e-4), cell("other", 1, 1e-3, 2e-3, 2e-3)]
     cells += [cell("other", 0, 1e-6, 5e-3, 1e-7), cell("other", 1, 1e-6, 6e-3, 2e-6)]
     wanted = plan(seeds=2, peers=("attsvm", "daqp"))
-    rows = {(row["solver"], row["accuracy"]): row for row in ranking.summary(wanted, cells)}
+    rows = {(row["solver"], row["accuracy"]): row for row in solve.summary(wanted, cells)}
     assert rows["other", 1e-3]["success_rate"] == 1.0
     assert rows["other", 1e-3]["seconds"] == pytest.approx(4e-3)  # the median of 2 ms and 6 ms
     assert rows["other", 1e-6]["success_rate"] == 0.5
     assert rows["other", 1e-6]["seconds"] == 5e-3
     assert rows["other", 1e-6]["best_gap"] == 1e-7
-    text = ranking.tables(wanted, list(rows.values()), cells)
+    text = solve.tables(wanted, list(rows.values()), cells)
     assert "| other  | 4 ms (4x), 100% | 5 ms (5x), 50% |" in text
     assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1  # aligned
 

@@ -6,17 +6,15 @@ import math
 import pytest
 import torch
 
-from attsvm.bench import contenders, step, step_table
-from attsvm.bench.contenders import LISTS, Contender
+from attsvm.bench import step
 from attsvm.bench.record import Cells
+from attsvm.bench.step import LISTS, Contender
 from attsvm.errors import InputError
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(
-        contenders.LISTS, "tiny", functools.partial(contenders.transformer, 16, 2, 128)
-    )
+    monkeypatch.setitem(step.LISTS, "tiny", functools.partial(step.transformer, 16, 2, 128))
     monkeypatch.setattr(step, "_COPIED", 1 << 10)
 
 
@@ -43,7 +41,7 @@ def test_the_lists_have_the_size_of_their_names(name, size):
 
 def test_figures_of_torch_optimisers(tiny, monkeypatch):
     monkeypatch.setitem(
-        contenders.CONTENDERS,
+        step.CONTENDERS,
         "absent",
         Contender(lambda parameters: torch.optim.Nothing(parameters), 3, 0, "AdamW fused"),
     )
@@ -75,11 +73,11 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
     assert cells["absent"]["outcome"] == "not available"
     assert "Nothing" in cells["absent"]["reason"]
     spectral = cells["SteepestDescent spec, Newton-Schulz"]
-    assert spectral["count"] == sum(map(math.prod, contenders.hidden_matrices("tiny"))) < count
+    assert spectral["count"] == sum(map(math.prod, step.hidden_matrices("tiny"))) < count
     assert cells["Muon"]["outcome"] == (
         "finished" if hasattr(torch.optim, "Muon") else "not available"
     )  # torch has it from 2.9 on
-    text = step_table.tables(list(cells.values()), by_cpu=True)
+    text = step.tables(list(cells.values()), by_cpu=True)
     assert "not available: absent" in text
     assert "(hidden matrices only)" in text
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
@@ -122,7 +120,7 @@ def test_a_reference_of_several_lots_has_one_row(tiny, monkeypatch):
         "AdamW foreach",
         "SteepestDescent fro",
     ]
-    text = step_table.tables(cells, by_cpu=True)
+    text = step.tables(cells, by_cpu=True)
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
         *("optimiser", "AdamW foreach", "SGD foreach", "SteepestDescent fro")
     ]

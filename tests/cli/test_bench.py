@@ -71,11 +71,11 @@ def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
 
 
 def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkeypatch):
-    from attsvm.bench import contenders, train
+    from attsvm.bench import step, train
     from attsvm.bench import step as steps
 
     monkeypatch.setattr(steps, "_COPIED", 1 << 10)
-    monkeypatch.setitem(contenders.LISTS, "1M", lambda: [(16, 16), (16,)])
+    monkeypatch.setitem(step.LISTS, "1M", lambda: [(16, 16), (16,)])
     step = [
         "bench",
         "step",

@@ -14,8 +14,7 @@ from attsvm.datasets import (
     planted_witnesses,
     sentences,
 )
-from attsvm.datasets.assumption_tests import TESTS
-from attsvm.datasets.witnesses import WITNESSES
+from attsvm.datasets.bag_generators import TESTS, WITNESSES
 from attsvm.errors import InputError
 
 

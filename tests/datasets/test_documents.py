@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import load, text
-from attsvm.datasets.documents import text_view
-from attsvm.datasets.words import places, words
+from attsvm.datasets.documents import places, text_view, words
 from attsvm.errors import InputError
 
 TRAIN = np.arange(0, 90)

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attsvm.datasets import vectors
-from attsvm.datasets.vectors import cooccurrence, positive_information, vocabulary, word_vectors
+from attsvm.datasets import documents
+from attsvm.datasets.documents import cooccurrence, positive_information, vocabulary, word_vectors
 from attsvm.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def test_the_vocabulary_counts_and_sorts():
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("block", [1, 7, 1 << 22])
 def test_cooccurrence_counts_pairs_inside_one_text(window, block, monkeypatch):
-    monkeypatch.setattr(vectors, "_BLOCK", block)
+    monkeypatch.setattr(documents, "_BLOCK", block)
     texts = [*TEXTS[:5], [], ["w1"]]
     numbers = vocabulary(texts, 2)
     expected = Counter()

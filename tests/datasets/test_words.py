@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.datasets.words import places, words
+from attsvm.datasets.documents import places, words
 
 
 def test_words_of_a_review():

@@ -243,7 +243,7 @@ def _(b):
         queries, component = right(arcs, size)
         return queries, np.tile(np.arange(size), (len(component), 1))
 
-    from attsvm.margins.graph import strong_components
+    from attsvm.margins.next_token import strong_components
 
     b.around(strong_components, wrong)
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.fitting.calibration import calibration
-from attsvm.fitting.choosing import choose, left_out
+from attsvm.fitting.predicting import calibration, choose, left_out
 
 
 def test_parts_hold_every_bag_once_and_both_classes():

@@ -12,7 +12,7 @@ from attsvm.fitting.stage import Weights, run_stage
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.pipeline.geometry import distances
+from attsvm.pipeline.results import distances
 from attsvm.store import Stages
 
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", "schatten:3")

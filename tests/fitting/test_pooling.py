@@ -3,9 +3,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from attsvm import AttentionData
-from attsvm.fitting import attend
-from attsvm.fitting.pooling import logistic_loss, mean_pooling, mean_tokens
-from attsvm.fitting.splitting import split
+from attsvm.data import mean_tokens
+from attsvm.fitting import layers
+from attsvm.fitting.pooling import logistic_loss, mean_pooling
+from attsvm.fitting.preparation import split
 from attsvm.queries import bag_queries
 
 
@@ -24,7 +25,7 @@ def test_mean_tokens_ignore_padding():
 def test_zero_weights_are_mean_pooling():
     data, _ = ragged()
     head = mean_pooling(data, ragged(seed=1)[0])
-    soft = attend.soft_values(data, np.zeros((data.d_x, data.d_z)), head.coef, head.intercept)
+    soft = layers.soft_values(data, np.zeros((data.d_x, data.d_z)), head.coef, head.intercept)
     np.testing.assert_allclose(soft, head.decision(data), rtol=1e-12, atol=1e-12)
 
 
@@ -72,8 +73,8 @@ def test_masked_tokens_are_never_selected():
     generator = np.random.default_rng(3)
     for _ in range(20):
         W = 1e3 * generator.normal(size=(data.d_x, data.d_z))
-        tokens = attend.selected_tokens(data, W)
+        tokens = layers.selected_tokens(data, W)
         assert (tokens < data.lengths).all()
-        weights = attend.probabilities(data, W)
+        weights = layers.probabilities(data, W)
         assert (weights[~data.mask] == 0).all()
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)

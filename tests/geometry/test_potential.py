@@ -13,7 +13,7 @@ import torch
 
 from attsvm.errors import InputError
 from attsvm.geometry import Lp, PowerPotential
-from attsvm.geometry.roots import shrink
+from attsvm.geometry.gauge import shrink
 
 EXPONENTS = [1.0001, 1.1, 4 / 3, 1.5, 1.75, 2, 2.5, 3, 4, 200]
 ULP = 2.0**-52

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from attsvm.errors import InputError
 from attsvm.models import VisionTransformer, soft_sparsity
-from attsvm.models.multihead import SelfAttention
+from attsvm.models.classifiers import SelfAttention
 from attsvm.optim import split_params
 
 

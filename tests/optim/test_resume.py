@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
-from attsvm.optim.written import digest
+from attsvm.optim.mirror import digest
 
 FORMS: list[dict[str, Any]] = [{}, {"fused": True}, {"foreach": True}, {"foreach": False}]
 MATRICES = [(6, 4), (4, 6), (8, 8), (2, 6, 4), (300, 230)]  # the last is long: taken by all cores

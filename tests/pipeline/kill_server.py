@@ -27,7 +27,7 @@ def warm():
 def serve():
     for name in (
         *("attsvm.pipeline.fit", "attsvm.pipeline.reproduce", "attsvm_papers.tfsvm.e4_rank"),
-        *("attsvm.report.writing", "attsvm.report.gallery", "sklearn.linear_model"),
+        *("attsvm.report.page", "attsvm.report.gallery", "sklearn.linear_model"),
         *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     ):
         importlib.import_module(name)

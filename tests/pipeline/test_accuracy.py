@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import load
-from attsvm.fitting.splitting import split
+from attsvm.fitting.preparation import split
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.fit import fit_dataset
 from attsvm.pipeline.settings import FitSettings

@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.geometry import Lp, PowerPotential, parse_norm
-from attsvm.pipeline.geometry import distances, measure_of
+from attsvm.pipeline.results import distances, measure_of
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.data import AttentionData
-from attsvm.pipeline.plane import SEQUENCES, plane_arrays
+from attsvm.pipeline.results import SEQUENCES, plane_arrays
 
 
 def ragged(lengths: list[int], d: int = 2) -> AttentionData:

@@ -11,7 +11,7 @@ import pytest
 
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
-from attsvm.fitting.splitting import split
+from attsvm.fitting.preparation import split
 from attsvm.sklearn import AttentionSVC
 
 

@@ -420,7 +420,7 @@ def test_import_is_cheap_and_writing_needs_neither_torch_nor_pyplot(make_folder:
 
 def test_table_of_constraints_names_the_words_of_its_sequence(written: Make) -> None:
     from attsvm.report.folder import read
-    from attsvm.report.support import constraints
+    from attsvm.report.page import constraints
 
     run = read(written("text"))
     rows = constraints(run)

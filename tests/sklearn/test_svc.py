@@ -16,6 +16,7 @@ from sklearn.utils import estimator_checks
 from attsvm import AttentionData
 from attsvm.datasets import assumption_test, planted_witnesses
 from attsvm.errors import InputError
+from attsvm.fitting import layers
 from attsvm.geometry import Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, BagFeatures
 
@@ -320,7 +321,6 @@ def test_new_bags_of_another_width_are_refused(fitted):
 
 
 def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
-    from attsvm.fitting import attend
 
     generator = np.random.default_rng(0)
     bags = [
@@ -330,7 +330,7 @@ def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
     labels = np.arange(40) % 2
     # Training itself can only end on selections that some weights make; the first token of each bag
     # is not one of them.
-    monkeypatch.setattr(attend, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
+    monkeypatch.setattr(layers, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
     model = AttentionSVC(query="constant", slack=0.5, **FAST).fit(bags, labels)
     assert model.status_ == "optimal"
     assert model.solution_.slack == 0.5

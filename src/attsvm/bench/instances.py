@@ -55,10 +55,9 @@ def written_out(margins: Margins) -> FloatArray:
         RefusedError: the matrix has more than ``WRITTEN_ENTRIES`` entries.
     """
     _refuse_beyond(margins.m * math.prod(margins.shape), "the written-out programme")
-    rows: FloatArray = np.einsum(
-        "ca,ce->cae", margins.differences, margins.queries[margins.sequence]
-    ).reshape(margins.m, -1)
-    return rows
+    return np.einsum("ca,ce->cae", margins.differences, margins.queries[margins.sequence]).reshape(
+        margins.m, -1
+    )
 
 
 def gram(margins: Margins) -> FloatArray:

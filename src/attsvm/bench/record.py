@@ -4,16 +4,126 @@ the end.
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attsvm.bench.machine import load, machine, now, versions
-from attsvm.files import atomic_write
+from attsvm import store
+from attsvm.files import write_file
 from attsvm.report.sections import from_markdown, sections_page
 from attsvm.store import RunFolder, fingerprint, read_json, write_json
+
+_PACKAGES = (
+    *("attsvm", "numpy", "scipy", "numba", "scikit-learn", "torch", "cvxpy"),
+    *("clarabel", "daqp", "highspy", "osqp", "piqp", "quadprog", "scs"),
+)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions, read from package metadata, so nothing is imported."""
+    return store.versions(*_PACKAGES)
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """Processor, cores, memory, BLAS and the threads that it was allowed."""
+    import numpy as np
+
+    built: dict[str, Any] = dict(np.show_config(mode="dicts"))
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "memory_gib": _memory_gib(),
+        "platform": platform.platform(),
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+        "threads": threads,
+    }
+
+
+def load() -> float | None:
+    """Load average of the last minute; ``None`` where the system keeps none."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def now() -> str:
+    """Date and time, UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with aligned columns; the first is left-aligned, the others right."""
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in (headers, *rows)]
+    widths = [max(3, *(len(row[k]) for row in cells)) for k in range(len(headers))]
+    rule = "|".join(
+        ["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:]), ""]
+    )
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
+
+
+def duration(seconds: float) -> str:
+    """Two or three digits and a unit: ``0.26 ms``, ``120 ms``, ``14.6 s``."""
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if seconds < limit:
+            return f"{digits(seconds * factor)} {unit}"
+    return f"{digits(seconds)} s"
+
+
+def digits(value: float) -> str:
+    """Two digits below ten, three below a thousand, whole numbers beyond."""
+    return f"{value:.2g}" if value < 10 else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def origin(document: dict[str, Any]) -> str:
+    """The lines below the tables: command, date, machine, load, versions."""
+    where, loads = document["machine"], document["load"]
+    memory = "" if where["memory_gib"] is None else f", {where['memory_gib']} GiB"
+    load = (
+        "no load average here"
+        if loads["before"] is None
+        else f"load average {loads['before']} before, {loads['after']} after"
+    )
+    return "\n".join(
+        [
+            f"`{document['command']}`, {document['date']}, {load}.",
+            (
+                f"{where['cpu']}, {where['cores']} cores{memory}, {where['platform']};"
+                f" {where['blas']}, {where['threads']} thread(s)."
+            ),
+            ", ".join(f"{name} {version}" for name, version in document["versions"].items()) + ".",
+        ]
+    )
+
 
 FORMAT = "attsvm-bench/1"
 _HEADLINE = "attsvm and its peers on the same instances in the same run, on this machine."
@@ -32,8 +142,7 @@ class Cells:
         """The cell with this identity, or ``None`` when it has not been measured."""
         if self._run is None or not (path := self._run.path / _name(identity)).exists():
             return None
-        cell: dict[str, Any] = read_json(path)
-        return cell
+        return read_json(path)
 
     def put(self, identity: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """Identity and result as one cell, kept."""
@@ -98,9 +207,7 @@ def document(
 
 def write(out: Path, content: dict[str, Any], text: str) -> None:
     """``bench.md``, ``report.html`` and ``bench.json``, atomically, the last one last."""
-    with atomic_write(out / "bench.md") as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    write_file(out / "bench.md", text + "\n")
     page = sections_page(f"attsvm bench {content['kind']}", _HEADLINE, from_markdown(text))
-    with atomic_write(out / "report.html") as partial:
-        partial.write_bytes(page)
+    write_file(out / "report.html", page)
     write_json(out / "bench.json", content)

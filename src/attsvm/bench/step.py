@@ -17,20 +17,150 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numba
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from attsvm.bench.contenders import CONTENDERS, LISTS, Contender, hidden_matrices
-from attsvm.bench.machine import load
-from attsvm.bench.record import Cells
+import attsvm.optim
+from attsvm.bench.record import Cells, digits, duration, load, markdown
 from attsvm.errors import InputError
+from attsvm.geometry import parse_norm
 from attsvm.parallel import start_threads
 from attsvm.thread_limits import at_most_threads
 
+Make = Callable[[list[Tensor]], Optimizer]
+
+_LR = 1e-4
+
+Shapes = list[tuple[int, ...]]
+
+
+def transformer(width: int, layers: int, vocabulary: int) -> Shapes:
+    """A decoder: embedding, then per layer two norms, fused QKV, projection and a four-fold MLP,
+    with biases.
+    """
+    linear = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+    layer = [(width,)] * 4 + [shape for matrix in linear for shape in (matrix, matrix[:1])]
+    return [(vocabulary, width), *(layer * layers), (width,), (width,)]
+
+
+LISTS: dict[str, Callable[[], Shapes]] = {
+    "1M": partial(transformer, 128, 4, 2_048),
+    "10M": partial(transformer, 256, 8, 16_384),
+    "100M": partial(transformer, 768, 9, 48_000),
+    "1G": partial(transformer, 2_048, 18, 50_000),
+    "heads": lambda: [(64, 64)] * 1024,
+}
+"""Lists of parameter shapes: transformers by their rough number of parameters, and many equal
+matrices of the size of a head.
+"""
+
+
+def hidden_matrices(name: str) -> Shapes:
+    """What spectral methods are meant for: the matrices without the embedding, whose rows are many
+    times its columns.
+    """
+    return [shape for shape in LISTS[name]() if len(shape) == 2 and shape[0] <= 4 * shape[1]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An optimiser under a name.
+
+    Attributes:
+        make: the optimiser over a list of parameters. It may raise, when this version of the
+            package lacks it.
+        traffic: float32 numbers per parameter that one step has to read or write.
+        state: float32 numbers per parameter that it keeps.
+        reference: the contender beside which its time is given.
+        matrices: it steps the hidden matrices only.
+    """
+
+    make: Make
+    traffic: int
+    state: int
+    reference: str
+    matrices: bool = False
+
+
+def _torch(name: str, **options: Any) -> Make:
+    return lambda parameters: getattr(torch.optim, name)(parameters, lr=_LR, **options)
+
+
+def _mirror(p: float, **options: Any) -> Make:
+    return lambda parameters: _ours("MirrorDescent")(parameters, lr=_LR, p=p, **options)
+
+
+def _steepest(norm: str, **options: Any) -> Make:
+    return lambda parameters: _ours("SteepestDescent")(
+        parameters, lr=_LR, norm=parse_norm(norm), **options
+    )
+
+
+def _ours(name: str) -> Any:
+    return getattr(attsvm.optim, name)
+
+
+_FORMS: dict[str, dict[str, bool]] = {"foreach": {"foreach": True}, "fused": {"fused": True}}
+_AS_MUON: dict[str, Any] = {
+    "momentum": 0.95,
+    "dampening": 0.95,
+    "nesterov": True,
+    "weight_decay": 0.1,  # the defaults of torch.optim.Muon
+    "polar": "newton-schulz",
+}
+ADAMW = {form: f"AdamW {form}" for form in ("for-loop", "foreach", "fused")}
+
+CONTENDERS: dict[str, Contender] = {
+    # A step reads the gradient, reads and writes the weights, and reads and writes each kept
+    # number; a dual iterate replaces reading W.
+    ADAMW["for-loop"]: Contender(_torch("AdamW", foreach=False), 7, 2, ADAMW["for-loop"]),
+    ADAMW["foreach"]: Contender(_torch("AdamW", foreach=True), 7, 2, ADAMW["foreach"]),
+    ADAMW["fused"]: Contender(_torch("AdamW", fused=True), 7, 2, ADAMW["fused"]),
+    "SGD foreach": Contender(_torch("SGD", foreach=True), 3, 0, ADAMW["foreach"]),
+    "SGD fused": Contender(_torch("SGD", fused=True), 3, 0, ADAMW["fused"]),
+    **{
+        f"MirrorDescent p={p:g} {form}": Contender(
+            _mirror(p, **options), 3 if p == 2 else 4, 0 if p == 2 else 1, ADAMW[form]
+        )
+        for form, options in _FORMS.items()
+        for p in (1.1, 1.5, 1.75, 2.0, 3.0)
+    },
+    "MirrorDescent p=1.5 fused, no state": Contender(
+        _mirror(1.5, fused=True, dual_state=False), 3, 0, ADAMW["fused"]
+    ),
+    "SteepestDescent fro": Contender(_steepest("fro"), 4, 0, ADAMW["foreach"]),
+    "SteepestDescent linf": Contender(_steepest("linf"), 3, 0, ADAMW["foreach"]),
+    "SteepestDescent l1": Contender(_steepest("l1"), 4, 0, ADAMW["foreach"]),
+    "SteepestDescent lp:1.75": Contender(_steepest("lp:1.75"), 4, 0, ADAMW["foreach"]),
+    "Muon": Contender(_torch("Muon"), 5, 1, "Muon", matrices=True),
+    "SteepestDescent spec, as Muon": Contender(
+        _steepest("spec", **_AS_MUON), 5, 1, "Muon", matrices=True
+    ),
+    "SteepestDescent spec, Newton-Schulz": Contender(
+        _steepest("spec", polar="newton-schulz"), 3, 0, "Muon", matrices=True
+    ),
+    "SteepestDescent spec, exact": Contender(_steepest("spec"), 3, 0, "Muon", matrices=True),
+}
+"""Every contestant by name, with the one it is compared with. A new one is a new line here."""
+
+
+_HEADERS = [
+    "optimiser",
+    "step",
+    "quartiles",
+    "beside",
+    "GB/s",
+    "of copy",
+    "state B/param",
+    "extra B/param",
+    "peak GiB",
+]
 Progress = Callable[[str, int, int], None]
 
 _BYTES = 4  # of a float32
@@ -341,3 +471,79 @@ def _count(wanted: list[tuple[int, ...]]) -> int:
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def tables(cells: list[dict[str, Any]], *, by_cpu: bool) -> str:
+    """Markdown: a table per parameter list, the matrix optimisers apart, then who could not take
+    part.
+    """
+    parts = []
+    for name in dict.fromkeys(cell["parameters"] for cell in cells):
+        for count in dict.fromkeys(cell["count"] for cell in cells if cell["parameters"] == name):
+            chosen = [
+                cell for cell in cells if (cell["parameters"], cell["count"]) == (name, count)
+            ]
+            # One that others are compared with runs in several lots; its first row is enough.
+            rows: dict[str, dict[str, Any]] = {}
+            for cell in chosen:
+                if cell["outcome"] == "finished":
+                    rows.setdefault(cell["optimiser"], cell)
+            if not rows:
+                continue
+            copy = max(cell["copy"] for cell in rows.values())
+            which = (
+                ""
+                if count == max(cell["count"] for cell in cells if cell["parameters"] == name)
+                else " (hidden matrices only)"
+            )
+            parts.append(
+                f"**{name}: {count / 1e6:.1f} million float32 parameters{which}; copying moves"
+                f" {copy / 1e9:.3g} GB/s**\n"
+            )
+            parts.append(markdown(_HEADERS, [_row(cell) for cell in rows.values()]) + "\n")
+    parts.append(
+        "Wall time of a step, median and quartiles over the rounds. Beside: the median over the"
+        f" rounds of the time ({'CPU' if by_cpu else 'wall'}) over that of the optimiser named."
+        " GB/s: the bytes that the algorithm has to move, over the time. Extra: memory a step"
+        " needs beyond parameters, gradients and state."
+    )
+    absent: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["outcome"] != "finished" and cell["optimiser"] not in absent.setdefault(
+            cell["reason"], []
+        ):
+            absent[cell["reason"]].append(cell["optimiser"])
+    parts += (
+        [
+            "",
+            *(
+                f"- not available: {', '.join(names)} ({reason})"
+                for reason, names in absent.items()
+            ),
+        ]
+        if absent
+        else []
+    )
+    return "\n".join(parts)
+
+
+def _row(cell: dict[str, Any]) -> list[str]:
+    low, high = cell["wall_quartiles"]
+    itself = cell["reference"] == cell["optimiser"]
+    beside = (
+        "" if itself or cell["ratio"] is None else f"{digits(cell['ratio'])}x {cell['reference']}"
+    )
+    extra = (
+        "" if cell["temporary_bytes"] is None else f"{cell['temporary_bytes'] / cell['count']:.1f}"
+    )
+    return [
+        cell["optimiser"],
+        duration(cell["wall"]),
+        f"{duration(low)} to {duration(high)}",
+        beside,
+        digits(cell["bytes_per_second"] / 1e9),
+        f"{100 * cell['bytes_per_second'] / cell['copy']:.0f}%",
+        f"{cell['state_bytes'] / cell['count']:.1f}",
+        extra,
+        "" if cell["peak_bytes"] is None else f"{cell['peak_bytes'] / 2**30:.2f}",
+    ]

@@ -14,9 +14,7 @@ import numba
 import numpy as np
 import torch
 
-from attsvm.bench.machine import load
-from attsvm.bench.record import Cells
-from attsvm.bench.tables import digits, duration, markdown
+from attsvm.bench.record import Cells, digits, duration, load, markdown
 from attsvm.data import AttentionData, FloatArray
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import LogSpaced, train
@@ -113,8 +111,7 @@ def textbook(data: AttentionData, v: FloatArray, steps: int) -> FloatArray:
             W -= _LR * W.grad / (torch.linalg.norm(W.grad) + torch.finfo(torch.float64).eps)
             W.grad.zero_()
         losses.append(loss.item())
-    weights: FloatArray = W.detach().numpy()
-    return weights
+    return W.detach().numpy()
 
 
 def _loop(steps: int) -> dict[str, Any]:

@@ -5,9 +5,20 @@ with its reason. Checked against evidence, and against that of a broken variant,
 a verdict: ``holds``, ``fails``, ``not shown`` or ``not applicable``.
 """
 
-from attsvm.claims.claim import Claim, Null, Outcome, Source, Verdict
-from attsvm.claims.evidence import Evidence
-from attsvm.claims.expectation import Expectation, at_least, at_most, between, close_to, true
+from attsvm.claims.claim import (
+    Claim,
+    Evidence,
+    Expectation,
+    Null,
+    Outcome,
+    Source,
+    Verdict,
+    at_least,
+    at_most,
+    between,
+    close_to,
+    true,
+)
 
 __all__ = [
     "Claim",

@@ -93,8 +93,7 @@ def _run(words: list[str]) -> int:
     except SystemExit:  # --help or --version has been printed; what is wrong is an InputError
         return 0
     options.command_line = name_of(shlex.join(["attsvm", *words]))
-    code: int = options.run(options)
-    return code
+    return options.run(options)
 
 
 def _no_memory(error: BaseException) -> bool:

@@ -4,59 +4,52 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from attsvm.fitting import LONGEST_STEP
 
 
-def positive_int(text: str) -> int:
-    """A whole number of at least one."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return value
+def _number(
+    name: str, kind: type, holds: Callable[[Any], bool], wrong: str
+) -> Callable[[str], Any]:
+    """How argparse reads a number of this kind that has to hold something."""
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        if not holds(value):
+            raise argparse.ArgumentTypeError(f"{text} {wrong}")
+        return value
+
+    read.__name__ = name  # which argparse writes into its own sentence
+    return read
 
 
-def positive_float(text: str) -> float:
-    """A finite number above zero."""
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
-    return value
-
-
-def share(text: str) -> float:
-    """A number strictly between zero and one."""
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} does not lie between 0 and 1")
-    return value
-
-
-def seed(text: str) -> int:
-    """A seed of random numbers: a whole number of at most 32 bits, which every library takes."""
-    value = int(text)
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
-    return value
-
-
-def step_length(text: str) -> float:
-    """The length of a step: thousands of steps of it, squared, must be a number."""
-    value = positive_float(text)
-    if value > LONGEST_STEP:
-        raise argparse.ArgumentTypeError(f"{text} is not at most {LONGEST_STEP:g}")
-    return value
-
-
-def penalty(text: str) -> float:
-    """A price of shortfalls: multiplied with margins, it must stay a number."""
-    value = positive_float(text)
-    if not 1 / LONGEST_STEP <= value <= LONGEST_STEP:
-        raise argparse.ArgumentTypeError(
-            f"{text} does not lie between {1 / LONGEST_STEP:g} and {LONGEST_STEP:g}"
-        )
-    return value
+count = _number("count", int, lambda n: n >= 0, "is not a whole number of at least 0")
+positive_int = _number("positive_int", int, lambda n: n >= 1, "is not a whole number of at least 1")
+positive_float = _number(
+    "positive_float", float, lambda x: 0 < x < math.inf, "is not a finite number above 0"
+)
+share = _number("share", float, lambda x: 0 < x < 1, "does not lie between 0 and 1")
+seed = _number(
+    "seed", int, lambda n: 0 <= n < 2**32, f"is not a whole number from 0 to {2**32 - 1}"
+)
+"""A seed of random numbers: at most 32 bits, which every library takes."""
+step_length = _number(
+    "step_length",
+    float,
+    lambda x: 0 < x <= LONGEST_STEP,
+    f"is not a finite number above 0 and at most {LONGEST_STEP:g}",
+)
+"""The length of a step: thousands of steps of it, squared, must be a number."""
+penalty = _number(
+    "penalty",
+    float,
+    lambda x: 1 / LONGEST_STEP <= x <= LONGEST_STEP,
+    f"does not lie between {1 / LONGEST_STEP:g} and {LONGEST_STEP:g}",
+)
+"""A price of shortfalls: multiplied with margins, it must stay a number."""
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:

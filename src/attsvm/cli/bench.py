@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_output, positive_float, positive_int
+from attsvm.cli.arguments import add_output, count, positive_float, positive_int
 from attsvm.cli.output import show_json, show_lines
 
 
@@ -66,7 +66,7 @@ def _add_solve(kinds: Any) -> None:
     )
     parser.add_argument(
         "--batch",
-        type=_count,
+        type=count,
         default=200,
         metavar="N",
         help="programmes in the batch of small ones, 0 for none (default %(default)s)",
@@ -154,7 +154,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(options: argparse.Namespace) -> int:
     """Measure solvers, print the tables."""
-    from attsvm.bench import peers, ranking, solve
+    from attsvm.bench import peers, solve
 
     plan = solve.Plan(
         norms=_words(options.norms, "norms"),
@@ -169,18 +169,18 @@ def run_solve(options: argparse.Namespace) -> int:
 
     def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
         measured = solve.run(plan, cells, progress)
-        rows = ranking.summary(plan, measured)
-        return {"cells": measured, "table": rows}, ranking.tables(plan, rows, measured)
+        rows = solve.summary(plan, measured)
+        return {"cells": measured, "table": rows}, solve.tables(plan, rows, measured)
 
     return _record("solve", plan.settings(), options, measure)
 
 
 def run_step(options: argparse.Namespace) -> int:
     """Measure optimisers, print the tables."""
-    from attsvm.bench import contenders, step, step_table
+    from attsvm.bench import step
 
     chosen = (
-        contenders.CONTENDERS
+        step.CONTENDERS
         if options.optimisers == "all"
         else _words(options.optimisers, "optimisers", ";")
     )
@@ -195,7 +195,7 @@ def run_step(options: argparse.Namespace) -> int:
 
     def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
         measured = step.run(plan, cells, progress)
-        return {"cells": measured}, step_table.tables(measured, by_cpu=plan.by_cpu)
+        return {"cells": measured}, step.tables(measured, by_cpu=plan.by_cpu)
 
     return _record("step", plan.settings(), options, measure)
 
@@ -213,12 +213,12 @@ def run_train(options: argparse.Namespace) -> int:
 
 def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, measure: Any) -> int:
     """Measure inside the run folder, write both files, print one of them."""
-    from attsvm.bench import machine, record, tables
+    from attsvm.bench import record
     from attsvm.progress import ProgressBars
     from attsvm.store.code import code_fingerprint
 
     progress = ProgressBars(quiet=options.quiet)
-    before = machine.load()
+    before = record.load()
     try:
         with record.recording(
             options.out,
@@ -232,7 +232,7 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
             document = record.document(
                 kind, settings, options.command_line, before, options.threads, **content
             )
-            text = f"{text}\n\n{tables.origin(document)}"
+            text = f"{text}\n\n{record.origin(document)}"
             if options.out is not None:
                 record.write(options.out, document, text)
     finally:
@@ -259,10 +259,3 @@ def _number(text: str) -> float:
         raise InputError(
             f"accuracy {text!r} is not a number; give relative gaps such as 1e-6"
         ) from None
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
-    return value

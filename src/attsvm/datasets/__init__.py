@@ -19,26 +19,26 @@ _HOME = {
     "Toy": "toys",
     "WordPiece": "wordpiece",
     "array": "arrays",
-    "assumption_test": "assumption_tests",
+    "assumption_test": "bag_generators",
     "digits": "images",
-    "gauss": "separable",
+    "gauss": "drawn",
     "huggingface_text": "huggingface",
-    "image_bags": "image_bags",
+    "image_bags": "bag_generators",
     "image_digest": "image_sets",
     "image_set": "image_sets",
     "imdb": "reviews",
     "instance": "catalogue",
     "load": "catalogue",
-    "mixed_reviews": "sentence_bags",
-    "mlp_instance": "multi",
+    "mixed_reviews": "bag_generators",
+    "mlp_instance": "drawn",
     "names": "catalogue",
-    "orth": "separable",
-    "orthonormal": "multi",
-    "planted_witnesses": "witnesses",
-    "sentences": "sentence_bags",
+    "orth": "drawn",
+    "orthonormal": "drawn",
+    "planted_witnesses": "bag_generators",
+    "sentences": "bag_generators",
     "text": "documents",
     "toy": "toys",
-    "unit_sphere": "sphere",
+    "unit_sphere": "drawn",
 }
 
 __all__ = [
@@ -76,21 +76,22 @@ __all__ = [
 if TYPE_CHECKING:
     from attsvm.datasets import next_token
     from attsvm.datasets.arrays import array
-    from attsvm.datasets.assumption_tests import assumption_test
+    from attsvm.datasets.bag_generators import (
+        assumption_test,
+        image_bags,
+        mixed_reviews,
+        planted_witnesses,
+        sentences,
+    )
     from attsvm.datasets.base import Dataset, Encoded
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text
+    from attsvm.datasets.drawn import gauss, mlp_instance, orth, orthonormal, unit_sphere
     from attsvm.datasets.huggingface import huggingface_text
-    from attsvm.datasets.image_bags import image_bags
     from attsvm.datasets.image_sets import ImageSet, image_digest, image_set
     from attsvm.datasets.images import digits
-    from attsvm.datasets.multi import mlp_instance, orthonormal
     from attsvm.datasets.reviews import Reviews, imdb
-    from attsvm.datasets.sentence_bags import mixed_reviews, sentences
-    from attsvm.datasets.separable import gauss, orth
-    from attsvm.datasets.sphere import unit_sphere
     from attsvm.datasets.toys import Toy, toy
-    from attsvm.datasets.witnesses import planted_witnesses
     from attsvm.datasets.wordpiece import TokenIds, WordPiece
 
 

@@ -129,7 +129,7 @@ def _generated(
 ) -> tuple[AttentionData, FloatArray | None, FloatArray | None, str]:
     """Data, head if it is fixed, and title of a random instance or a toy."""
     if name == "unit_sphere":
-        from attsvm.datasets.sphere import unit_sphere
+        from attsvm.datasets.drawn import unit_sphere
 
         sizes = _integers(arguments or "6,8,10,0", ",", "unit_sphere:6,8,10,0", 4)
         return (

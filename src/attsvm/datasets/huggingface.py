@@ -11,10 +11,16 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.datasets.base import Dataset, Encoded
-from attsvm.datasets.documents import Query, check_options, encode_bags, text_dataset
+from attsvm.datasets.documents import (
+    Query,
+    Span,
+    check_options,
+    encode_bags,
+    principal_part,
+    text_dataset,
+    unit_rows,
+)
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts
-from attsvm.datasets.vectors import principal_part, unit_rows
-from attsvm.datasets.words import Span
 from attsvm.errors import InputError, MissingExtraError
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.data import BoolArray
-from attsvm.datasets.cache import cached_arrays, cached_text, texts_digest
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import atomic_write, brief, opened
+from attsvm.files import CACHE_VARIABLE, brief, cache_home, opened, write_file
 from attsvm.printable import Compact
+from attsvm.store.code import code_fingerprint
+from attsvm.store.entries import entry_path, load_entry, save_entry
 
+Arrays = dict[str, NDArray[Any]]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Ids = NDArray[np.int32]
@@ -146,8 +150,7 @@ class WordPiece:
             # finds the letters; told them in order, the second one is the same everywhere.
             letters = sorted(set(_trained(library, texts, 1, SPECIAL)) - set(SPECIAL))
             pieces = _trained(library, texts, vocabulary, (*SPECIAL, *letters))
-            definition: str = _plain(library, pieces).to_str()
-            return definition
+            return _plain(library, pieces).to_str()
 
         key = {
             "kind": "wordpiece/2",
@@ -172,8 +175,7 @@ class WordPiece:
 
     def save(self, path: str | Path) -> None:
         """Write a ``tokenizer.json``, atomically."""
-        with atomic_write(path) as partial:
-            partial.write_text(self.definition, encoding="utf-8")
+        write_file(path, self.definition)
 
     def encode(
         self, texts: Sequence[str], length: int = 512, *, end: int = 0, cache: bool = True
@@ -186,7 +188,7 @@ class WordPiece:
             length: most tokens of a text, [CLS] among them.
             end: how many of them are the last ones of a longer text, [SEP] among them.
             cache: keep the ids under the SHA-256 of texts and tokeniser (see
-                :func:`attsvm.datasets.cache.cache_folder`).
+                :func:`attsvm.datasets.wordpiece.cache_folder`).
 
         Raises:
             InputError: no texts, a length below 1, or no token before those of the end.
@@ -228,8 +230,7 @@ class WordPiece:
 
     def pieces(self, text: str) -> list[str]:
         """The tokens of a text as words and word pieces, [CLS] and [SEP] included."""
-        found: list[str] = self._tokenizer.encode(text).tokens
-        return found
+        return self._tokenizer.encode(text).tokens
 
 
 def _library() -> Any:
@@ -263,8 +264,7 @@ def _trained(library: Any, texts: Sequence[str], size: int, given: Sequence[str]
         vocab_size=size, special_tokens=list(given), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer, length=len(texts))
-    found: dict[str, int] = tokenizer.get_vocab()
-    return found
+    return tokenizer.get_vocab()
 
 
 def _of_words(words: list[str], source: str) -> str:
@@ -275,8 +275,7 @@ def _of_words(words: list[str], source: str) -> str:
             f"{source} is not a WordPiece vocabulary; give a vocab.txt with one piece per line,"
             " [UNK] among them"
         )
-    definition: str = _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
-    return definition
+    return _plain(_library(), {piece: k for k, piece in enumerate(pieces)}).to_str()
 
 
 def _from_hub(name: str) -> str:
@@ -298,5 +297,54 @@ def _from_hub(name: str) -> str:
         raise InputError(
             f"the tokeniser {name} has no fast form, which is read here; give a tokenizer.json"
         )
-    definition: str = tokenizer.backend_tokenizer.to_str()
-    return definition
+    return tokenizer.backend_tokenizer.to_str()
+
+
+def cache_folder() -> Path:
+    """The folder :func:`attsvm.files.cache_home`, made when missing.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        folder = cache_home()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"the cache cannot be made ({error}); set {CACHE_VARIABLE} to a folder that you may"
+            " write to"
+        ) from None
+    return folder
+
+
+def cached_arrays(key: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """The arrays that ``make`` computes from what ``key`` names; read back where they were kept by
+    the same code, anew where that file is damaged.
+    """
+    path = entry_path(cache_folder(), key, code_fingerprint(make))
+    if path.exists():
+        with contextlib.suppress(InputError, KeyError, ValueError):
+            return load_entry(path)[0]
+    arrays = {name: np.asarray(array) for name, array in make().items()}
+    save_entry(path, arrays)
+    return arrays
+
+
+def cached_text(key: dict[str, Any], make: Callable[[], str]) -> str:
+    """Like :func:`cached_arrays`, for one text."""
+
+    @functools.wraps(make)
+    def arrays() -> Arrays:
+        return {"text": np.frombuffer(make().encode(), dtype=np.uint8)}
+
+    return cached_arrays(key, arrays)["text"].tobytes().decode()
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    """SHA-256 over texts in order, each with its length in bytes in front."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()

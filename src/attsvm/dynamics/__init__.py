@@ -3,10 +3,16 @@
 from attsvm.dynamics.ball import BallPath, ball_path
 from attsvm.dynamics.path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.planning import Plan, plan
-from attsvm.dynamics.records import AtSteps, LogSpaced, Record
-from attsvm.dynamics.state import TrainState
 from attsvm.dynamics.train import train
-from attsvm.dynamics.trajectory import DirectionWithin, Trajectory, direction_gap
+from attsvm.dynamics.trajectory import (
+    AtSteps,
+    DirectionWithin,
+    LogSpaced,
+    Record,
+    TrainState,
+    Trajectory,
+    direction_gap,
+)
 
 __all__ = [
     "AtSteps",

@@ -164,9 +164,3 @@ class Kept:
             # in the order in which kernels walk through it
             found[where] = np.array(arrays[name], dtype=present.dtype, order="C")
         vars(self).update(found)
-
-
-def centred_tokens(data: AttentionData) -> FloatArray:
-    """Tokens minus the mean of the visible tokens of their sequence; hidden tokens stay zero."""
-    mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
-    return np.where(data.mask[..., None], data.tokens - mean, 0.0)

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from attsvm.data import AttentionData, FloatArray, IntArray, floats
+from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
+from attsvm.margins.checks import reals
 from attsvm.models import Exponential, Linear, Logistic, Loss
 from attsvm.selection import token_scores
 
@@ -174,8 +175,7 @@ class Sphere:
 
         def back(gradient: FloatArray) -> FloatArray:
             g = (self._slope / root) * (gradient - (gradient @ across / root**2) * across)
-            pulled: FloatArray = g - (u @ g) * u
-            return pulled
+            return g - (u @ g) * u
 
         return point, back
 
@@ -236,10 +236,7 @@ class Factors:
 
         def pull(gradient: FloatArray) -> FloatArray:
             raw = factor * np.concatenate([gradient @ Q, gradient.T @ K]).reshape(-1)
-            pulled: FloatArray = self._unit * (
-                raw - (2.0 * float(np.sum(gradient * W)) / square) * point
-            )
-            return pulled
+            return self._unit * (raw - (2.0 * float(np.sum(gradient * W)) / square) * point)
 
         return W, pull
 
@@ -258,8 +255,7 @@ class Factors:
         if self._cone is not None:
             left, _, right = np.linalg.svd(both.T @ self._base.reshape(both.shape))
             both = both @ (left @ right)
-        coordinates: FloatArray = (both.reshape(-1) - self._base) / self._unit
-        return coordinates
+        return (both.reshape(-1) - self._base) / self._unit
 
     def _balanced(self, W: FloatArray) -> FloatArray:
         """Factors from the singular value decomposition, of squared norm 2, one above the other."""
@@ -369,15 +365,10 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
 
 def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
     """Centred keys ``(n, T, d_k)``."""
-    mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
-    centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
+    centred = centred_tokens(data)
     if keys is None:
         return centred
-    K = floats("keys", keys)
-    if K.ndim != 2 or K.shape[1] != data.d_x or not np.isfinite(K).all():
-        raise InputError(f"keys has shape {K.shape}; it must be a finite matrix (d_k, {data.d_x})")
-    mapped: FloatArray = centred @ K.T
-    return mapped
+    return centred @ reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})").T
 
 
 def _same(gradient: FloatArray) -> FloatArray:

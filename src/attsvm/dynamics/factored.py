@@ -5,7 +5,7 @@ With :math:`p_i=\sum_t\beta_{it}x_{it}` the row that a sequence pulls back (see
 :mod:`attsvm.dynamics.packed`), :math:`\nabla_K\propto \sum_ip_i(Q^\top z_i)^\top` and
 :math:`\nabla_Q\propto\sum_iz_i(K^\top p_i)^\top`: no matrix of the size of W is ever formed. Both
 carry one factor :math:`e^M`, kept as a logarithm; a penalty is added at the scale of the larger
-term, as in :mod:`attsvm.models.penalty`.
+term, as in :mod:`attsvm.models.losses`.
 """
 
 from __future__ import annotations

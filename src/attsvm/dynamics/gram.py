@@ -21,9 +21,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens
 from attsvm.dynamics import costs, packed
-from attsvm.dynamics.engine import Kept, Look, Setup, centred_tokens
+from attsvm.dynamics.engine import Kept, Look, Setup
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 from attsvm.parallel import share_runs
@@ -119,8 +119,7 @@ class GramEngine(Kept):
 
     def _logits_of(self, run: int, W: FloatArray) -> FloatArray:
         k = self._shared(run)
-        logits: FloatArray = np.sum(self._gram.tokens[k] * (self._at[k] @ W.T), axis=1)
-        return logits
+        return np.sum(self._gram.tokens[k] * (self._at[k] @ W.T), axis=1)
 
     @property
     def _runs(self) -> Runs:
@@ -172,8 +171,7 @@ class GramEngine(Kept):
     def weights(self) -> FloatArray:
         """``(runs, d_x, d_z)``: the weights that the coefficients stand for."""
         weighted = self._coefficients[..., None] * self._gram.tokens
-        weights: FloatArray = self._start + weighted.mT @ self._at
-        return weights
+        return self._start + weighted.mT @ self._at
 
 
 def _pack(data: AttentionData, setup: Setup, width: int) -> tuple[Gram, FloatArray]:

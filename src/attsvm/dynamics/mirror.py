@@ -67,6 +67,18 @@ class Iterates(NamedTuple):
     g: FloatArray
 
 
+class Steps(NamedTuple):
+    """Step lengths ``lr`` and ``head_lr`` of every run times ``factors``, one for each step, under
+    the rules of the weights and of the head.
+    """
+
+    factors: FloatArray
+    lr: FloatArray
+    weights: Mirror
+    head_lr: FloatArray
+    head: Mirror
+
+
 class MirrorEngine(Kept):
     """Trains ``W``, and the head when asked, by mirror descent; state: weights and dual iterates of
     every run.
@@ -122,11 +134,7 @@ class MirrorEngine(Kept):
             self.stopped_at,
             setup.loss,
             step,
-            setup.factors(step, count),
-            setup.lr,
-            self._weights,
-            head_lr,
-            self._readout,
+            Steps(setup.factors(step, count), setup.lr, self._weights, head_lr, self._readout),
         )
 
     def look(self) -> Look:
@@ -221,92 +229,48 @@ def _of_run(at: Iterates, r: int) -> Iterates:
 
 @kernel
 def _descend(
-    data: Packed,
-    at: Iterates,
-    found: Found,
-    scratch: FloatArray,
-    loss: int,
-    first: int,
-    factors: FloatArray,
-    lr: float,
-    weights: Mirror,
-    head_lr: float,
-    head: Mirror,
+    r: int, data: Packed, at: Iterates, found: Found, scratch: FloatArray, loss: int, steps: Steps
 ) -> int:
-    """Steps of one run; returns the step whose gradient was exactly zero, else -1."""
+    """Steps of one run, whose number is ``r``; returns how many were taken before the gradient was
+    exactly zero, else -1.
+    """
     log_n = math.log(data.labels.shape[0])
     size, width = at.Wt.size, at.g.shape[1]
-    w, y, G, room = (
-        at.Wt.reshape(size),
-        at.Y.reshape(size),
-        at.G[0].reshape(size),
-        at.G[1].reshape(size),
-    )
-    for k in range(factors.shape[0]):
+    w, y = at.Wt.reshape(size), at.Y.reshape(size)
+    G, room = at.G[0].reshape(size), at.G[1].reshape(size)
+    for k in range(steps.factors.shape[0]):
         log_W, log_head = _gradient(data, at, found, scratch, loss)
-        moving = _move(w, y, G, room, log_W - log_n, lr * factors[k], weights)
+        factor = steps.factors[k]
+        moving = _move(w, y, G, room, log_W - log_n, steps.lr[r] * factor, steps.weights)
         if width > 0:
             v, u = at.v[:width], at.u[:width]
-            length = head_lr * factors[k]
-            moved = _move(v, u, at.g[0], at.g[1], log_head - log_n, length, head)
+            length = steps.head_lr[r] * factor
+            moved = _move(v, u, at.g[0], at.g[1], log_head - log_n, length, steps.head)
             moving = moving or moved
         if not moving:
-            return first + k
+            return k
     return -1
-
-
-@kernel
-def _run(
-    r: int,
-    data: Packed,
-    at: Iterates,
-    found: Found,
-    scratch: FloatArray,
-    loss: IntArray,
-    first: int,
-    factors: FloatArray,
-    lr: FloatArray,
-    weights: Mirror,
-    head_lr: FloatArray,
-    head: Mirror,
-) -> int:
-    return _descend(
-        packed.shared(data, r),
-        _of_run(at, r),
-        packed.of_run(found, r),
-        scratch[r],
-        loss[r],
-        first,
-        factors,
-        lr[r],
-        weights,
-        head_lr[r],
-        head,
-    )
 
 
 @kernel
 def _advance(
     start: int,
     stop: int,
-    data: Packed,
-    at: Iterates,
-    found: Found,
+    stack: Packed,
+    all_iterates: Iterates,
+    all_found: Found,
     scratch: FloatArray,
     stopped_at: IntArray,
     loss: IntArray,
     first: int,
-    factors: FloatArray,
-    lr: FloatArray,
-    weights: Mirror,
-    head_lr: FloatArray,
-    head: Mirror,
+    steps: Steps,
 ) -> None:
     for r in range(start, stop):
         if stopped_at[r] < 0:
-            stopped_at[r] = _run(
-                r, data, at, found, scratch, loss, first, factors, lr, weights, head_lr, head
-            )
+            data, at = packed.shared(stack, r), _of_run(all_iterates, r)
+            found = packed.of_run(all_found, r)
+            k = _descend(r, data, at, found, scratch[r], loss[r], steps)
+            stopped_at[r] = first + k if k >= 0 else -1
 
 
 @kernel

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics.engine import Look, Setup, centred_tokens
+from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens, mean_tokens
+from attsvm.dynamics.engine import Look, Setup
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
 
@@ -66,10 +66,9 @@ def pack(data: AttentionData, setup: Setup, width: int | None = None) -> Packed:
     visible = centred_tokens(data)[data.mask]
     tokens = np.zeros((len(visible) if width is None else width, data.d_x))
     tokens[: len(visible)] = visible
-    means = data.tokens.sum(axis=-2) / data.lengths[:, None]
     queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
     offsets = softmax_kernels.offsets_of(data.lengths)
-    return Packed(tokens, means, queries, np.array(data.labels), offsets)
+    return Packed(tokens, mean_tokens(data), queries, np.array(data.labels), offsets)
 
 
 def instances_of(data: AttentionData, runs: int) -> list[AttentionData]:

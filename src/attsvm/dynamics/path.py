@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from attsvm.data import AttentionData, FloatArray, IntArray, floats, require_data
+from attsvm.data import AttentionData, FloatArray, IntArray, floats
 from attsvm.dynamics.excess import (
     Chart,
     Excess,
@@ -37,6 +37,7 @@ from attsvm.dynamics.trajectory import direction_gap
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Nuclear, as_norm
 from attsvm.margins import prompt_margins, selection_margins
+from attsvm.margins.checks import one_instance
 from attsvm.models import Logistic, Loss
 from attsvm.printable import Compact
 from attsvm.selection import optimal_tokens
@@ -101,10 +102,7 @@ class RegularizationPath(Compact):
         """
         goal = np.asarray(target.W if hasattr(target, "W") else target, dtype=np.float64)
         unit = self.W / np.asarray(self.norm.value(self.W))[:, None, None]
-        distance: FloatArray = np.linalg.norm(
-            unit - goal / float(self.norm.value(goal)), axis=(-2, -1)
-        )
-        return distance
+        return np.linalg.norm(unit - goal / float(self.norm.value(goal)), axis=(-2, -1))
 
 
 def regularization_path(
@@ -155,11 +153,7 @@ def regularization_path(
     """
     bound = as_norm(norm)
     sizes = floats("radii", radii)
-    require_data(data)
-    if data.batch_shape:
-        raise InputError(
-            f"data has leading axes {data.batch_shape}; choose one instance with data.instance(k)"
-        )
+    one_instance(data)
     if parameterization not in ("W", "KQ", "prompt", "joint", "joint W"):
         raise InputError(
             f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt', 'joint' or"
@@ -249,8 +243,7 @@ def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: b
             " and not be zero"
         )
     logits = np.einsum("ntd,nd->nt", mapped, queries @ axis.reshape(mapped.shape[-1], -1).T)
-    tokens: IntArray = np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
-    return tokens
+    return np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
 
 
 def _joint(

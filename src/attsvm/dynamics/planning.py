@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, spread
 from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
@@ -175,7 +175,11 @@ def make_engine(
         has_intercept=model.head.has_intercept,
         schedule=_function(schedule, next(iter(model.weights))),
         head_schedule=_function(schedule, "head.readout"),
-        floor=_floors(mine, runs) if mine.get("step_size") == "polyak" else None,
+        floor=(
+            spread("the loss_floor", mine["loss_floor"], (runs,), 0)
+            if mine.get("step_size") == "polyak"
+            else None
+        ),
         polyak_factor=float(mine.get("polyak_factor", 2.0)),
         keys=model.reading.keys,
         prompt=model.reading.prompt,
@@ -213,21 +217,6 @@ def _function(schedule: Schedule | None, parameter: str) -> Callable[[int], floa
     """The schedule of one parameter."""
     found = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
     return None if isinstance(found, LRScheduler) else found
-
-
-def _floors(group: Mapping[str, Any], runs: int) -> FloatArray:
-    """Polyak's floor of every run.
-
-    Raises:
-        InputError: floors of another number of runs.
-    """
-    floor = np.asarray(torch.as_tensor(group["loss_floor"]).detach().cpu(), dtype=np.float64)
-    if floor.shape not in ((), (runs,)):
-        raise InputError(
-            f"the loss_floor has shape {floor.shape} for a model of {runs} runs; give one number,"
-            " or one per run"
-        )
-    return np.array(np.broadcast_to(floor, (runs,)))
 
 
 def trains_head(model: Attention, optimizer: Optimizer) -> bool:

@@ -71,7 +71,7 @@ class Steepest:
     def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
         """See :class:`Direction`; zero where the average is."""
         self._average.add(G, log_scale)
-        return self.norm.steepest(self._average.value)  # type: ignore[no-any-return]
+        return self.norm.steepest(self._average.value)
 
 
 class Adam:
@@ -99,10 +99,7 @@ class Adam:
             ratio = np.exp(self._first.log - 0.5 * self._second.log) * np.sqrt(second) / first
         size = np.sqrt(self._second.value)
         safe = np.where(size > 0.0, size, 1.0)
-        found: FloatArray = np.where(
-            size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0
-        )
-        return found
+        return np.where(size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0)
 
 
 def descend(

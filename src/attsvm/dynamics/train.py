@@ -15,9 +15,14 @@ import torch
 
 from attsvm.data import AttentionData, FloatArray, floats, require_data
 from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
-from attsvm.dynamics.records import AtSteps, LogSpaced, Record
-from attsvm.dynamics.state import TrainState
-from attsvm.dynamics.trajectory import DirectionWithin, Trajectory
+from attsvm.dynamics.trajectory import (
+    AtSteps,
+    DirectionWithin,
+    LogSpaced,
+    Record,
+    TrainState,
+    Trajectory,
+)
 from attsvm.errors import InputError
 from attsvm.models import Attention
 from attsvm.printable import kind

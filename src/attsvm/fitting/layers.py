@@ -1,5 +1,5 @@
 """What a fitted model does with bags: values, attention, contributions and the value of an instance
-alone, in the units of the data.
+alone, in the units of the data; and what one trained layer does with sequences.
 """
 
 from __future__ import annotations
@@ -9,8 +9,42 @@ from typing import Protocol
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.fitting import segments
+
+
+def logits(data: AttentionData, W: FloatArray) -> FloatArray:
+    r"""``(n, T)``: :math:`x_{it}^\top W z_i`; ``-inf`` on masked tokens."""
+    moved = data.queries @ W.T
+    raw = np.matmul(data.tokens, moved[:, :, None])[..., 0]
+    return np.where(data.mask, raw, -np.inf)
+
+
+def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
+    """``(n,)``: the visible token with the largest logit, the first one on ties."""
+    return np.argmax(logits(data, W), axis=1)
+
+
+def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
+    """``(n, T)``: the softmax of the logits; zero on masked tokens."""
+    a = logits(data, W)
+    weights: FloatArray = np.exp(a - a.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def soft_values(
+    data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
+) -> FloatArray:
+    """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
+    return np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
+
+
+def token_values(
+    data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
+) -> FloatArray:
+    """``(n,)``: the head's value of one chosen token per sequence."""
+    return data.tokens[np.arange(data.n), tokens] @ head + intercept
 
 
 class Layer(Protocol):
@@ -80,8 +114,7 @@ class PooledLayer:
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`Layer`."""
-        alone: FloatArray = rows @ self.V.sum(axis=0) + self.intercept
-        return alone
+        return rows @ self.V.sum(axis=0) + self.intercept
 
     def size(self) -> FloatArray:
         """See :class:`Layer`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, mean_tokens
 
 PENALTIES = tuple(10.0 ** np.arange(-3, 4))
 """Inverse penalties C that are tried, relative to the mean squared norm of a pooled sequence."""
@@ -38,14 +38,6 @@ class PooledHead:
     def decision(self, data: AttentionData) -> FloatArray:
         """``(n,)`` values whose sign is the predicted label."""
         return mean_tokens(data) @ self.coef + self.intercept
-
-
-def mean_tokens(data: AttentionData) -> FloatArray:
-    """``(n, d_x)``: the mean of the visible tokens of each sequence (masked tokens are stored as
-    zeros).
-    """
-    pooled: FloatArray = data.tokens.sum(axis=-2) / data.lengths[..., None]
-    return pooled
 
 
 def logistic_loss(labels: FloatArray, values: FloatArray) -> float:

@@ -1,16 +1,18 @@
-"""The predictors of bags: penalty chosen on bags left out, then one fit to all."""
+r"""The predictors of bags: penalty chosen on bags left out, then one fit to all.
+
+Values become probabilities, :math:`\sigma(af+b)`, or :math:`\mathrm{softmax}(af)` of three classes
+or more, by the values of bags that the model did not see.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.fitting.calibration import calibration
-from attsvm.fitting.choosing import FOLDS, choose, left_out
 from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
 from attsvm.fitting.minimise import ConvexStep, descend
 from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
@@ -24,6 +26,110 @@ from attsvm.fitting.witness import (
     guessed_start,
     prototypes,
 )
+
+_RANGE = (-7.0, 7.0)  # of the logarithm of the slope
+
+
+def calibration(values: FloatArray, labels: IntArray, shift: bool) -> tuple[float, float]:
+    r"""Slope ``a > 0`` and offset ``b``, which is 0 unless ``shift``.
+
+    Args:
+        values: ``(n, C)``, of bags left out.
+        labels: ``(n,)``: 0 and 1, or 0 to C - 1.
+        shift: whether the values of two classes may move against zero.
+
+    Source: Platt (1999), with his targets :math:`(n_k+1)/(n_k+2)` for two classes, which keep the
+    slope finite where values separate the classes; temperature scaling otherwise.
+    """
+    from scipy.optimize import minimize
+
+    two = values.shape[1] == 1
+    if two:
+        many = np.bincount(labels, minlength=2)
+        targets = np.where(labels > 0, (many[1] + 1) / (many[1] + 2), 1 / (many[0] + 2))
+
+    def loss(at: FloatArray) -> float:
+        scaled = np.exp(np.clip(at[0], *_RANGE)) * values
+        if two:
+            f = scaled[:, 0] + (at[1] if shift else 0.0)
+            return float(np.mean(np.logaddexp(0.0, f) - targets * f))
+        top = scaled.max(axis=1)
+        total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
+        return float(np.mean(total - scaled[np.arange(len(labels)), labels]))
+
+    found = minimize(loss, np.zeros(2 if shift else 1), method="Nelder-Mead").x
+    return float(np.exp(np.clip(found[0], *_RANGE))), float(found[1]) if shift else 0.0
+
+
+Values = FloatArray
+Course = Callable[[FloatArray], Sequence[FloatArray]]
+"""From the share of each bag in the loss (zero where it is left out) to the values of all bags,
+``(n, columns)``, one array for each candidate."""
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The candidate with the smallest loss on bags left out.
+
+    Attributes:
+        index: which one; the first on ties, so candidates come by falling penalty.
+        losses: ``(candidates,)``: mean loss on bags left out.
+        values: ``(n, columns)``: what models that did not see a bag say of it, ``nan`` where no
+            model left it out.
+    """
+
+    index: int
+    losses: FloatArray
+    values: Values
+
+
+def left_out(labels: IntArray, folds: int, seed: int, single: bool) -> list[IntArray]:
+    """Bags to leave out together, each class spread over the folds; only the first fold when
+    ``single``.
+    """
+    folds = max(min(folds, int(np.bincount(labels).min())), 2)
+    generator = np.random.default_rng([seed, 11])
+    fold = np.empty(len(labels), dtype=np.int64)
+    start = 0
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        fold[members] = (start + np.arange(len(members))) % folds
+        start += len(members)
+    return [np.flatnonzero(fold == k) for k in range(1 if single else folds)]
+
+
+def choose(
+    course: Course,
+    parts: Sequence[IntArray],
+    shares: FloatArray,
+    losses: Callable[[Values], FloatArray],
+) -> Choice:
+    """Fit without each part in turn, and see what each candidate says of it.
+
+    Args:
+        course: fits all candidates.
+        parts: the bags left out each time.
+        shares: ``(n,)`` shares of the bags in the loss.
+        losses: the ``(n,)`` losses of values.
+    """
+    kept: list[Any] = []
+    for part in parts:
+        without = shares.copy()
+        without[part] = 0.0
+        without /= without.sum()
+        found = course(without)
+        if not kept:
+            kept = [np.full_like(values, np.nan) for values in found]
+        for whole, values in zip(kept, found, strict=True):
+            whole[part] = values[part]
+    seen = np.concatenate(list(parts))
+    weight = shares[seen] / shares[seen].sum()
+    mean = np.array([float(weight @ losses(values)[seen]) for values in kept])
+    best = int(np.argmin(mean))
+    return Choice(best, mean, kept[best])
+
 
 PENALTIES = 10.0 ** np.arange(-1.0, -5.1, -0.5)
 """Penalties that are tried, for instances of root-mean-square norm one and a loss that is a mean
@@ -312,5 +418,4 @@ def against_rest(values: FloatArray, column: IntArray) -> FloatArray:
     rows = np.arange(len(values))
     others = values.copy()
     others[rows, column] = -np.inf
-    margins: FloatArray = values[rows, column] - others.max(axis=1)
-    return margins
+    return values[rows, column] - others.max(axis=1)

@@ -11,14 +11,12 @@ from attsvm.data import FloatArray, IntArray
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
     """``(n, ...)``: the sum of the rows of each bag; ``values`` is ``(N, ...)``."""
-    total: FloatArray = np.add.reduceat(values, offsets[:-1], axis=0)
-    return total
+    return np.add.reduceat(values, offsets[:-1], axis=0)
 
 
 def largest(values: FloatArray, offsets: IntArray) -> FloatArray:
     """``(n, ...)``: the largest row of each bag, column by column."""
-    top: FloatArray = np.maximum.reduceat(values, offsets[:-1], axis=0)
-    return top
+    return np.maximum.reduceat(values, offsets[:-1], axis=0)
 
 
 def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -37,8 +35,7 @@ def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
     """``(n,)``: where in its bag the largest of ``(N,)`` values is, the first one on ties."""
     lengths = np.diff(offsets)
     at = np.flatnonzero(values == np.repeat(largest(values, offsets), lengths))
-    found: IntArray = at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
-    return found
+    return at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
 
 
 def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:

@@ -76,8 +76,7 @@ class Witnesses:
 
     def scores(self, theta: FloatArray) -> FloatArray:
         """``(N, columns)``."""
-        scores: FloatArray = self.rows @ theta.T
-        return scores
+        return self.rows @ theta.T
 
     def loss(self, theta: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
         """The loss without penalty, and its gradient ``(columns, d + 1)``."""
@@ -236,8 +235,7 @@ def _convex(problem: Witnesses, shares: FloatArray, targets: FloatArray):  # typ
 
 def _log_sum(s: FloatArray) -> FloatArray:
     top = s.max(axis=1)
-    total: FloatArray = top + np.log(np.exp(s - top[:, None]).sum(axis=1))
-    return total
+    return top + np.log(np.exp(s - top[:, None]).sum(axis=1))
 
 
 def _log_one_minus_exp(x: FloatArray) -> FloatArray:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from attsvm.margins.batch import MarginsBatch, selection_batch
 from attsvm.margins.blocks import MarginBlocks
-from attsvm.margins.decoder import decoder_margins
 from attsvm.margins.finite import (
     LeastNorm,
     Recombination,
@@ -16,12 +15,23 @@ from attsvm.margins.finite import (
     recombine,
     split,
 )
-from attsvm.margins.graph import graph_margins, strong_components
 from attsvm.margins.mapped import MappedSelections
-from attsvm.margins.next_token import order_arcs, order_margins, output_margins
+from attsvm.margins.next_token import (
+    graph_margins,
+    order_arcs,
+    order_margins,
+    output_margins,
+    strong_components,
+)
 from attsvm.margins.operator import Margins
 from attsvm.margins.pairs import PairMargins, pair_margins
-from attsvm.margins.selection import prompt_margins, relax, relaxed_margins, selection_margins
+from attsvm.margins.selection import (
+    decoder_margins,
+    prompt_margins,
+    relax,
+    relaxed_margins,
+    selection_margins,
+)
 from attsvm.margins.sequence import query_positions, sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, require_data
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, as_array, require_data
 from attsvm.errors import InputError
 
 
@@ -22,7 +20,7 @@ def one_instance(data: AttentionData) -> None:
 
 def integers(name: str, value: ArrayLike) -> IntArray:
     """``value`` as int64, refused unless it holds integers."""
-    array = _as_array(name, value)
+    array = as_array(name, value)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -32,7 +30,7 @@ def integers(name: str, value: ArrayLike) -> IntArray:
 
 def reals(name: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: str) -> FloatArray:
     """``value`` as finite float64 of this shape (``None`` leaves an axis open, but not empty)."""
-    array = _as_array(name, value)
+    array = as_array(name, value)
     fits = array.ndim == len(shape) and all(
         k == wanted or (wanted is None and k > 0)
         for k, wanted in zip(array.shape, shape, strict=True)
@@ -53,7 +51,7 @@ def reals(name: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: s
 def selected_tokens(data: AttentionData, tokens: ArrayLike) -> IntArray:
     """One visible position per sequence, ``(n,)``."""
     one_instance(data)
-    selected = _as_array("tokens", tokens)
+    selected = as_array("tokens", tokens)
     if selected.shape != (data.n,):
         raise InputError(
             f"tokens has shape {selected.shape}; it must be ({data.n},), one selected token per"
@@ -78,7 +76,7 @@ def selected_tokens(data: AttentionData, tokens: ArrayLike) -> IntArray:
 
 def chosen_sequences(name: str, value: ArrayLike, n: int) -> BoolArray:
     """``(n,)`` booleans from booleans or from positions."""
-    array = _as_array(name, value)
+    array = as_array(name, value)
     if array.dtype == np.bool_:
         if array.shape != (n,):
             raise InputError(
@@ -101,7 +99,7 @@ def chosen_sequences(name: str, value: ArrayLike, n: int) -> BoolArray:
 def token_sets(data: AttentionData, sets: ArrayLike) -> BoolArray:
     """``(n, T)`` booleans: a non-empty set of visible tokens in every sequence."""
     one_instance(data)
-    array = _as_array("sets", sets)
+    array = as_array("sets", sets)
     if array.shape != data.mask.shape or array.dtype != np.bool_:
         raise InputError(
             f"sets has shape {array.shape} and dtype {array.dtype}; it must be booleans"
@@ -120,14 +118,3 @@ def token_sets(data: AttentionData, sets: ArrayLike) -> BoolArray:
             " needs at least one"
         )
     return array.astype(np.bool_)
-
-
-def _as_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    if hasattr(value, "detach"):
-        tensor: Any = cast(Any, value).detach().cpu()
-        value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{name} is not a rectangular array ({error})") from None
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of ml_dtypes

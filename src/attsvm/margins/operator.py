@@ -212,12 +212,14 @@ class Margins(Compact):
         else:
             pulled = np.zeros((self.n, self.differences.shape[1]))
             filled = np.flatnonzero(np.diff(self.offsets))
-            if len(filled):
-                pulled[filled] = np.add.reduceat(
-                    lam[:, None] * self.differences, self.offsets[filled], axis=0
-                )
-        adjoint: FloatArray = pulled.T @ self.queries
-        return adjoint
+            # sequences by the chunk, so that no weighted copy of all differences is made
+            many = self.m > _CHUNK
+            for part in np.array_split(filled, self.m // _CHUNK + 1) if many else [filled]:
+                if len(part):
+                    rows = slice(self.offsets[part[0]], self.offsets[part[-1] + 1])
+                    weighted = lam[rows, None] * self.differences[rows]
+                    pulled[part] = np.add.reduceat(weighted, self.offsets[part] - rows.start)
+        return pulled.T @ self.queries
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
         r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`

@@ -128,8 +128,7 @@ class PairMargins(Margins):
                 filled = first + np.flatnonzero(np.diff(self.offsets[first : last + 1]))
                 starts = self.offsets[filled] - rows.start
                 pulled[filled] = np.add.reduceat(part[:, None] * D, starts, axis=0)
-        adjoint: FloatArray = pulled.T @ self.queries
-        return adjoint
+        return pulled.T @ self.queries
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
         """As for :class:`~attsvm.margins.Margins`."""

@@ -1,8 +1,17 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
-from attsvm.models.attention import Attention
-from attsvm.models.bag_classifier import BagClassifier
-from attsvm.models.encoder import VisionTransformer, soft_sparsity
+from attsvm.models.attention import (
+    Attention,
+    FactoredAttention,
+    FixedPromptAttention,
+    PromptAttention,
+)
+from attsvm.models.classifiers import (
+    BagClassifier,
+    TextClassifier,
+    VisionTransformer,
+    soft_sparsity,
+)
 from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import (
     Custom,
@@ -15,11 +24,9 @@ from attsvm.models.losses import (
     logistic_loss,
 )
 from attsvm.models.next_token import NextTokenTransformer
-from attsvm.models.parameterizations import FactoredAttention, FixedPromptAttention, PromptAttention
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import Selection, attend, select
 from attsvm.models.sum_of_heads import sum_of_heads
-from attsvm.models.text_classifier import TextClassifier
 
 __all__ = [
     "Attention",

@@ -1,27 +1,31 @@
-"""One softmax-attention layer, many runs at once: the model, whatever its parameters are."""
+"""One softmax-attention layer, many runs at once: the model, whatever its parameters are: a
+matrix, factors, a prompt, or keys under a fixed prompt.
+
+A constructor checks what a caller writes, draws starts and spreads the axis of runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from attsvm.data import AttentionData
+from attsvm.data import AttentionData, FloatArray, floats, spread
 from attsvm.errors import InputError
+from attsvm.margins.checks import reals
 from attsvm.models.heads import LinearHead
 from attsvm.models.linear import linear_loss, matrix_loss
-from attsvm.models.losses import Logistic, LogScale, Loss
-from attsvm.models.penalty import penalised
+from attsvm.models.losses import Logistic, LogScale, Loss, PerRun, as_loss, penalised
 from attsvm.models.sequences import Reading, Sequences
 from attsvm.models.softmax import Selection, attend_moved, by_sequence, query_logits, select
 
-if TYPE_CHECKING:
-    from attsvm.models.building import Head, Init, Losses
-
+Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int] | tuple[ArrayLike, ArrayLike]
+Head = ArrayLike | nn.Module | Callable[[Tensor], Tensor]
+Losses = Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]]
 Parameterization = Literal["W", "KQ"]
 
 
@@ -118,8 +122,6 @@ class Attention(nn.Module):
             InputError: shapes that do not match, more than one leading axis, values that are not
                 finite, an unknown ``init`` or ``parameterization``, factors without ``init``.
         """
-        from attsvm.models.building import build
-
         factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
         return build(
             data, head, intercept, runs, init, train_head, loss, penalty, Reading(), factors
@@ -170,8 +172,6 @@ class Attention(nn.Module):
         Raises:
             InputError: what :meth:`cross` refuses, or labels of another shape or value.
         """
-        from attsvm.models.building import build, position_labels
-
         factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
         reading = Reading(labels=position_labels(data, labels), causal=causal)
         return build(data, head, intercept, runs, init, train_head, loss, penalty, reading, factors)
@@ -217,8 +217,6 @@ class Attention(nn.Module):
 
         Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
         """
-        from attsvm.models.building import build_prompt
-
         return build_prompt(
             data, head, intercept, runs, init, train_head, loss, penalty, keys, prompt
         )
@@ -406,3 +404,299 @@ def _factored(parameterization: str, inner: int | None, stacked: bool) -> bool:
 def linear_head(model: Attention) -> LinearHead | None:
     """The head of a model when it is linear."""
     return model.head if type(model.head) is LinearHead else None
+
+
+class FactoredAttention(Attention):
+    r"""Attention with factors, :math:`W=KQ^\top`.
+
+    Attributes:
+        K: ``([runs,] d_x, m)``.
+        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``,
+            ``([runs,] d_x + d_z, m)``.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of
+    the nuclear norm.
+    """
+
+    K: Tensor
+    Q: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, **options: Any) -> None:
+        K, Q = weights["K"], weights["Q"]
+        self.split: int | None = None
+        if options.pop("stacked", False):
+            weights = {"KQ": torch.cat([K, Q], dim=-2)}
+            super().__init__(weights, *arguments, **options)
+            self.split = int(K.shape[-2])
+        else:
+            super().__init__({"K": K, "Q": Q}, *arguments, **options)
+
+    def factors(self, scale: LogScale | None = None) -> tuple[Tensor, Tensor]:
+        """K and Q as the logits see them."""
+        if self.split is None:
+            return self._weight("K", scale), self._weight("Q", scale)
+        both = self._weight("KQ", scale)
+        return both[..., : self.split, :], both[..., self.split :, :]
+
+    def combined(self) -> Tensor:
+        r"""``([runs,] d_x, d_z)``: :math:`KQ^\top`."""
+        K, Q = self.factors()
+        return K @ Q.mT
+
+    def moved(self, queries: Tensor, scale: LogScale | None = None) -> Tensor:
+        r"""``(..., N, d_x)``: :math:`KQ^\top z_i` row by row."""
+        K, Q = self.factors(scale)
+        return (queries @ Q) @ K.mT
+
+    def _matrix(self, scale: LogScale | None) -> None:
+        """None: the queries pass through both factors."""
+
+
+class PromptAttention(Attention):
+    r"""Attention that one trained prompt asks: logits :math:`X_iK^\top p` with a fixed key map K.
+
+    Attributes:
+        p: ``([runs,] d_k, 1)``, one column, so that a normalised optimiser measures it with one
+            norm.
+
+    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
+    """
+
+    p: nn.Parameter
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_k, 1)``: the prompt."""
+        return self.p
+
+    def _matrix(self, scale: LogScale | None) -> Tensor:
+        """The prompt, as the one column that moves queries of one entry."""
+        return self._weight("p", scale)
+
+
+class FixedPromptAttention(Attention):
+    r"""Attention with trained keys :math:`Wx_{it}` and a fixed prompt u: logits
+    :math:`X_iW^\top u`.
+
+    Attributes:
+        W: ``([runs,] d_u, d_x)``.
+        u: buffer ``(d_u, 1)``, the fixed prompt.
+
+    Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), Lemma 1:
+    descent on W is descent on
+    :math:`p=W^\top u` with a step :math:`\|u\|^2` times as long.
+    """
+
+    u: Tensor
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], *arguments: Any, u: Tensor, **options: Any
+    ) -> None:
+        super().__init__(weights, *arguments, **options)
+        self.register_buffer("u", u)
+
+    def combined(self) -> Tensor:
+        r"""``([runs,] d_x, 1)``: :math:`p=W^\top u`."""
+        return self.W.mT @ self.u
+
+    def _matrix(self, scale: LogScale | None) -> Tensor:
+        r""":math:`W^\top u`, as the one column that moves queries of one entry."""
+        return self._weight("W", scale).mT @ self.u
+
+
+def build(
+    data: AttentionData,
+    head: Head,
+    intercept: ArrayLike | None,
+    runs: int | None,
+    init: Init | None,
+    train_head: bool,
+    loss: Losses | None,
+    penalty: ArrayLike,
+    reading: Reading,
+    factors: tuple[int | None, bool] | None,
+) -> Attention:
+    """A model of weights W, or of factors with ``(inner, stacked)``."""
+    lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
+    d_x, d_z = reading.dimensions(data)
+    if factors is None:
+        (W,) = _starts({"W": (d_x, d_z)}, lead, init)
+        return Attention({"W": W}, **common)
+    inner = min(d_x, d_z) if factors[0] is None else factors[0]
+    if inner < 1:
+        raise InputError(f"inner is {inner}; factors need at least one column")
+    if init is None:
+        raise InputError(
+            "factors need an init, because K = Q = 0 is a stationary point; pass ('uniform', seed)"
+            " or a pair of arrays (K, Q)"
+        )
+    K, Q = _starts({"K": (d_x, inner), "Q": (d_z, inner)}, lead, init)
+    return FactoredAttention({"K": K, "Q": Q}, **common, stacked=factors[1])
+
+
+def build_prompt(
+    data: AttentionData,
+    head: Head,
+    intercept: ArrayLike | None,
+    runs: int | None,
+    init: Init | None,
+    train_head: bool,
+    loss: Losses | None,
+    penalty: ArrayLike,
+    keys: ArrayLike | None,
+    prompt: ArrayLike | None,
+) -> Attention:
+    """A model with a trained prompt, or with a trained W under the fixed prompt."""
+    mapped = None if keys is None else reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})")
+    reading = Reading(keys=mapped, prompt=True)
+    lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
+    if prompt is None:
+        d_k = reading.dimensions(data)[0]
+        if init is not None and not isinstance(init, (str, tuple)):
+            init = np.asarray(init.detach().cpu() if isinstance(init, Tensor) else init)[..., None]
+        (p,) = _starts({"p": (d_k, 1)}, lead, init)
+        return PromptAttention({"p": p}, **common)
+    if keys is not None:
+        raise InputError(
+            "keys and prompt are both given; W is the key map that is trained under a fixed prompt,"
+            " so leave keys out"
+        )
+    u = floats("prompt", prompt)
+    if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
+        raise InputError(
+            f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
+        )
+    (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
+    return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
+
+
+def position_labels(data: AttentionData, labels: ArrayLike) -> FloatArray:
+    """Labels of positions as floats, zero at hidden positions.
+
+    Raises:
+        InputError: another shape, or a label other than -1 and +1 at a visible position.
+    """
+    signs = np.array(labels, dtype=np.float64)
+    shape = data.mask.shape
+    if signs.shape not in (shape, shape[len(data.batch_shape) :]):
+        raise InputError(
+            f"labels has shape {signs.shape}; it must be {shape}, one label per position"
+        )
+    seen = (
+        data.mask
+        if signs.shape == shape
+        else data.mask.any(axis=tuple(range(len(data.batch_shape))))
+    )
+    wrong = seen & (np.abs(signs) != 1.0)
+    if wrong.any():
+        where = np.argwhere(wrong)[0].tolist()
+        raise InputError(
+            f"labels holds {signs[tuple(where)]:g} at {where}; labels must be -1 or +1"
+        )
+    return np.where(seen, signs, 0.0)
+
+
+def _common(
+    data: AttentionData,
+    head: Head,
+    intercept: ArrayLike | None,
+    runs: int | None,
+    train_head: bool,
+    loss: Losses | None,
+    penalty: ArrayLike,
+    reading: Reading,
+) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The run axis, and what every kind of model is built from."""
+    count = _runs(data, runs)
+    lead = () if count is None else (count,)
+    objective = Logistic() if loss is None else as_loss(loss)
+    if isinstance(objective, PerRun) and len(objective.losses) != count:
+        raise InputError(
+            f"loss lists {len(objective.losses)} losses but the model has runs={count}; give one"
+            " per run"
+        )
+    strength = floats("penalty", penalty)
+    if strength.shape not in ((), lead) or not (np.isfinite(strength) & (strength >= 0)).all():
+        raise InputError(
+            f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there"
+            f" are runs ({count})"
+        )
+    built = _head(head, intercept, lead, data.d_x, train_head)
+    return lead, {
+        "head": built,
+        "runs": count,
+        "objective": objective,
+        "penalty": strength,
+        "reading": reading,
+    }
+
+
+def _head(
+    head: Head, intercept: ArrayLike | None, lead: tuple[int, ...], d_x: int, train_head: bool
+) -> Any:
+    if isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor)):
+        if train_head:
+            raise InputError(
+                "train_head makes a linear head a parameter; the parameters of a module are trained"
+                " when the optimizer has them"
+            )
+        return head
+    v = spread("head", head, (*lead, d_x), 1)
+    b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
+    return LinearHead(torch.from_numpy(v), b, train_head)
+
+
+def _runs(data: AttentionData, runs: int | None) -> int | None:
+    if len(data.batch_shape) > 1:
+        raise InputError(
+            f"data has leading axes {data.batch_shape}; a model takes at most one, the runs"
+        )
+    if runs is not None and runs < 1:
+        raise InputError(
+            f"runs is {runs}; ask for at least one run, or None for a model without run axis"
+        )
+    if data.batch_shape and runs not in (None, data.batch_shape[0]):
+        raise InputError(
+            f"runs is {runs} but data holds {data.batch_shape[0]} instances; leave runs out or make"
+            " them equal"
+        )
+    return data.batch_shape[0] if data.batch_shape else runs
+
+
+def _starts(shapes: dict[str, tuple[int, int]], lead: tuple[int, ...], init: Any) -> list[Tensor]:
+    """The start of every parameter, in order."""
+    full = [(*lead, *shape) for shape in shapes.values()]
+    if init is None or (isinstance(init, str) and init == "zeros"):
+        arrays = [np.zeros(shape) for shape in full]
+    elif (
+        isinstance(init, tuple)
+        and len(init) == 2
+        and isinstance(init[0], str)
+        and init[0] == "uniform"
+    ):
+        arrays = _uniform(int(init[1]), full)
+    elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
+        raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
+    elif len(shapes) == 1:
+        arrays = [spread("init", init, full[0], 2)]
+    else:
+        if not isinstance(init, (tuple, list)) or len(init) != len(shapes):
+            raise InputError(
+                f"init of factors is a pair of arrays ({', '.join(shapes)}), 'zeros' or ('uniform',"
+                " seed)"
+            )
+        arrays = [spread(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def _uniform(seed: int, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
+    count = shapes[0][0] if len(shapes[0]) == 3 else 1
+    generators = [np.random.default_rng([seed, r]) for r in range(count)]
+    out = []
+    for shape in shapes:
+        width = 1.0 / np.sqrt(shape[-2])
+        out.append(
+            np.stack(
+                [generator.uniform(-width, width, shape[-2:]) for generator in generators]
+            ).reshape(shape)
+        )
+    return out

@@ -63,10 +63,9 @@ def linear_loss(
     """
     codes = _codes(loss, moved)
     operation = _Torch if codes is None else _Compiled
-    losses: Tensor = operation.apply(
+    return operation.apply(
         moved, readout, has_intercept, sequences, loss if codes is None else codes, scale
     )  # type: ignore[no-untyped-call]
-    return losses
 
 
 def matrix_loss(
@@ -91,8 +90,7 @@ def matrix_loss(
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
-    losses: Tensor = _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
-    return losses
+    return _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
 
 
 def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:
@@ -136,22 +134,13 @@ class _Compiled(_Gradients):
         codes: IntArray,
         scale: LogScale | None,
     ) -> Tensor:
-        from attsvm.models import fused_loss  # and with it numba, which no other path needs
+        from attsvm.models import fused  # and with it numba, which no other path needs
 
-        passes = fused_loss.loss, fused_loss.loss_shared
         keys, _, _, labels, _ = sequences.arrays
         moving = _three(moved.numpy())
         _check("the moved queries", moving, (labels.shape[1], keys.shape[3]), sequences.instances)
         return _compiled(
-            ctx,
-            passes,
-            moved,
-            (moving,),
-            readout,
-            has_intercept,
-            sequences,
-            codes,
-            scale,
+            ctx, fused.loss, moved, (moving,), readout, has_intercept, sequences, codes, scale
         )
 
 
@@ -166,14 +155,14 @@ class _CompiledMatrix(_Gradients):
         codes: IntArray,
         scale: LogScale | None,
     ) -> Tensor:
-        from attsvm.models import fused_loss
+        from attsvm.models import fused
 
-        passes = fused_loss.matrix_loss, fused_loss.matrix_loss_shared
         moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
         keys, _, _, labels, _ = sequences.arrays
         _check("the matrix", moving[0], (keys.shape[3], moving[1].shape[-1]), sequences.instances)
         rows = labels.shape[1], moving[1].shape[-1]
         _check("the queries", moving[1], rows, 1, (1, len(moving[0])))
+        passes = fused.matrix_loss
         return _compiled(
             ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale
         )
@@ -205,18 +194,8 @@ def _compiled(
     _check("the readout", columns, (width,), 1, (1, runs))
     _check("the losses", codes, (), 1, (1, runs))
     scores = _NO_SCORES if joint else sequences.scores(columns)
-    passes[shared](
-        *moving,
-        sequences.arrays,
-        columns,
-        scores,
-        has_intercept,
-        codes,
-        scale is not None,
-        pulled,
-        column,
-        found,
-    )
+    asked = (sequences.arrays, columns, scores, has_intercept, codes, scale is not None)
+    passes[shared](runs if shared else 1, *moving, asked, pulled, column, found)
     losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
     gradient = torch.from_numpy(pulled if front else pulled[0])
     ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim

@@ -1,4 +1,12 @@
-"""Losses of a margin, with gradients that may be rescaled when they would underflow."""
+r"""Losses of a margin, with gradients that may be rescaled when they would underflow, and a small
+quadratic penalty on weights whose loss gradient may be smaller than any floating-point number.
+
+The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` when :math:`g` is the
+loss gradient with the factor
+:math:`e^M` taken out. The two are added at the scale of the larger, :math:`F=\max(M,\log\lambda)`:
+:math:`e^{M-F}g+2e^{\log\lambda-F}\theta`, with :math:`F` as the new logarithm of what was taken
+out. All parameters of a model share it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
-from attsvm.data import IntArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 
 
@@ -98,8 +106,7 @@ class Loss(ABC):
         Returns:
             ``(...)``.
         """
-        loss: Tensor = _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
-        return loss
+        return _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -265,3 +272,40 @@ class _Mean(torch.autograd.Function):
 def logistic_loss(margins: Tensor, scale: LogScale | None = None) -> Tensor:
     """:class:`Logistic` as a function."""
     return Logistic()(margins, scale)
+
+
+def penalised(parameter: Tensor, strength: FloatArray, scale: LogScale | None) -> Tensor:
+    r"""``parameter`` itself, whose gradient gains that of :math:`\lambda\|\theta\|_F^2`.
+
+    Args:
+        parameter: ``([runs,] rows, columns)``.
+        strength: :math:`\lambda\ge0`, one number ``()`` or ``(runs,)``.
+        scale: as in :meth:`attsvm.models.Attention.loss`; ``scale.penalty`` is set.
+    """
+    return _Penalised.apply(parameter, strength, scale)  # type: ignore[no-untyped-call]
+
+
+class _Penalised(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, parameter: Tensor, strength: FloatArray, scale: LogScale | None
+    ) -> Tensor:
+        ctx.save_for_backward(parameter)
+        ctx.strength, ctx.scale = strength, scale
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (parameter,) = ctx.saved_tensors
+        strength = torch.as_tensor(ctx.strength, dtype=parameter.dtype, device=parameter.device)
+        if ctx.scale is None:
+            return grad + (2.0 * strength)[..., None, None] * parameter, None, None
+        data, own = ctx.scale.data, torch.log(strength)
+        total = torch.maximum(data, own)
+        ctx.scale.penalty = total
+        base = total.masked_fill(
+            torch.isneginf(total), 0.0
+        )  # a run without a gradient and without a penalty
+        shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
+        return shares[0] * grad + (2.0 * shares[1]) * parameter, None, None

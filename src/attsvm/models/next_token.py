@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from attsvm.data import floats
+from attsvm.data import spread
 from attsvm.datasets.next_token import NextTokenBatch
 from attsvm.errors import InputError
 
@@ -78,8 +78,8 @@ class NextTokenTransformer(nn.Module):
             self.register_buffer(name, torch.tensor(array))
         if identity and W_ov is not None:
             raise InputError("identity predicts the attention itself; leave W_ov out, or identity")
-        self.W_kq = nn.Parameter(_start("W_kq", W_kq, runs, (d, d)))
-        self.W_ov = None if identity else nn.Parameter(_start("W_ov", W_ov, runs, (K, d)))
+        self.W_kq = nn.Parameter(_start("W_kq", W_kq, (runs, d, d)))
+        self.W_ov = None if identity else nn.Parameter(_start("W_ov", W_ov, (runs, K, d)))
 
     def values(self) -> Tensor:
         """``(R, K, classes)``, the row that every token adds to the output."""
@@ -98,14 +98,12 @@ class NextTokenTransformer(nn.Module):
         multiplicities; -inf on padding.
         """
         run = torch.arange(len(self.embeddings))[:, None, None]
-        found: Tensor = self.scores()[run, self.queries[..., None], self.tokens] + self.log_count
-        return found
+        return self.scores()[run, self.queries[..., None], self.tokens] + self.log_count
 
     def forward(self) -> Tensor:
         """``(R, N, classes)``, the outputs of all sentences."""
         run = torch.arange(len(self.embeddings))[:, None, None]
-        found: Tensor = _Attend.apply(self.logits(), self.values()[run, self.tokens])  # type: ignore[no-untyped-call]
-        return found
+        return _Attend.apply(self.logits(), self.values()[run, self.tokens])  # type: ignore[no-untyped-call]
 
     def loss(self, kind: Loss = "cross_entropy") -> Tensor:
         """``(R,)``, weighted over the sentences; the losses of
@@ -181,14 +179,8 @@ class _Surprise(torch.autograd.Function):
 
 
 def _surprise(o: Tensor, y: Tensor) -> Tensor:
-    found: Tensor = _Surprise.apply(o, y)  # type: ignore[no-untyped-call]
-    return found
+    return _Surprise.apply(o, y)  # type: ignore[no-untyped-call]
 
 
-def _start(name: str, value: ArrayLike | None, runs: int, shape: tuple[int, int]) -> Tensor:
-    W = np.zeros(shape) if value is None else floats(name, value)
-    if W.shape not in (shape, (runs, *shape)):
-        raise InputError(
-            f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
-        )
-    return torch.tensor(np.broadcast_to(W, (runs, *shape)).copy())
+def _start(name: str, value: ArrayLike | None, shape: tuple[int, int, int]) -> Tensor:
+    return torch.from_numpy(np.zeros(shape) if value is None else spread(name, value, shape, 2))

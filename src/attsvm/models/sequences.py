@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.data import AttentionData, BoolArray, FloatArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, centred_tokens
 from attsvm.errors import InputError
 
 
@@ -104,7 +104,7 @@ class Sequences:
         known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
         asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
         if known is None or known[0] != asked:
-            from attsvm.models.fused_loss import token_scores
+            from attsvm.models.fused import token_scores
 
             tokens = self.arrays[1]
             known = asked, np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))
@@ -152,8 +152,7 @@ class Reading:
                 f"the data has d_x={data.d_x} but the model's key map takes tokens of"
                 f" {self.keys.shape[1]} features"
             )
-        mean = data.tokens.sum(axis=-2, keepdims=True) / data.lengths[..., None, None]
-        centred = np.where(data.mask[..., None], data.tokens - mean, 0.0)
+        centred = centred_tokens(data)
         centred = centred if self.keys is None else centred @ self.keys.T
         queries, labels, mask, weights = data.queries, data.labels, data.mask[..., None, :], None
         if self.prompt:

@@ -101,8 +101,7 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
         ``(..., N, d_x)``.
     """
     if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
-        compiled: Tensor = _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
-        return compiled
+        return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
     logits = query_logits(moved, sequences)
     outputs: Tensor = _Attend.apply(logits, sequences.tokens, sequences.mask, scale)  # type: ignore[no-untyped-call]
     return outputs.flatten(-3, -2)
@@ -168,9 +167,7 @@ class _Compiled(torch.autograd.Function):
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        passing: Any = (fused.forward, fused.forward_shared)[
-            worth_sharing(ctx.log_s.size, tokens.shape[-1])
-        ]
+        passing: Any = fused.forward[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
         passing(
             moved.contiguous().numpy().reshape(runs, n * q, -1),
             *ctx.inputs,
@@ -190,10 +187,7 @@ class _Compiled(torch.autograd.Function):
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        passing: Any = (fused.backward, fused.backward_shared)[
-            worth_sharing(ctx.log_s.size, tokens.shape[-1])
-        ]
-        passing(
+        fused.backward[worth_sharing(ctx.log_s.size, tokens.shape[-1])](
             grad.contiguous().numpy().reshape(runs, N, -1),
             keys,
             tokens,

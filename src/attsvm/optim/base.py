@@ -1,11 +1,22 @@
 """What every optimiser of the house shares: one fixed ``step`` around a small direction of its
 own.
+
+A step that is refused, or fails on the way, changes nothing. What a step can know beforehand it is
+asked before anything is written. A decomposition can fail in the middle: what such a step writes is
+copied first, and put back.
+
+A ``GradScaler`` hands its scale and what it found to the step, instead of unscaling gradients and
+waiting for a look at them. ``torch.amp.GradScaler.step`` does so for optimisers whose
+``_step_supports_amp_scaling`` is true: it sets ``grad_scale`` (None where the user has unscaled)
+and ``found_inf`` on the optimiser, calls ``step`` whether there was an overflow or not, and takes
+both away.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, overload
 
 import torch
@@ -13,8 +24,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
-from attsvm.optim.refusal import check_state, unchanged_on_error
-from attsvm.optim.scaling import unless_overflowed, unscale_
+from attsvm.optim.reductions import local
 from attsvm.optim.standstill import Standstill
 
 TensorList = list[Tensor]
@@ -403,3 +413,94 @@ def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tens
         torch._foreach_add_(targets, torch._foreach_mul(directions, factor))
     else:
         torch._foreach_add_(targets, directions, alpha=factor)
+
+
+def unscale_(gradients: Sequence[Tensor], scale: Tensor) -> None:
+    """Divide gradients by the scale in place, to the bits of ``GradScaler.unscale_``."""
+    inverse = scale.double().reciprocal().float()
+    for gradient in gradients:
+        gradient.mul_(inverse.to(gradient.device))
+
+
+def unless_overflowed(
+    overflow: Tensor,
+    tensors: Sequence[Tensor],
+    update: Callable[[], None],
+    born: Callable[[], Sequence[Tensor]],
+) -> None:
+    """Run ``update``, and take it back where ``overflow`` is not zero, without reading ``overflow``
+    on the host.
+
+    Nothing but a copy undoes a step that has seen an infinity, so for its duration the step keeps
+    one of everything that it moves.
+
+    Args:
+        overflow: ``found_inf`` of the scaler, one number.
+        tensors: what ``update`` writes.
+        update: the step.
+        born: what ``update`` has made; it becomes zero.
+    """
+    mine = [local(tensor) for tensor in tensors]
+    before = [tensor.clone() for tensor in mine]
+    update()
+    for tensor, kept in zip(mine, before, strict=True):
+        tensor.copy_(torch.where(overflow.to(tensor.device) == 0, tensor, kept))
+    for tensor in map(local, born()):
+        tensor.copy_(torch.where(overflow.to(tensor.device) == 0, tensor, torch.zeros_like(tensor)))
+
+
+@contextmanager
+def unchanged_on_error(optimizer: Optimizer, groups: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Put parameters, state and settings of these groups back where the block raises.
+
+    Args:
+        optimizer: whose groups they are.
+        groups: what the block moves.
+
+    Raises:
+        InputError: for a decomposition that LAPACK could not finish; other errors pass.
+    """
+    if getattr(optimizer, "_copied", False):  # by a block around this one
+        yield
+        return
+    settings = [(group, dict(group)) for group in groups]
+    moved = [p for group in groups for p in group["params"] if p.grad is not None]
+    known = {p: dict(optimizer.state[p]) for p in moved if p in optimizer.state}
+    kept = [value for entry in known.values() for value in entry.values()]
+    written = [local(each) for each in (*moved, *kept) if isinstance(each, Tensor)]
+    copies = [tensor.clone() for tensor in written]
+    optimizer._copied = True  # type: ignore[attr-defined]
+    try:
+        yield
+    except BaseException as error:
+        for tensor, copy in zip(written, copies, strict=True):
+            tensor.copy_(copy)
+        for group, before in settings:
+            group.clear()
+            group.update(before)
+        for parameter in moved:
+            optimizer.state.pop(parameter, None)
+            if parameter in known:
+                optimizer.state[parameter] = known[parameter]
+        if isinstance(error, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+            raise InputError(
+                f"{type(optimizer).__name__} could not decompose a gradient or its state"
+                f" ({error}); nothing was moved: skip this step, or lower lr"
+            ) from error
+        raise
+    finally:
+        optimizer._copied = False  # type: ignore[attr-defined]
+
+
+def check_state(parameter: Tensor, known: dict[str, Any], names: Sequence[str]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` unless the state of these ``names`` has the shape
+    and the place of its parameter.
+    """
+    for name in names:
+        kept = known.get(name)
+        if kept is not None and (kept.shape != parameter.shape or kept.device != parameter.device):
+            raise InputError(
+                f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a {name}"
+                f" of shape {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model,"
+                " or build the optimizer anew"
+            )

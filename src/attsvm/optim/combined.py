@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from attsvm.errors import InputError
-from attsvm.optim.base import DescentOptimizer
-from attsvm.optim.refusal import unchanged_on_error
+from attsvm.optim.base import DescentOptimizer, unchanged_on_error
 
 
 class CombinedOptimizer(Optimizer):

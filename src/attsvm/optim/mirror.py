@@ -1,4 +1,11 @@
-r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser."""
+r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser.
+
+A dual iterate is kept beside the weights, so every step asks whether the weights are still those
+that the last one wrote. In one process torch's version counter tells. A checkpoint has none: it
+holds a digest of the weights' bits instead. Only where both say that somebody else has written,
+single entries are compared with what the step would have written, by the very operations of that
+step.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +21,21 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, reads_host
-from attsvm.optim.mirror_maps import MAPS
-from attsvm.optim.mirror_step import fused_obstacle, take_step
-from attsvm.optim.moving import Moving, mirror_map, normalize, state_dtype
-from attsvm.optim.reductions import is_sharded, like, local, part, refuse_flat, whole
-from attsvm.optim.written import digest, written_images
+from attsvm.optim.mirror_step import LONG, MAPS, PowerMap, fused_obstacle, take_step
+from attsvm.optim.reductions import (
+    is_sharded,
+    like,
+    local,
+    max_dtype,
+    norms,
+    part,
+    refuse_flat,
+    whole,
+)
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BLOCK = 1 << 20  # numbers: what a digest needs beside the weights is a few times this
+_PLACE, _FIRST, _SECOND = -7046029254386353131, -4658895280553007687, -7723592293110705685
 _DECAYS = ("dual", "primal", "l2")
 _NOTHING = (-1, None)  # no version, and no knowledge of who wrote it
 _NORMALIZATIONS = (None, False, True, "tensor", "run", "global")
@@ -478,3 +494,172 @@ def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:
     return bool(group["dual_state"]) and (
         group["p"] != 2 or state_dtype(group, parameter) != parameter.dtype
     )
+
+
+class Moving:
+    """The tensors of one group that move in this step, as this process holds them.
+
+    The entries that a sparse gradient names stand in for their parameter.
+    """
+
+    def __init__(
+        self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, duals: StateList
+    ) -> None:
+        self.group = group
+        self.weights: TensorList = []
+        self.gradients: TensorList = []
+        self.duals: StateList = []
+        self._parameters = parameters
+        self._targets: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []
+        self._shards: list[tuple[Tensor, Tensor, Tensor]] = []
+        for parameter, gradient, dual in zip(parameters, gradients, duals, strict=True):
+            weight, mine = local(parameter), None if dual is None else local(dual)
+            if gradient.is_sparse:
+                weight, gradient, mine = self._gathered(weight, gradient.coalesce(), mine)
+            else:
+                gradient = local(gradient, parameter)
+            self.weights.append(weight)
+            self.gradients.append(gradient.to(state_dtype(group, parameter)))
+            self.duals.append(mine)
+
+    def _gathered(
+        self, weight: Tensor, gradient: Tensor, dual: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        entries = tuple(gradient.indices())
+        rows = weight[entries]
+        self._targets.append((weight, entries, rows))
+        if dual is None:
+            return rows, gradient.values(), None
+        images = dual[entries]
+        self._targets.append((dual, entries, images))
+        return rows, gradient.values(), images
+
+    def gather(self) -> None:
+        """Bring shards together, for what needs whole matrices: every process takes the same step
+        and keeps its part.
+        """
+        for index, parameter in enumerate(self._parameters):
+            if not is_sharded(parameter):
+                continue
+            self.gradients[index] = whole(like(self.gradients[index], parameter))
+            for column in (self.weights, self.duals):
+                mine = column[index]
+                if mine is not None:
+                    gathered = whole(like(mine, parameter))
+                    self._shards.append((mine, gathered, parameter))
+                    column[index] = gathered
+
+    def placed(self) -> TensorList:
+        """The directions, placed like their parameters, so that norms are those of whole
+        parameters.
+        """
+        if self._targets or self._shards:
+            return self.gradients
+        return [like(g, w) for g, w in zip(self.gradients, self._parameters, strict=True)]
+
+    def divide(self, dual_norms: TensorList) -> None:
+        """Divide every direction by its norm; what is exactly zero stays zero."""
+        eps = self.group["eps"]
+        divisors = [
+            torch.where(norm == 0, torch.ones_like(norm), norm + eps) for norm in dual_norms
+        ]
+        self.gradients = [g / d.to(g.dtype) for g, d in zip(self.gradients, divisors, strict=True)]
+
+    def write_back(self) -> None:
+        """Put gathered entries, and this process's part of gathered shards, where they came
+        from.
+        """
+        for shard, gathered, parameter in self._shards:
+            shard.copy_(part(gathered, parameter))
+        for target, entries, values in self._targets:
+            target[entries] = values
+
+
+def normalize(works: list[Moving]) -> None:
+    """Divide the directions by their dual norms: of a tensor, of each run, or of all groups
+    together, as each group asks.
+    """
+    shared = [work for work in works if work.group["normalize"] == "global"]
+    for work in works:
+        if work.group["normalize"] in (True, "tensor", "run"):
+            work.divide(
+                mirror_map(work.group).dual_norms(
+                    work.placed(), runs=work.group["normalize"] == "run"
+                )
+            )
+    if shared:
+        potential = mirror_map(shared[0].group)
+        each = potential.dual_norms([g for work in shared for g in work.placed()], runs=False)
+        norm = norms(
+            [torch.stack([value.to(each[0].device, max_dtype(each)) for value in each])],
+            potential.q,
+        )[0]
+        for work in shared:
+            work.divide([norm.to(g.device) for g in work.gradients])
+
+
+def mirror_map(group: dict[str, Any]) -> PowerMap:
+    """The mirror map of a group."""
+    return MAPS[group["potential"]](float(group["p"]))
+
+
+def state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
+    """The precision of the dual of a parameter, and of its steps."""
+    if group["state_dtype"] is not None:
+        return group["state_dtype"]
+    if group["p"] == 2 and group["potential"] == "power":
+        return parameter.dtype
+    return parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32
+
+
+def digest(weight: Tensor) -> Tensor:
+    """64 bits, ``()``, that change with any bit of any entry and with its place; the same on every
+    device.
+
+    0 for a parameter that is spread over processes, or was flattened with others: no process sees
+    the whole of it.
+    """
+    if is_sharded(weight) or any(
+        getattr(weight, name, False) for name in ("_is_flat_param", "_fsdp_flattened")
+    ):
+        return torch.zeros((), dtype=torch.int64, device=weight.device)
+    bits = weight.detach().view(_BITS[weight.dtype.itemsize]).reshape(-1)
+    total = torch.ones((), dtype=torch.int64, device=weight.device)
+    for start in range(0, bits.numel(), _BLOCK):
+        block = bits[start : start + _BLOCK].to(torch.int64)
+        places = torch.arange(start, start + block.numel(), device=block.device)
+        mixed = (block ^ places.mul_(_PLACE)).mul_(_FIRST)  # never in the weights' own memory
+        mixed = mixed.bitwise_xor_(mixed >> 32).mul_(_SECOND)
+        total += (mixed ^ (mixed >> 29)).sum()
+    return total
+
+
+def written_images(
+    group: dict[str, Any], potential: PowerMap, dual: Tensor, weight: Tensor, fused: bool | None
+) -> list[Tensor]:
+    """The weights that a step may have left beside ``dual``, in the precision of ``weight``.
+
+    Args:
+        group: the parameter group.
+        potential: its mirror map.
+        dual: whole, as the potential needs it.
+        weight: likewise.
+        fused: whether the compiled kernel wrote them; None where nobody knows, and then both ways
+            count.
+    """
+    images = [] if fused else [potential.image(dual).to(weight.dtype)]
+    if fused is None:
+        possible = group["fused"] or (
+            not group["foreach"] and sum(p.numel() for p in group["params"]) >= LONG
+        )
+        fused = (
+            possible
+            and group["potential"] == "power"
+            and dual.dtype == weight.dtype
+            and fused_obstacle(dual) is None
+        )
+    if fused:
+        from attsvm.optim.fused import fused_image  # and with it numba
+
+        images.append(fused_image(potential, dual))
+    return images

@@ -82,8 +82,7 @@ def local(tensor: Tensor, parameter: Tensor | None = None) -> Tensor:
         return tensor
     if parameter is not None and mine.placements != parameter.placements:  # type: ignore[attr-defined]
         mine = mine.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
-    shard: Tensor = mine.to_local()
-    return shard
+    return mine.to_local()
 
 
 def like(values: Tensor, parameter: Tensor) -> Tensor:
@@ -95,7 +94,7 @@ def like(values: Tensor, parameter: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     place: Any = parameter
-    placed: Tensor = DTensor.from_local(
+    return DTensor.from_local(
         values,
         place.device_mesh,
         place.placements,
@@ -103,7 +102,6 @@ def like(values: Tensor, parameter: Tensor) -> Tensor:
         shape=parameter.shape,
         stride=parameter.stride(),
     )
-    return placed
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -111,8 +109,7 @@ def whole(tensor: Tensor) -> Tensor:
     needs.
     """
     full: Any = tensor
-    gathered: Tensor = full.full_tensor() if is_sharded(tensor) else tensor
-    return gathered
+    return full.full_tensor() if is_sharded(tensor) else tensor
 
 
 def part(values: Tensor, parameter: Tensor) -> Tensor:

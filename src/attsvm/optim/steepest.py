@@ -11,17 +11,21 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, as_norm
+from attsvm.geometry import Frobenius, Norm, Spectral, as_norm
 from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
-from attsvm.optim.blocks import Blocks, assembled, matrices, portions, together
-from attsvm.optim.directions import aligned_length, steepest_direction
+from attsvm.optim.blocks import Blocks, assembled, check_blocks, matrices, portions, together
+from attsvm.optim.directions import (
+    aligned_length,
+    sharded_directions,
+    steepest_direction,
+    takes_singular_values,
+)
+from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.polar import Polar
-from attsvm.optim.polyak import check_loss, polyak_step
-from attsvm.optim.reductions import is_sharded, local
-from attsvm.optim.sharded import sharded_directions
-from attsvm.optim.steepest_settings import check_settings, decomposes, takes_kernel
+from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
 _FROBENIUS = Frobenius()  # asked for at every step
+_LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
 def _read_back(*norms: Norm) -> None:
@@ -211,7 +215,7 @@ class SteepestDescent(DescentOptimizer):
     ) -> None:
         lr = scalar(group, "lr")
         if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
-            from attsvm.optim.normalized import normalized_step  # and with it numba
+            from attsvm.optim.fused import normalized_step  # and with it numba
 
             return normalized_step(
                 parameters,
@@ -375,3 +379,177 @@ def _column(steps: Tensor, vector: Tensor) -> Tensor:
         if steps.ndim
         else steps.to(vector.dtype)
     )
+
+
+def check_settings(group: dict[str, Any]) -> None:
+    """Refuse the settings of a parameter group that have no meaning, alone or together.
+
+    Raises:
+        InputError: the setting, its value, and what to give.
+    """
+    _check_numbers(group)
+    norm, polar = group["norm"], group["polar"]
+    if not isinstance(norm, Norm):
+        raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
+    if polar not in ("exact", "newton-schulz", "polar-express"):
+        raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
+    if group["normalize"] or norm != _FROBENIUS:
+        refuse_flat(group["params"], f"the direction of {norm!r}")
+    for parameter in group["params"]:
+        if parameter.ndim < 2 and takes_singular_values(norm):
+            raise InputError(
+                f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no"
+                " singular values; put vectors into a group with Frobenius() or an Lp norm"
+            )
+        check_blocks(group["blocks"], group["blocks_axis"], parameter)
+    if group["step_size"] not in ("fixed", "polyak"):
+        raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
+    if group["step_size"] == "polyak" and group["momentum"]:
+        raise InputError(
+            f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a"
+            " gradient; set one of them"
+        )
+    if group["fused"]:
+        _check_fused(group)
+    if group["capturable"] and decomposes(group):
+        raise InputError(
+            f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on"
+            " the host; use Spectral() with polar='polar-express'"
+        )
+
+
+def decomposes(group: dict[str, Any]) -> bool:
+    """Whether the direction takes a singular value decomposition, or may."""
+    norm = group["norm"]
+    return takes_singular_values(norm) and not (norm == Spectral() and group["polar"] != "exact")
+
+
+def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
+    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work
+    for all cores.
+    """
+    if torch.compiler.is_compiling() or _unfused(group) is not None:
+        return False
+    if group["fused"] is None and (
+        group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG
+    ):
+        return False
+    return group["fused"] is not False and all(
+        fused_obstacle(parameter) is None for parameter in parameters
+    )
+
+
+def _unfused(group: dict[str, Any]) -> str | None:
+    """The setting that the compiled step does not know, or None."""
+    if group["norm"] != _FROBENIUS:
+        return f"norm={group['norm']!r}"
+    if not group["normalize"]:
+        return "normalize=False"
+    if group["step_size"] != "fixed":
+        return f"step_size={group['step_size']!r}"
+    if group["blocks"] is not None:
+        return f"blocks={group['blocks']!r}"
+    return "capturable=True" if group["capturable"] else None
+
+
+def _check_fused(group: dict[str, Any]) -> None:
+    if group["foreach"]:
+        raise InputError("foreach and fused are both True; choose one")
+    setting = _unfused(group)
+    if setting is not None:
+        raise InputError(
+            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
+            " Frobenius norm: leave fused out"
+        )
+    for parameter in group["params"]:
+        obstacle = fused_obstacle(parameter)
+        if obstacle is not None:
+            raise InputError(
+                f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle};"
+                " leave fused out"
+            )
+
+
+def _check_numbers(group: dict[str, Any]) -> None:
+    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
+        "momentum": (lambda number: 0 <= number < 1, "0 <= momentum < 1"),
+        "dampening": (lambda number: 0 <= number <= 1, "0 <= dampening <= 1"),
+        "weight_decay": (lambda number: 0 <= number < math.inf, "a number that is at least 0"),
+        "polyak_factor": (lambda number: 0 < number < math.inf, "a positive number"),
+    }
+    for name, (holds, wanted) in bounds.items():
+        value = group[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value):
+            raise InputError(f"{name} is {value!r}; give {wanted}")
+    steps, floor = group["ns_steps"], group["loss_floor"]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
+        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
+    if not isinstance(floor, (int, float, Tensor)) or not bool(
+        torch.isfinite(torch.as_tensor(floor)).all()
+    ):
+        raise InputError(
+            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
+            " one per run"
+        )
+    if group["nesterov"] and not group["momentum"]:
+        raise InputError("nesterov is True with momentum 0; give a momentum")
+
+
+def polyak_step(
+    loss: Any,
+    floor: float | Tensor,
+    factor: float,
+    lengths: list[Tensor],
+    runs: list[int],
+    normalize: bool,
+) -> Tensor:
+    r""":math:`(L-L^\star)/(c\,\|g\|_*)` for unit directions, :math:`(L-L^\star)/(c\,\|g\|_*^2)` for
+    directions of length :math:`\|g\|_*`.
+
+    Several matrices are one point: unit directions belong to the largest of their norms, whose dual
+    is the sum of dual norms; the others to the root of the sum of squares, which is its own dual.
+
+    Args:
+        loss: the loss at the point of the gradient, one number or one per run.
+        floor: its infimum :math:`L^\star`, likewise.
+        factor: :math:`c`, 2 in Vasudeva et al.
+        lengths: the dual norms ``(k,)`` of the matrices of each batch, runs first.
+        runs: how many runs each batch counts.
+        normalize: whether directions have unit norm.
+
+    Returns:
+        ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its
+        floor.
+
+    Raises:
+        InputError: what :func:`check_loss` refuses.
+    """
+    check_loss(loss, floor, runs)
+    value, lowest = (
+        torch.as_tensor(loss).detach().to(lengths[0]),
+        torch.as_tensor(floor).to(lengths[0]),
+    )
+    gap = (value - lowest).clamp(min=0.0)
+    rows = len(gap) if gap.ndim else 1
+    per_run = torch.cat([length.reshape(rows, -1) for length in lengths], dim=1)
+    total = per_run.sum(dim=1) if normalize else torch.linalg.vector_norm(per_run, dim=1)
+    safe = torch.where(total > 0, total, torch.ones_like(total))
+    step = gap.reshape(rows) / (factor * safe)
+    step = torch.where(total > 0, step if normalize else step / safe, torch.zeros_like(step))
+    return step if gap.ndim else step[0]
+
+
+def check_loss(loss: Any, floor: float | Tensor, runs: list[int]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` for no loss, and for one loss or floor per run of
+    another number of runs than the parameters have.
+    """
+    if loss is None:
+        raise InputError(
+            "step_size='polyak' needs the loss: give step() a closure that returns it, or loss="
+        )
+    for name, number in (("loss", torch.as_tensor(loss)), ("loss_floor", torch.as_tensor(floor))):
+        if number.ndim > 1 or (number.ndim == 1 and any(count != len(number) for count in runs)):
+            raise InputError(
+                f"the {name} has shape {tuple(number.shape)} for parameters with {runs} runs; give"
+                " one number, or one per run"
+            )

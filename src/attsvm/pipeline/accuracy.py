@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
-from attsvm.fitting import attend
+from attsvm.fitting import layers
 from attsvm.fitting.pooling import mean_pooling
 from attsvm.sklearn import AttentionSVC
 
@@ -107,8 +107,8 @@ def _collective(
     alone is worth.
     """
     soft, hard = model.weights_, model.selection_weights_
-    margin_tokens = attend.selected_tokens(data, model.solution_.W)
-    hard_tokens = attend.selected_tokens(data, hard.W)
+    margin_tokens = layers.selected_tokens(data, model.solution_.W)
+    hard_tokens = layers.selected_tokens(data, hard.W)
     values: Predictors = [
         (
             "soft",
@@ -117,25 +117,25 @@ def _collective(
                 "softmax attention with the weights that joint training had at its smallest"
                 " validation loss"
             ),
-            attend.soft_values(data, soft.W, soft.head, soft.intercept),
+            layers.soft_values(data, soft.W, soft.head, soft.intercept),
         ),
         (
             "soft_final",
             "soft attention, end of training",
             "softmax attention with the weights at the end of the selection stage",
-            attend.soft_values(data, hard.W, hard.head, hard.intercept),
+            layers.soft_values(data, hard.W, hard.head, hard.intercept),
         ),
         (
             "hard",
             "hard selection",
             "the head applied to the one token with the largest trained attention logit",
-            attend.token_values(data, hard_tokens, hard.head, hard.intercept),
+            layers.token_values(data, hard_tokens, hard.head, hard.intercept),
         ),
         (
             "margin",
             "max-margin selection",
             "the head applied to the one token that the max-margin weights select",
-            attend.token_values(data, margin_tokens, hard.head, hard.intercept),
+            layers.token_values(data, margin_tokens, hard.head, hard.intercept),
         ),
     ]
     return values, model.baseline_.decision(data), data.tokens @ hard.head + hard.intercept
@@ -164,8 +164,7 @@ def _bag_of_words(texts: list[str], labels: FloatArray, parts: dict[str, IntArra
         for C in _TEXT_PENALTIES
     ]
     scores = [head.score(found[validation], labels[validation]) for head in fitted]
-    values: FloatArray = fitted[int(np.argmax(scores))].decision_function(found)
-    return values
+    return fitted[int(np.argmax(scores))].decision_function(found)
 
 
 def _right(data: AttentionData, values: FloatArray) -> FloatArray:
@@ -173,10 +172,7 @@ def _right(data: AttentionData, values: FloatArray) -> FloatArray:
 
 
 def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
-    drawn: IntArray = np.argmax(
-        np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1
-    )
-    return drawn
+    return np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
 
 
 def _entry(

@@ -17,13 +17,17 @@ from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
 from attsvm.fitting.descent import descent_kind
-from attsvm.fitting.preparation import check_selectable
-from attsvm.fitting.splitting import split
+from attsvm.fitting.preparation import check_selectable, split
 from attsvm.fitting.stage import Progress
 from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
-from attsvm.pipeline.examples import choose_examples
-from attsvm.pipeline.results import direction_results, margin_results, run_arrays, selection_results
+from attsvm.pipeline.results import (
+    choose_examples,
+    direction_results,
+    margin_results,
+    run_arrays,
+    selection_results,
+)
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.standard import (
     standard_claims,

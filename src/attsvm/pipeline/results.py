@@ -1,21 +1,70 @@
-"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
-original data.
+r"""The numbers of ``run.json`` and the arrays behind them, computed from a fitted estimator and the
+original data; and the few dozen sequences that the report shows with their tokens in place.
+
+What is compared with the solution depends on the norm of the fit. Where the norm is strictly convex
+the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
+others by :meth:`~attsvm.geometry.Norm.direction_divergence`, at p = 2 one minus the cosine. In the
+nuclear, spectral, :math:`\ell_1` and :math:`\ell_\infty` norms many directions may be best, and
+what the theory promises of every one of them is the margin: the comparison is
+:math:`1-\text{margin}/\text{best margin}`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.datasets import Encoded
 from attsvm.dynamics import direction_gap
+from attsvm.fitting import layers
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.pipeline.geometry import distances, measure_of
-from attsvm.pipeline.plane import plane_arrays
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
 from attsvm.sklearn import AttentionSVC
+from attsvm.solvers import MarginSolution
+
+PER_GROUP = 8
+SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches
+SEQUENCES, TOKENS = 5, 8
+"""The most that a reader can follow."""
+Measure = Literal["cosine", "divergence", "margin"]
+
+
+def measure_of(norm: Norm) -> Measure:
+    """What is compared with the solution."""
+    if norm == Frobenius():
+        return "cosine"
+    return "divergence" if norm.strictly_convex else "margin"
+
+
+def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
+    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or
+    solution are zero and point nowhere.
+
+    Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and
+    nothing to those of entries.
+    """
+    norm = solution.geometry
+    if not solution.W.any():
+        return np.ones(W.shape[:-2])
+    if measure_of(norm) != "margin":
+        return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
+    looks = W.reshape(-1, *W.shape[-2:])
+    reached = (
+        np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+    )
+    return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
+
+
+def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
+    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without
+    constraints.
+    """
+    size = float(norm.value(W))
+    return float(margins(W / size if size > 0 else W).min(initial=np.inf))
+
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -184,3 +233,138 @@ def run_arrays(
         "joint_validation_loss": joint.observed["validation_loss"],
         "joint_validation_accuracy": joint.observed["validation_accuracy"],
     }
+
+
+def plane_arrays(
+    train: AttentionData, selected: IntArray, scores: FloatArray, support: IntArray
+) -> dict[str, Any]:
+    """``plane_*`` of ``arrays.safetensors``, see ``docs/run-folder.md``: a few sequences, those of
+    the support constraints first. Empty where tokens do not have two features, or no sequence has
+    from two to eight of them.
+
+    Args:
+        train: the training part.
+        selected: ``(n,)`` token positions.
+        scores: ``(n, T)``.
+        support: ``(k, 2)``, sequence and token of each support constraint, by falling dual.
+    """
+    if train.d_x != 2:
+        return {}
+    order = dict.fromkeys([*support[:, 0].tolist(), *range(train.n)])
+    counts = train.mask.sum(axis=1)
+    rows = [i for i in order if 2 <= counts[i] <= TOKENS][:SEQUENCES]
+    if not rows:
+        return {}
+    return {
+        "plane_sequence": np.array(rows, dtype=np.int64),
+        "plane_tokens": train.tokens[rows],
+        "plane_queries": train.queries[rows],
+        "plane_labels": train.labels[rows],
+        "plane_mask": train.mask[rows],
+        "plane_selected": selected[rows],
+        "plane_scores": scores[rows],
+    }
+
+
+def choose_examples(
+    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+) -> list[dict[str, Any]]:
+    """The content of ``examples.json``: support sequences of the training part, then confident,
+    wrong and typical ones of the test part.
+    """
+    data, hard, test = encoded.data, model.selection_weights_, parts["test"]
+    tokens = layers.selected_tokens(data, hard.W)
+    values = layers.token_values(data, tokens, hard.head, hard.intercept)
+    right = (values > 0) == (data.labels > 0)
+    holding = dict.fromkeys(
+        model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist()
+    )  # numbered within the training part
+    support = parts["train"][list(holding)]
+    by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
+    confident = _both_labels(by_confidence[right[by_confidence]], data)
+    wrong = by_confidence[~right[by_confidence]][:PER_GROUP]
+    others = np.setdiff1d(test[right[test]], confident)
+    typical = _both_labels(np.random.default_rng([seed, 2]).permutation(others), data)
+    groups = [
+        ("support", "train", support),
+        ("confident", "test", confident),
+        ("wrong", "test", wrong),
+        ("typical", "test", typical),
+    ]
+    chosen = np.array([int(i) for _, _, rows in groups for i in rows], dtype=np.int64)
+    if not len(chosen):
+        return []
+    shown = _Shown(model, data, chosen, tokens, values)
+    labels = [(group, part) for group, part, rows in groups for _ in rows]
+    return [
+        {"part": part, "group": group, **shown.entry(k), "view": _view(encoded, int(i))}
+        for k, ((group, part), i) in enumerate(zip(labels, chosen, strict=True))
+    ]
+
+
+def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
+    """The first rows of both labels in turn, half of each where there are enough."""
+    positive, negative = rows[data.labels[rows] > 0], rows[data.labels[rows] < 0]
+    half = PER_GROUP // 2
+    return np.concatenate(
+        [
+            negative[: max(half, PER_GROUP - len(positive))],
+            positive[: max(half, PER_GROUP - len(negative))],
+        ]
+    )[:PER_GROUP]
+
+
+def _view(encoded: Encoded, i: int) -> dict[str, Any]:
+    if encoded.views is not None:
+        return dict(encoded.views[i])
+    return {
+        "kind": "array",
+        "labels": [f"token {t}" for t in range(int(np.flatnonzero(encoded.data.mask[i])[-1]) + 1)],
+    }
+
+
+class _Shown:
+    """Everything about the chosen sequences, computed at once."""
+
+    def __init__(
+        self,
+        model: AttentionSVC,
+        data: AttentionData,
+        chosen: IntArray,
+        tokens: IntArray,
+        values: Any,
+    ) -> None:
+        self.chosen, self.data = chosen, data
+        self.tokens, self.values = tokens[chosen], values[chosen]
+        part = AttentionData(
+            data.tokens[chosen], data.labels[chosen], data.queries[chosen], data.mask[chosen]
+        )
+        self.probability = layers.probabilities(part, model.weights_.W)
+        self.scores = part.labels[:, None] * (part.tokens @ model.selection_weights_.head)
+        W = model.solution_.W
+        size = float(model.norm_.value(W)) or 1.0
+        logits = layers.logits(part, W / size)
+        rows = np.arange(part.n)
+        margins = logits[rows, self.tokens][:, None] - np.where(part.mask, logits, -np.inf)
+        margins[rows, self.tokens] = np.inf
+        self.rival, self.margin = np.argmin(margins, axis=1), margins.min(axis=1)
+
+    def entry(self, k: int) -> dict[str, Any]:
+        i = int(self.chosen[k])
+        visible = self.data.mask[i]
+        lone = visible.sum() < 2
+        return {
+            "sequence": i,
+            "label": int(self.data.labels[i]),
+            "predicted": 1 if self.values[k] > 0 else -1,
+            "value": float(self.values[k]),
+            "selected": int(self.tokens[k]),
+            "probability": self.probability[k][: self._length(visible)].tolist(),
+            "score": self.scores[k][: self._length(visible)].tolist(),
+            "margin": None if lone else float(self.margin[k]),
+            "rival": None if lone else int(self.rival[k]),
+        }
+
+    @staticmethod
+    def _length(visible: Any) -> int:
+        return int(np.flatnonzero(visible)[-1]) + 1

@@ -16,7 +16,7 @@ from attsvm.datasets import Encoded
 from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import solution_results
-from attsvm.pipeline.verdict import ACCURACY_POINTS, claim
+from attsvm.pipeline.verdict import accuracy_claims, certificate, claim
 from attsvm.sklearn import AttentionSVC
 
 SUFFICIENT_SHARE = 0.95
@@ -62,15 +62,7 @@ def standard_claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]
             steps["optimal"] == steps["count"],
             "the whole problem is not convex, so the end is a local optimum",
         ),
-        claim(
-            "certificate",
-            "The max-margin solution of the witnesses is proved optimal: relative duality gap and"
-            " violation within the tolerance.",
-            max(margin["gap"], margin["violation"]),
-            margin["tol"],
-            margin["status"] == "optimal",
-            "both numbers are recomputed from the original data",
-        ),
+        certificate(margin, "witnesses"),
         claim(
             "sufficiency",
             f"In at least {SUFFICIENT_SHARE:.0%} of the held-out sequences the selected token alone"
@@ -80,22 +72,11 @@ def standard_claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]
             evidence["sufficient"] >= SUFFICIENT_SHARE,
             "under the standard assumption one witness is enough",
         ),
-        claim(
-            "accuracy",
-            "The model predicts held-out labels at least as well as mean pooling, to one point.",
-            accuracy["soft"] - accuracy["mean_pooling"],
-            -ACCURACY_POINTS,
-            round((accuracy["mean_pooling"] - accuracy["soft"]) * n_test)
-            <= ACCURACY_POINTS * n_test,
+        *accuracy_claims(
+            accuracy,
+            n_test,
+            "The model",
             "otherwise the standard assumption may be the wrong one for these data",
-        ),
-        claim(
-            "control",
-            "The selected token predicts held-out labels better than a random token.",
-            accuracy["hard"] - accuracy["random_token"],
-            0.0,
-            accuracy["hard"] > accuracy["random_token"],
-            "otherwise the selection would carry no information",
         ),
     ]
 

@@ -19,7 +19,7 @@ from attsvm.datasets.next_token import (
     partial_order,
     winners,
 )
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.margins import graph_margins
 from attsvm.report.orders import order_picture
 from attsvm.report.sections import Section, sections_page
@@ -211,8 +211,7 @@ def write_orders(
     with RunFolder(folder, {"command": "order"}, files=contents, overwrite=None) as run:
         run.remove_others(contents)
         for name, content in contents.items():
-            with atomic_write(folder / name) as partial:
-                partial.write_bytes(content)
+            write_file(folder / name, content)
 
 
 def _page(result: dict[str, Any], pictures: list[Picture], command: str) -> bytes:

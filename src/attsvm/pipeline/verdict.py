@@ -17,7 +17,6 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
     selection, margin, direction = results["selection"], results["margin"], results["direction"]
     accuracy = {entry["name"]: entry["test"] for entry in results["accuracy"]}
     share = selection["saturated"] / selection["sequences"]
-    certified = margin["status"] == "optimal"
     return [
         claim(
             "selection",
@@ -28,27 +27,45 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
             share >= SELECTING_SHARE,
             "a few sequences with small margins saturate last; training longer brings them in",
         ),
-        claim(
-            "certificate",
-            "The max-margin solution of the selected tokens is proved optimal: relative duality gap"
-            " and violation within the tolerance.",
-            max(margin["gap"], margin["violation"]),
-            margin["tol"],
-            certified,
-            "both numbers are recomputed from the original data",
-        ),
+        certificate(margin, "selected tokens"),
         *_comparison(margin, direction),
+        *accuracy_claims(
+            accuracy,
+            n_test,
+            "Soft attention",
+            "attention starts as mean pooling, so it should lose nothing but noise",
+        ),
+    ]
+
+
+def certificate(margin: dict[str, Any], of: str) -> dict[str, Any]:
+    """The claim that the max-margin solution of these tokens is proved optimal."""
+    return claim(
+        "certificate",
+        f"The max-margin solution of the {of} is proved optimal: relative duality gap and violation"
+        " within the tolerance.",
+        max(margin["gap"], margin["violation"]),
+        margin["tol"],
+        margin["status"] == "optimal",
+        "both numbers are recomputed from the original data",
+    )
+
+
+def accuracy_claims(
+    accuracy: dict[str, float], n_test: int, subject: str, reason: str
+) -> list[dict[str, Any]]:
+    """The claims about held-out labels: beside mean pooling, and beside a random token."""
+    behind = accuracy["mean_pooling"] - accuracy["soft"]
+    return [
         claim(
             "accuracy",
-            "Soft attention predicts held-out labels at least as well as mean pooling, to one"
-            " point.",
-            accuracy["soft"] - accuracy["mean_pooling"],
+            f"{subject} predicts held-out labels at least as well as mean pooling, to one point.",
+            -behind,
             -ACCURACY_POINTS,
             # Counts, not floats: one point of n_test sequences is a whole number of them, rounded
             # down.
-            round((accuracy["mean_pooling"] - accuracy["soft"]) * n_test)
-            <= ACCURACY_POINTS * n_test,
-            "attention starts as mean pooling, so it should lose nothing but noise",
+            round(behind * n_test) <= ACCURACY_POINTS * n_test,
+            reason,
         ),
         claim(
             "control",

@@ -32,7 +32,7 @@ def write(folder: str | Path, run: dict[str, Any] | None = None) -> Path:
         InputError: the folder holds no finished run, or one in a format that this version does not
             read.
     """
-    from attsvm.report.writing import (
+    from attsvm.report.page import (
         write_report,
     )  # matplotlib and jinja2 are needed only from here on
 

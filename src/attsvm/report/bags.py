@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.report import pixels
 from attsvm.report.numbers import MINUS
 from attsvm.report.page import POLICY, document
@@ -153,8 +153,7 @@ def write_joint_page(
 
 
 def _written(path: Path, page: str) -> Path:
-    with atomic_write(path) as partial:
-        partial.write_text(page, encoding="utf-8")
+    write_file(path, page)
     return path
 
 

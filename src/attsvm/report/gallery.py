@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.report.explorer import fragment, presets, script_hash, style
 from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
@@ -44,10 +44,8 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
     (folder / "figures").mkdir(exist_ok=True)
     for picture in pictures:
         for suffix, data in ((".svg", picture.svg), (".png", picture.png)):
-            with atomic_write(folder / "figures" / f"{picture.name}{suffix}") as partial:
-                partial.write_bytes(data)
-    with atomic_write(folder / "report.html") as partial:
-        partial.write_text(page, encoding="utf-8")
+            write_file(folder / "figures" / f"{picture.name}{suffix}", data)
+    write_file(folder / "report.html", page)
 
 
 def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
@@ -74,8 +72,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
         title="Claims and figures, reproduced",
         experiments=len(runs),
     )
-    with atomic_write(folder / "index.html") as partial:
-        partial.write_text(page, encoding="utf-8")
+    write_file(folder / "index.html", page)
     return folder / "index.html"
 
 

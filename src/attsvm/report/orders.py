@@ -114,8 +114,7 @@ def _reduced(below: BoolArray) -> BoolArray:
     """The arcs of an acyclic graph that do not follow from others."""
     closed = transitive(below)
     steps = closed.astype(np.float32)
-    needed: BoolArray = closed & ~(steps @ steps > 0)
-    return needed
+    return closed & ~(steps @ steps > 0)
 
 
 def _placed(reduced: BoolArray, spans: FloatArray) -> tuple[FloatArray, IntArray]:

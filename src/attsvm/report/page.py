@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attsvm.printable import visible
-from attsvm.report import examples, numbers, plane, summary, support
-from attsvm.report.figures.accuracy import rows as accuracy_rows
-from attsvm.report.folder import Run
+import numpy as np
+
+from attsvm.data import AttentionData
+from attsvm.errors import InputError
+from attsvm.files import brief, write_file
+from attsvm.geometry import Lp, parse_norm
+from attsvm.printable import name_of, visible
+from attsvm.report import examples, numbers, pixels
+from attsvm.report.examples import token_name, view_of
+from attsvm.report.explorer import fragment, script_hash, style
+from attsvm.report.explorer.states import Own, state_of
+from attsvm.report.figures import accuracy_rows, draw
+from attsvm.report.folder import Run, read
+from attsvm.report.numbers import NONE, count, degrees, finite, number, percent, threshold
 from attsvm.report.style import Picture, inline
+from attsvm.store import announce
 
 if TYPE_CHECKING:
     import jinja2
 
+
+_ARRAYS = ("tokens", "labels", "queries", "mask", "selected", "scores", "sequence")
+LISTED = 12
+STATUS = {
+    "optimal": "Both are within the tolerance",
+    "infeasible": "No weights can put every selected token ahead of the others",
+    "almost infeasible": "Weights that meet every margin would be too large for float64",
+    "inaccurate": "The solver stopped before both were within the tolerance",
+}
 _TEMPLATES = Path(__file__).parent / "templates"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
@@ -109,7 +130,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     from markupsafe import Markup
 
     peak = examples.peak(run)
-    explored = plane.explorer(run)
+    explored = explorer(run)
     filters: dict[str, Callable[..., str]] = {
         "share": lambda value: f"{min(1.0, max(0.0, float(value))):.3f}",
         "shade": lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}",
@@ -120,7 +141,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         at=run.at,
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
         curves=[name for name in CURVES if name in pictures],
-        keys=summary.keys(run),
+        keys=keys(run),
         norm_title=run.norm_title,
         frobenius=run.frobenius,
         gap_words=_GAP_WORDS[run.at("results.direction.measure") or "cosine"].format(
@@ -135,7 +156,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         groups=examples.groups(run),
         shown=examples.SHOWN,
         peak=peak,
-        constraints=support.constraints(run),
+        constraints=constraints(run),
         class_names=run.class_names,
         commands=commands(run),
         explorer=explored and {key: Markup(text) for key, text in explored.items()},
@@ -227,3 +248,276 @@ def _words(key: str) -> str:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key number: what it is called, its value, what stands beside it, and its definition."""
+
+    name: str
+    value: str
+    beside: str
+    definition: str
+
+
+def keys(run: Run) -> list[Key]:
+    """The row of key numbers, in the order of the argument."""
+    return [_selected(run), _margin(run), _direction(run), _certificate(run), _accuracy(run)]
+
+
+def _selected(run: Run) -> Key:
+    sequences, saturated = (
+        finite(run.at("results.selection.sequences")),
+        finite(run.at("results.selection.saturated")),
+    )
+    share = saturated / sequences if sequences and saturated is not None else None
+    least = threshold(run.at("results.selection.threshold"))
+    return Key(
+        "Select one token",
+        percent(share),
+        f"{count(saturated)} of {count(sequences)} sequences",
+        "Training sequences with two tokens or more whose selected token has a softmax probability"
+        f" of at least {least}.",
+    )
+
+
+def _margin(run: Run) -> Key:
+    ratio = finite(run.at("results.margin.trained_margin_ratio"))
+    slack = finite(run.at("results.margin.slack"))
+    soft = run.at("results.margin.hard") is False
+    beside = (
+        ""
+        if ratio is None
+        else (
+            f"trained: {percent(ratio)} of it"
+            if ratio >= 0
+            else f"trained: {number(run.at('results.margin.trained_margin'))}"
+        )
+    )
+    what = (
+        "The largest value that the smallest margin of all constraints can take for weights of"
+        f" {run.norm_title} one: 1 / ‖W‖ of the max-margin weights."
+    )
+    if soft:
+        what = (
+            f"1 / ‖W‖ of the soft-margin weights, C = {number(slack)}: not all selected tokens are"
+            " separable, so some margins fall short."
+        )
+    return Key(
+        "Soft margin" if soft else "Best margin",
+        number(run.at("results.margin.margin")),
+        beside,
+        what,
+    )
+
+
+def _direction(run: Run) -> Key:
+    angle = f"angle {degrees(run.at('results.direction.angle_degrees'))}"
+    measure, norm = run.at("results.direction.measure"), run.norm_title
+    if measure == "margin":
+        distance = finite(run.at("results.direction.distance"))
+        reached = None if distance is None else max(1.0 - distance, 0.0)
+        return Key(
+            "Margin reached",
+            percent(reached),
+            f"{angle} to one solution",
+            f"The smallest margin of the trained weights over the best possible, both at {norm}"
+            " one. Several directions may be best.",
+        )
+    if measure == "divergence":
+        return Key(
+            "Direction gap",
+            number(run.at("results.direction.distance"), 2),
+            angle,
+            f"Bregman divergence of the {norm} between the directions of the max-margin and the"
+            " trained weights. 0: same direction.",
+        )
+    return Key(
+        "Direction gap",
+        number(run.at("results.direction.gap"), 2),
+        angle,
+        "One minus the cosine between the trained weights and the max-margin weights. 0: same"
+        " direction; 1: perpendicular.",
+    )
+
+
+def _certificate(run: Run) -> Key:
+    status = str(run.at("results.margin.status") or NONE)
+    known = STATUS.get(status, status)
+    if status in ("infeasible", "almost infeasible"):
+        return Key(
+            "Certificate",
+            status,
+            "no margin exists" if status == "infeasible" else "hardly any margin",
+            f"{known}.",
+        )
+    gap, violation = run.at("results.margin.gap"), run.at("results.margin.violation")
+    what = (
+        "Gap: relative distance of the norm to a proven lower bound. Violation: largest shortfall"
+        " of a constraint."
+    )
+    beside = f"gap {number(gap, 2)}, violation {number(violation, 2)}"
+    return Key(
+        "Certificate", status, beside, f"{what} {known}, {number(run.at('results.margin.tol'), 2)}."
+    )
+
+
+def _accuracy(run: Run) -> Key:
+    listed = run.at("results.accuracy")
+    entries = (
+        {str(e.get("name")): e for e in listed if isinstance(e, dict)}
+        if isinstance(listed, list)
+        else {}
+    )
+    test = {name: finite(entry.get("test")) for name, entry in entries.items()}
+    name = next((n for n in ("soft", "soft_final", "hard") if test.get(n) is not None), None)
+    how = "from the selected token alone" if name == "hard" else "by soft attention"
+    others = [
+        (short, test.get(key))
+        for key, short in (
+            ("hard", "selected token"),
+            ("mean_pooling", "mean pooling"),
+            ("tfidf", "TF-IDF"),
+            ("majority", "majority"),
+        )
+        if key != name
+    ]
+    return Key(
+        "Test accuracy",
+        percent(test[name]) if name else NONE,
+        ", ".join(f"{short} {percent(value)}" for short, value in others if value is not None),
+        f"Share of test sequences classified correctly {how}. Beside it: the selected token alone,"
+        " the mean of all tokens, for texts the weighted counts of words, and the more frequent"
+        " class.",
+    )
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One row of the table.
+
+    Attributes:
+        sequence: position in the original data.
+        selected: the selected token in words, or ``token 3``.
+        rival: the token that it has to beat.
+        selected_patch: picture of the selected token, for images.
+        rival_patch: picture of the rival.
+        dual: dual variable.
+        share: dual over the sum of all duals.
+        margin: margin of the constraint at the max-margin weights; 1 on the boundary.
+    """
+
+    sequence: int
+    selected: str
+    rival: str
+    selected_patch: pixels.Photo | None
+    rival_patch: pixels.Photo | None
+    dual: float
+    share: float
+    margin: float | None
+
+
+def constraints(run: Run) -> list[Constraint]:
+    """The constraints with the largest duals, at most :data:`LISTED`; empty when the run has
+    none.
+    """
+    columns = run.series("dual", "constraint_sequence", "constraint_token")
+    selected = run.arrays.get("selected")
+    if columns is None or selected is None:
+        return []
+    dual, sequences, rivals = columns
+    values = run.arrays.get("margin_values")
+    total = float(dual[dual > 0].sum())
+    order = [int(c) for c in np.argsort(-dual, kind="stable")[:LISTED] if dual[c] > 0]
+    train = run.arrays.get("train")
+    views = {
+        int(e["sequence"]): view_of(e)
+        for e in run.examples
+        if e.get("part") == "train" and isinstance(e.get("sequence"), int)
+    }
+    scale = pixels.value_range(
+        [view_of(example) for example in run.examples if view_of(example).get("kind") == "image"]
+    )
+    rows = []
+    for c in order:
+        i, rival = (
+            int(sequences[c]),
+            int(rivals[c]),
+        )  # i counts within the training part, examples within the original data
+        token = int(selected[i]) if 0 <= i < len(selected) else -1
+        place = int(train[i]) if train is not None and 0 <= i < len(train) else i
+        view: dict[str, Any] = views.get(place, {})
+        rows.append(
+            Constraint(
+                sequence=place,
+                selected=token_name(view, token),
+                rival=token_name(view, rival),
+                selected_patch=(
+                    pixels.crop(view, token, scale) if view.get("kind") == "image" else None
+                ),
+                rival_patch=(
+                    pixels.crop(view, rival, scale) if view.get("kind") == "image" else None
+                ),
+                dual=float(dual[c]),
+                share=float(dual[c]) / total,
+                margin=float(values[c]) if values is not None and c < len(values) else None,
+            )
+        )
+    return rows
+
+
+def explorer(run: Run) -> dict[str, str] | None:
+    """What the template needs: the fragment, its style, and what the Content-Security-Policy has to
+    allow. None where the run holds no tokens in the plane.
+    """
+    arrays = [run.arrays.get(f"plane_{name}") for name in _ARRAYS]
+    if any(array is None for array in arrays):
+        return None
+    tokens, labels, queries, mask, selected, scores, sequence = arrays
+    data = AttentionData(tokens, labels, queries, mask)  # type: ignore[arg-type]
+    norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
+    p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
+    places = np.asarray(sequence)
+    if (train := run.arrays.get("train")) is not None:
+        places = train[places]  # the table of constraints counts in the original data as well
+    names = ", ".join(f"{name} is {place}" for name, place in zip("ABCDE", places, strict=False))
+    prompt = (
+        "the best prompt for them alone"
+        if data.queries.shape[-1] == 1
+        else "the best prompt for them alone, one and the same for all, where the run has a query"
+        " of each sequence's own"
+    )
+    sentence = (
+        f"Some training sequences of this run ({names}), with the tokens that it selected filled."
+        f" The green arrow is {prompt}, and training (blue) turns towards it. Drag any token."
+    )
+    return {
+        "html": fragment(Own(state_of(data, selected, scores, p), "this run", sentence)),
+        "css": style(),
+        "source": f"script-src '{script_hash()}'",
+    }
+
+
+def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
+    """See :func:`attsvm.report.write`: everything is drawn before the first file is written."""
+    run = read(folder, record)
+    try:
+        pictures = draw(run)
+        page = render_page(run, pictures).encode("utf-8")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if record is not None or isinstance(error, InputError):  # not read from files
+            raise
+        raise InputError(
+            f"the files in {name_of(folder)} are not as attsvm fit writes them"
+            f" ({type(error).__name__}: {brief(str(error))}); fit again with overwrite=True"
+        ) from error
+    contents = {
+        f"figures/{picture.name}{suffix}": data
+        for picture in pictures.values()
+        for suffix, data in ((".svg", picture.svg), (".png", picture.png))
+    }
+    announce(folder, {*contents, "report.html"})
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, data in (contents | {"report.html": page}).items():
+        write_file(folder / name, data)
+    return folder / "report.html"

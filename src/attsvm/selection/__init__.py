@@ -11,17 +11,27 @@ from attsvm.selection.conditions import (
 )
 from attsvm.selection.cones import in_angular_cone, in_bregman_cone, in_margin_cone
 from attsvm.selection.drop import MarginDrop, margin_drop, margin_drop_bound
-from attsvm.selection.graph import GraphReport, GraphSVM, Split, graph_svm
+from attsvm.selection.graph import (
+    GraphReport,
+    GraphSVM,
+    Split,
+    graph_svm,
+    leading_tokens,
+    local_arcs,
+    token_masses,
+)
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
-from attsvm.selection.retrieval import leading_tokens, local_arcs, token_masses
-from attsvm.selection.sets import (
+from attsvm.selection.tokens import (
     Mixture,
     SelectedSets,
+    locally_optimal,
+    neighbours,
+    optimal_tokens,
     selected_sets,
     sparsemax,
     sparsemax_selection,
+    token_scores,
 )
-from attsvm.selection.tokens import locally_optimal, neighbours, optimal_tokens, token_scores
 
 __all__ = [
     "Dominance",

@@ -106,8 +106,7 @@ def gradient_alignment(
     gains = (data.tokens @ moved[..., None])[..., 0]
     lead = np.take_along_axis(gains, best[..., None], axis=-1) - gains
     rivals = data.mask & (np.arange(data.T) != best[..., None])
-    alignment: FloatArray = np.min(np.where(rivals, lead, np.inf), axis=(-2, -1))
-    return alignment
+    return np.min(np.where(rivals, lead, np.inf), axis=(-2, -1))
 
 
 def dominance(
@@ -177,8 +176,7 @@ def _per_instance(data: AttentionData, tokens: ArrayLike) -> IntArray:
             f"tokens has shape {selected.shape}; it must be {shape}, one selected token per"
             " sequence"
         )
-    spread: IntArray = np.broadcast_to(selected, shape)
-    return spread
+    return np.broadcast_to(selected, shape)
 
 
 def _state(
@@ -205,5 +203,4 @@ def _ascent(data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName)
     r""":math:`-\nabla L(W)`, ``(..., d_x, d_z)``."""
     gamma, s, mean, slope = _state(data, head, W, loss)
     pull = (slope[..., None] * s * (gamma - mean[..., None]))[..., None, :] @ data.tokens
-    ascent: FloatArray = np.swapaxes(pull[..., 0, :], -1, -2) @ data.queries / data.n
-    return ascent
+    return np.swapaxes(pull[..., 0, :], -1, -2) @ data.queries / data.n

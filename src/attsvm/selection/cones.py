@@ -28,10 +28,9 @@ def in_angular_cone(
     """
     weights, size = _sized(W, solution)
     axis = solution.W / np.linalg.norm(solution.W)
-    inside: BoolArray = (
+    return (
         (size >= radius) & (size > 0) & (np.sum(weights * axis, axis=(-2, -1)) >= (1.0 - mu) * size)
     )
-    return inside
 
 
 def in_bregman_cone(
@@ -64,8 +63,7 @@ def in_bregman_cone(
         )
     size = norm.value(weights)
     divergence = norm.direction_divergence(solution.W, weights)
-    inside: BoolArray = (size >= radius) & (divergence <= mu)
-    return inside
+    return (size >= radius) & (divergence <= mu)
 
 
 def in_margin_cone(
@@ -82,10 +80,7 @@ def in_margin_cone(
     margins = solution.margins
     flat = weights.reshape(-1, *margins.shape)
     least = np.array([margins(one).min(initial=np.inf) for one in flat]).reshape(size.shape)
-    inside: BoolArray = (
-        (size >= radius) & (size > 0) & (least >= mu * size / np.linalg.norm(solution.W))
-    )
-    return inside
+    return (size >= radius) & (size > 0) & (least >= mu * size / np.linalg.norm(solution.W))
 
 
 def _sized(W: ArrayLike, solution: MarginSolution) -> tuple[FloatArray, FloatArray]:

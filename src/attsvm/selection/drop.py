@@ -172,8 +172,7 @@ def _piecewise(
     with np.errstate(divide="ignore", invalid="ignore"):
 
         def drops(under: slice, at: slice) -> FloatArray:
-            found: FloatArray = (top - _lengths(multipliers[:, under], way[:, at], norm)) / away[at]
-            return found
+            return (top - _lengths(multipliers[:, under], way[:, at], norm)) / away[at]
 
         left, right = slice(0, -1), slice(1, None)
         start, end = (
@@ -184,8 +183,7 @@ def _piecewise(
         drops(slice(0, 1), slice(1, 2))[:, 0],
         -np.inf,
     )  # at the beginning only the first multipliers reach the margin
-    least: FloatArray = np.maximum(start, end).min(axis=1)
-    return least
+    return np.maximum(start, end).min(axis=1)
 
 
 def _labels(signed: FloatArray) -> Margins:

@@ -148,8 +148,7 @@ class Likelihood(Compact):
             iteration += 1
 
     def _exponents(self, c: FloatArray) -> FloatArray:
-        exponents: FloatArray = self.offset - np.einsum("...nvp,...p->...nv", self.features, c)
-        return exponents
+        return self.offset - np.einsum("...nvp,...p->...nv", self.features, c)
 
     @staticmethod
     def _masses(exponents: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -213,10 +212,7 @@ def score_features(data: NextTokenData) -> FloatArray:
     """
     E = data.embeddings
     tokens, _ = data.distinct()
-    features: FloatArray = np.einsum(
-        "nvd,ne->nvde", E[winners(data)][:, None] - E[tokens], E[data.queries]
-    )
-    return features
+    return np.einsum("nvd,ne->nvde", E[winners(data)][:, None] - E[tokens], E[data.queries])
 
 
 def solve_scaled(hessian: FloatArray, ridge: FloatArray, right: FloatArray) -> FloatArray:
@@ -237,7 +233,4 @@ def solve_scaled(hessian: FloatArray, ridge: FloatArray, right: FloatArray) -> F
     matrix = hessian / size[..., :, None] / size[..., None, :]
     index = np.arange(matrix.shape[-1])
     matrix[..., index, index] = 1.0
-    solved: FloatArray = (
-        np.linalg.solve(matrix, np.where(flat, 0.0, right / size)[..., None])[..., 0] / size
-    )
-    return solved
+    return np.linalg.solve(matrix, np.where(flat, 0.0, right / size)[..., None])[..., 0] / size

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attsvm.sklearn.evidence import Evidence
 from attsvm.sklearn.features import BagFeatures
-from attsvm.sklearn.svc import AttentionSVC
+from attsvm.sklearn.svc import AttentionSVC, Evidence
 
 __all__ = ["AttentionSVC", "BagFeatures", "Evidence"]

@@ -115,7 +115,6 @@ def _rows(transformer: Any, bags: Bags) -> FloatArray:
 
 
 def _dense(array: Any) -> FloatArray:
-    dense: FloatArray = np.ascontiguousarray(
+    return np.ascontiguousarray(
         array.toarray() if hasattr(array, "toarray") else np.asarray(array), dtype=np.float64
     )
-    return dense

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,11 +18,10 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import AttentionData, FloatArray, IntArray, axes
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
-from attsvm.fitting import LONGEST_STEP, attend
-from attsvm.fitting.calibration import calibration
+from attsvm.fitting import LONGEST_STEP, layers
 from attsvm.fitting.descent import (
     check_step,
     descent_kind,
@@ -36,6 +35,7 @@ from attsvm.fitting.predicting import (
     Predictor,
     Table,
     against_rest,
+    calibration,
     fit_pooled,
     fit_witnesses,
     margin_values,
@@ -46,15 +46,14 @@ from attsvm.fitting.preparation import (
     joint_steps,
     root_mean_square,
     selection_steps,
+    split,
 )
-from attsvm.fitting.splitting import split
 from attsvm.fitting.stage import Progress, Weights, no_longer_falling, run_stage
 from attsvm.fitting.witness import CONSTANT
 from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.progress import reporter
 from attsvm.queries import table_queries
-from attsvm.sklearn.evidence import Evidence
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
@@ -362,7 +361,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def observe(
             step: int, W: FloatArray, head: FloatArray, intercept: FloatArray
         ) -> dict[str, Any]:
-            values = attend.soft_values(validation, W, head, float(intercept))
+            values = layers.soft_values(validation, W, head, float(intercept))
             return {
                 "validation_loss": np.float64(logistic_loss(validation.labels, values)),
                 "validation_accuracy": np.float64(np.mean((values > 0) == (validation.labels > 0))),
@@ -408,7 +407,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _certify(self, data: AttentionData) -> None:
         W = self.selection_weights_.W
-        self.selected_tokens_: IntArray = attend.selected_tokens(data, W)
+        self.selected_tokens_: IntArray = layers.selected_tokens(data, W)
         self._solve(data, self.selected_tokens_, self.train_indices_)
         self.direction_gap_ = float(direction_gap(W, self.solution_.W))
 
@@ -499,8 +498,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
         _, read = self._read(X, groups)
-        predicted: np.ndarray[Any, Any] = self.classes_[_column(read.values)]
-        return predicted
+        return self.classes_[_column(read.values)]
 
     def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
@@ -519,8 +517,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (``standard``).
         """
         bags, read = self._read(X, groups)
-        positions: IntArray = _places(X, bags)[bags.offsets[:-1] + _selected(read)]
-        return positions
+        return _places(X, bags)[bags.offsets[:-1] + _selected(read)]
 
     def evidence(self, X: Any, instances: int = 1, *, groups: ArrayLike | None = None) -> Evidence:
         """What speaks for each prediction, and whether it suffices.
@@ -797,3 +794,36 @@ def _toward(read: Reading, column: IntArray, bags: Bags) -> FloatArray:
         weight = read.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
     weight[bags.offsets[:-1] + _selected(read)] = np.inf
     return weight
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The evidence of predictions, bag by bag.
+
+    Attributes:
+        instances: for each bag the positions of the selected instances, the weightiest first.
+        margin: ``(n,)``: the value of the predicted class above that of the runner-up (of two
+            classes, the size of the decision value).
+        sufficient: ``(n,)``: the selected instances alone give the same prediction.
+        necessary: ``(n,)``: without them the prediction is another one, or nothing is left.
+        agrees: ``(n,)``: soft attention and the instance with the most attention alone give the
+            same prediction.
+        runner_up: ``(n,)``: the best instance for the predicted class, alone, above the best
+            instance for any other class.
+        rejected: ``(n,)``: ``margin`` is below the threshold.
+    """
+
+    instances: list[IntArray]
+    margin: FloatArray
+    sufficient: BoolArray
+    necessary: BoolArray
+    agrees: BoolArray
+    runner_up: FloatArray
+    rejected: BoolArray
+
+    def __repr__(self) -> str:
+        shares = ", ".join(
+            f"{name} {np.mean(getattr(self, name)):.1%}"
+            for name in ("sufficient", "necessary", "agrees", "rejected")
+        )
+        return f"Evidence({len(self.margin)} bags: {shares})"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.errors import InputError
-from attsvm.files import atomic_write, opened
+from attsvm.files import opened, write_file
 
 _LONE = re.compile("[\ud800-\udfff]")
 
@@ -25,8 +25,7 @@ def write_json(path: Path, value: Any) -> None:
     """
     text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
     content = _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", f"{text}\n").encode()
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(content)
+    write_file(path, content)
 
 
 def read_json(path: Path) -> Any:

@@ -8,8 +8,7 @@ from attsvm.training.history import History
 from attsvm.training.images import Pixels
 from attsvm.training.labelled import Examples
 from attsvm.training.many import train_many
-from attsvm.training.optimizers import build_optimizer, frozen_tensors
-from attsvm.training.plan import TrainingPlan
+from attsvm.training.plan import TrainingPlan, build_optimizer, frozen_tensors
 
 __all__ = [
     "Examples",

@@ -15,7 +15,7 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.printable import Compact
 
 CURVES = "history.jsonl"
@@ -127,10 +127,7 @@ class Curves:
                 {"epoch": k + 1, **{name: _number(values[k]) for name, values in columns.items()}}
                 for k in range(count)
             ]
-            with atomic_write(self._path) as partial:
-                partial.write_text(
-                    "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-                )
+            write_file(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         if self._board is not None:
             for name, values in columns.items():
                 tag = (

@@ -68,8 +68,7 @@ class Pixels(nn.Module):
         """The network's class scores of images ``(n, channels, height, width)`` with values 0 to
         255.
         """
-        scores: Tensor = self.network(self.prepared(images))
-        return scores
+        return self.network(self.prepared(images))
 
 
 def draw_shifts(n: int, side: int, seed: int, epoch: int) -> Tensor:

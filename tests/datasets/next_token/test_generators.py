@@ -148,7 +148,7 @@ def test_orthonormal_tokens_leave_all_other_scores_zero() -> None:
 
 
 def test_a_graph_that_cannot_be_cyclic_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attsvm.datasets.next_token.priority._ATTEMPTS", 20)
+    monkeypatch.setattr("attsvm.datasets.next_token.generators._ATTEMPTS", 20)
     with pytest.raises(
         InputError, match="20 draws of 1 sentences of 2 of 3 tokens gave no graph with a cycle"
     ):
@@ -169,7 +169,7 @@ def test_refusals() -> None:
         (lambda: priority_graph(4, 2, 5, 3, 0, embeddings="ortho"), "choose d >= 5"),
         (lambda: orth(d=10), "need at least 30"),
         (lambda: gauss(d=1), "d is 1"),
-        (lambda: gauss(T=1), "at least 1, 2 and 1"),
+        (lambda: gauss(T=1), "T is 1; every size must be at least 1, and T at least 2"),
         (lambda: gauss(seed=[]), "seed is an empty list"),
         (lambda: collocations([1, 5]), r"labels\[1\] is 5"),
     ]:

@@ -32,7 +32,7 @@ from attsvm.dynamics.next_token import (
     steepest_stage,
     two_stage,
 )
-from attsvm.dynamics.records import AtSteps
+from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Spectral
 from attsvm.margins import order_margins
@@ -362,7 +362,7 @@ def test_duplicates_of_the_winner_count_as_mass_and_not_as_arcs() -> None:
         ),
         (
             lambda d: attention_stage(Problem.of(d), Rule((0.1, 0.2, 0.3)), 5),
-            "3 entries for 1 runs",
+            r"lr has shape \(3,\); it must be a number or \(1,\)",
         ),
         (lambda d: Rule(-1.0), "positive"),
         (lambda d: Rule(0.1, decay=-1), "at least 0"),

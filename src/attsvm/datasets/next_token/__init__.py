@@ -5,7 +5,24 @@ from __future__ import annotations
 from attsvm.datasets.next_token.corpus import Corpus, corpus
 from attsvm.datasets.next_token.data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.embeddings import embed
-from attsvm.datasets.next_token.findings import (
+from attsvm.datasets.next_token.generators import (
+    bipartite,
+    collocations,
+    planted,
+    priority_graph,
+    total,
+)
+from attsvm.datasets.next_token.partial_order import (
+    Arcs,
+    PartialOrders,
+    Role,
+    arcs,
+    components,
+    partial_order,
+    transitive,
+    winners,
+)
+from attsvm.datasets.next_token.realizable import (
     CollocationMissing,
     CyclicOrder,
     Finding,
@@ -13,13 +30,9 @@ from attsvm.datasets.next_token.findings import (
     NoAttentionSignal,
     NotAFunction,
     NotInjective,
+    Realizability,
+    check_realizable,
 )
-from attsvm.datasets.next_token.generators import bipartite, collocations, total
-from attsvm.datasets.next_token.order_graphs import Arcs, arcs, components, winners
-from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order, transitive
-from attsvm.datasets.next_token.planted import planted
-from attsvm.datasets.next_token.priority import priority_graph
-from attsvm.datasets.next_token.realizable import Realizability, check_realizable
 from attsvm.datasets.next_token.stacked import NextTokenBatch, stack
 
 __all__ = [

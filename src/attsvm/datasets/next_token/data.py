@@ -370,5 +370,4 @@ def _weights(value: ArrayLike | None, n: int) -> FloatArray:
     if wrong.any():
         k = int(np.argmax(wrong))
         raise InputError(f"weights[{k}] is {weights[k]:g}; weights must be finite and positive")
-    total: FloatArray = weights / weights.sum()
-    return total
+    return weights / weights.sum()

@@ -42,16 +42,14 @@ def embed(
         return identity(K)
     if kind == "random":
         rows = rng.standard_normal((K, d))
-        unit: FloatArray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        return unit
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if kind == "ortho":
         return _orthonormal(K, d, rng, kind)
     if kind == "equi-corr":
         if not 0 <= correlation < 1:
             raise InputError(f"correlation is {correlation:g}; it must be at least 0 and below 1")
         c = _orthonormal(K + 1, d, rng, kind)
-        related: FloatArray = np.sqrt(correlation) * c[0] + np.sqrt(1 - correlation) * c[1:]
-        return related
+        return np.sqrt(correlation) * c[0] + np.sqrt(1 - correlation) * c[1:]
     raise InputError(f"embeddings is {kind!r}; choose 'identity', 'ortho', 'random' or 'equi-corr'")
 
 
@@ -66,8 +64,7 @@ def identity(K: int) -> FloatArray:
         raise InputError(f"a vocabulary of {K} tokens is empty; give at least 1")
     line = np.zeros(2 * K - 1)
     line[K - 1] = 1.0
-    rows: FloatArray = np.lib.stride_tricks.sliding_window_view(line, K)[::-1]
-    return rows
+    return np.lib.stride_tricks.sliding_window_view(line, K)[::-1]
 
 
 def _orthonormal(rows: int, d: int, rng: np.random.Generator, kind: str) -> FloatArray:
@@ -77,7 +74,6 @@ def _orthonormal(rows: int, d: int, rng: np.random.Generator, kind: str) -> Floa
             f" {rows}"
         )
     q, r = np.linalg.qr(rng.standard_normal((d, rows)))
-    oriented: FloatArray = (
+    return (
         q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
     ).T.copy()  # signs make the factor unique, and it uniform
-    return oriented

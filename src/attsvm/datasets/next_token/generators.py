@@ -4,21 +4,25 @@ every query.
 Generators of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for
 Next-token Prediction* (2024); the paper says only "randomly generated realizable dataset" with 20
 tokens, so sizes and order of the draws are ours. Each is one NumPy generator
-(``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits.
+(``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits. Sentences may
+also be planted from a user's own partial orders, or drawn from a priority graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import IntArray
+from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import Embedding, embed
+from attsvm.datasets.next_token.partial_order import partial_order
 from attsvm.errors import InputError
 
+_ATTEMPTS = 2_000
 Sentence = list[int]
 _LENGTHS = (2, 6)  # shortest and longest sentence
 
@@ -145,3 +149,160 @@ def with_collocations(
     listed = [[x] for x in range(K)] + [sentence for sentence, _ in drawn]
     labels = np.concatenate([n, n[[head for _, head in drawn]]])
     return NextTokenData.from_sentences(listed, labels, embeddings=embed(embeddings, K, K, rng))
+
+
+def priority_graph(
+    n: int,
+    T: int,
+    K: int,
+    d: int,
+    seed: int,
+    cyclic: bool = False,
+    embeddings: Embedding = "random",
+    correlation: float = 0.5,
+) -> NextTokenData:
+    """Sentences of T tokens that are drawn anew until every priority graph is acyclic, or until at
+    least one is not.
+
+    A sentence holds T distinct tokens; when T > K, all K in random order and T - K more at random.
+    Its label is uniform over the vocabulary and drawn again from the sentence if it is not in it.
+    The recipe of the code of Li et al., *Mechanics of Next Token Prediction with Self-Attention*
+    (2024); the numbers are NumPy's: ``default_rng(seed)``, all sentences of an attempt in turn,
+    each followed by its label, and the embeddings last.
+
+    Args:
+        n: sentences.
+        T: tokens per sentence.
+        K: tokens in the vocabulary.
+        d: dimension of the embeddings.
+        seed: one integer.
+        cyclic: ask for a cycle instead of none.
+        embeddings: ``"random"`` (the paper's), ``"ortho"``, ``"equi-corr"`` or ``"identity"``; see
+            :func:`~attsvm.datasets.next_token.embed`.
+        correlation: of ``"equi-corr"`` rows.
+
+    Returns:
+        Equally weighted data whose labels are winners (``following`` is the identity).
+
+    Raises:
+        InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts
+            without success.
+    """
+    if min(n, T, K) < 1:
+        raise InputError(f"n, T and K are {n}, {T} and {K}; each must be at least 1")
+    rng = np.random.default_rng(seed)
+    embed(
+        embeddings, K, d, np.random.default_rng(0), correlation
+    )  # refuses an impossible dimension before the attempts
+    for _ in range(_ATTEMPTS):
+        sentences, labels = [], []
+        for _ in range(n):
+            sentence = rng.permutation(K)[:T]
+            if T > K:
+                sentence = np.concatenate([sentence, rng.integers(K, size=T - K)])
+            label = int(rng.integers(K))
+            if label not in sentence:
+                label = int(sentence[rng.integers(T)])
+            sentences.append(sentence)
+            labels.append(label)
+        drawn = NextTokenData.from_sentences(
+            sentences, labels, embeddings=K, following=np.arange(K)
+        )
+        if bool(partial_order(drawn).cyclic.any()) == cyclic:
+            rows = embed(embeddings, K, d, rng, correlation)
+            return replace(drawn, embeddings=rows)
+    wanted = "with a cycle" if cyclic else "without a cycle"
+    raise InputError(
+        f"{_ATTEMPTS} draws of {n} sentences of {T} of {K} tokens gave no graph {wanted}; change n,"
+        " T or K"
+    )
+
+
+def planted(
+    order: Mapping[int, Sequence[tuple[int, int]]],
+    n: ArrayLike,
+    per_query: int = 4,
+    longest: int = 6,
+    seed: int = 0,
+    embeddings: Embedding = "identity",
+) -> NextTokenData:
+    """Sentences that follow given partial orders: a winner and a random set of tokens below it.
+
+    For every query q of ``order``, in increasing order: the winner is uniform over the tokens above
+    q (and q itself, when something lies below it); the losers are a random subset, of random size,
+    of what the transitive closure puts below the winner; q comes last.
+
+    Args:
+        order: arcs ``(winner, loser)`` by query, each query an acyclic graph; only their transitive
+            closure counts.
+        n: ``(K,)`` integers, the token that follows each token on its own; all different.
+        per_query: sentences per query.
+        longest: most tokens in a sentence, at least 2.
+        seed: one integer.
+        embeddings: see :func:`~attsvm.datasets.next_token.embed`, with d = K.
+
+    Returns:
+        The K collocations, then the sentences by query, equally weighted.
+
+    Raises:
+        InputError: n that is not injective, an arc outside the vocabulary, a cycle, a query that
+            its own order leaves out, or sizes that allow no sentence.
+    """
+    following = np.asarray(n)
+    K = len(following)
+    if (
+        following.dtype.kind not in "iu"
+        or np.unique(following).size != K
+        or following.min(initial=0) < 0
+        or following.max(initial=0) >= K
+    ):
+        raise InputError(
+            f"n must hold {K} different numbers from 0 to {K - 1}, the token that follows each"
+            " token"
+        )
+    if per_query < 1 or longest < 2:
+        raise InputError(
+            f"per_query is {per_query} and longest {longest}; they must be at least 1 and 2"
+        )
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for q in sorted(order):
+        below = _closure(order[q], K, q)
+        heads = np.flatnonzero(below[:, q]).tolist()
+        if below[q].any():
+            heads = sorted([*heads, q])
+        if not heads:
+            raise InputError(
+                f"the order of query {q} does not compare {q} with any token; every sentence of {q}"
+                " ends in it"
+            )
+        for _ in range(per_query):
+            head = heads[rng.integers(len(heads))]
+            under = np.setdiff1d(np.flatnonzero(below[head]), [q])
+            room = min(len(under), longest - 1 - (head != q))
+            losers = rng.permutation(under)[: rng.integers(int(head == q), room + 1)].tolist()
+            body = rng.permutation([*losers, head] if head != q else losers).tolist()
+            drawn.append(([*map(int, body), q], int(head)))
+    return with_collocations(following.astype(np.int64), drawn, rng, embeddings)
+
+
+def _closure(rows: Sequence[tuple[int, int]], K: int, q: int) -> BoolArray:
+    """``(K, K)``, whether the row's token lies above the column's."""
+    below = np.zeros((K, K), dtype=np.bool_)
+    if not 0 <= q < K:
+        raise InputError(f"order has query {q}; tokens are numbered 0 to {K - 1}")
+    pairs: IntArray = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
+    if ((pairs < 0) | (pairs >= K)).any():
+        raise InputError(
+            f"the order of query {q} holds a token outside 0 to {K - 1}; use numbers of the"
+            " vocabulary"
+        )
+    below[pairs[:, 0], pairs[:, 1]] = True
+    for _ in range(max(1, K.bit_length())):  # paths of length up to 2, 4, 8, ...
+        below = below | (below @ below)
+    if below.diagonal().any():
+        raise InputError(
+            f"the order of query {q} has a cycle through {int(np.argmax(below.diagonal()))}; give"
+            " an acyclic order"
+        )
+    return below

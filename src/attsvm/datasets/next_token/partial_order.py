@@ -7,15 +7,80 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
-from attsvm.datasets.next_token.order_graphs import arcs, components
 from attsvm.errors import InputError
 from attsvm.printable import Compact
+
+
+class Arcs(NamedTuple):
+    """Distinct arcs sorted by query, winner and loser: ``arcs`` ``(k, 3)``, and the first sentence
+    that shows each, ``(k,)``.
+    """
+
+    arcs: IntArray
+    sentence: IntArray
+
+
+def winners(data: NextTokenData) -> IntArray:
+    r"""``(N,)``, the token of every sentence that must win its attention; -1 where no token, or
+    more than one, realises the label.
+
+    The token with :math:`n(x_\star)=y`, where n is ``data.following``.
+    """
+    sentence, token, _ = data.occurrences
+    fits = data.following[token] == data.labels[sentence]
+    found = np.full(data.N, -1, dtype=np.int64)
+    found[sentence[fits]] = token[fits]
+    found[np.bincount(sentence[fits], minlength=data.N) > 1] = -1
+    return found
+
+
+def arcs(data: NextTokenData) -> Arcs:
+    """The arcs ``(query, winner, loser)`` of all sentences; sentences without a
+    :func:`winner <winners>` add none.
+    """
+    sentence, token, _ = data.occurrences
+    best = winners(data)[sentence]
+    loses = (best >= 0) & (token != best)
+    sentence, K = sentence[loses], data.K
+    keys = (data.queries[sentence] * K + best[loses]) * K + token[loses]
+    distinct, first = np.unique(keys, return_index=True)
+    return Arcs(
+        np.stack([distinct // (K * K), distinct // K % K, distinct % K], axis=1), sentence[first]
+    )
+
+
+def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Strongly connected components of the graphs of all queries, of the tokens that have an arc.
+
+    Args:
+        rows: ``(k, 3)``, arcs ``(query, winner, loser)``.
+
+    Returns:
+        ``(m,)`` queries, ``(m,)`` tokens and ``(m,)`` components of the nodes, sorted by query and
+        token; a component is the position of its first node.
+    """
+    if len(rows) == 0:
+        return (np.zeros(0, dtype=np.int64),) * 3
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    K = int(rows[:, 1:].max()) + 1
+    ends = rows[:, :1] * K + rows[:, 1:]
+    nodes, at = np.unique(ends, return_inverse=True)
+    at = at.reshape(ends.shape)
+    graph = coo_array(
+        (np.ones(len(rows), dtype=np.int8), (at[:, 0], at[:, 1])), shape=(len(nodes), len(nodes))
+    ).tocsr()
+    _, label = connected_components(graph, directed=True, connection="strong")
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    return nodes // K, nodes % K, first[inverse].astype(np.int64)
 
 
 class Role(IntEnum):
@@ -65,8 +130,7 @@ class PartialOrders(Compact):
             return np.zeros(0, dtype=np.bool_)
         query, token, component = self.nodes
         at = np.searchsorted(query * self.K + token, self.arcs[:, :1] * self.K + self.arcs[:, 1:])
-        same: BoolArray = component[at[:, 0]] == component[at[:, 1]]
-        return same
+        return component[at[:, 0]] == component[at[:, 1]]
 
     @property
     def cyclic_queries(self) -> IntArray:
@@ -225,7 +289,7 @@ class PartialOrders(Compact):
         """
         keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
         wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
-        return self.sentence[np.searchsorted(keys, wanted)].tolist()  # type: ignore[no-any-return]
+        return self.sentence[np.searchsorted(keys, wanted)].tolist()
 
     @cached_property
     def _closures(self) -> dict[int, tuple[IntArray, IntArray, BoolArray]]:
@@ -271,8 +335,7 @@ def _extend(longest: IntArray, below: BoolArray, under: IntArray) -> IntArray:
     """Longest paths from a token, given those from the tokens directly below it."""
     reached = np.where(below, longest + 1, 0)
     reached[np.arange(len(under)), under] = 1
-    best: IntArray = reached.max(axis=0)
-    return best
+    return reached.max(axis=0)
 
 
 def _shortest_back(pairs: IntArray) -> list[int]:
@@ -291,4 +354,4 @@ def _shortest_back(pairs: IntArray) -> list[int]:
     path = [winner]
     while path[-1] != loser:
         path.append(int(before[path[-1]]))
-    return nodes[np.array([winner, *path[:0:-1]])].tolist()  # type: ignore[no-any-return]
+    return nodes[np.array([winner, *path[:0:-1]])].tolist()

@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.datasets.next_token.data import NextTokenData
-from attsvm.datasets.next_token.order_graphs import winners
+from attsvm.datasets.next_token.partial_order import winners
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 

@@ -34,11 +34,12 @@ from attsvm.dynamics.next_token.stages import (
     Rule,
     TwoStages,
     attention_stage,
+    factored_stage,
     joint,
     output_stage,
+    steepest_stage,
     two_stage,
 )
-from attsvm.dynamics.next_token.steepest import factored_stage, steepest_stage
 
 __all__ = [
     "AttentionCourse",

@@ -46,7 +46,7 @@ class Course(Compact):
     @property
     def norm(self) -> FloatArray:
         """``(R, runs)``, Frobenius norms."""
-        return Frobenius().value(self.W)  # type: ignore[no-any-return]
+        return Frobenius().value(self.W)
 
     def direction_error(
         self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]
@@ -54,8 +54,7 @@ class Course(Compact):
         r""":math:`\|W/\|W\|-W^\star/\|W^\star\|\|_F`, ``(R, runs)``; :math:`\sqrt2` where either is
         zero. See :func:`direction_gap`.
         """
-        error: FloatArray = np.sqrt(2.0 * direction_gap(self.W, target))
-        return error
+        return np.sqrt(2.0 * direction_gap(self.W, target))
 
     def cosine(self, target: ArrayLike | MarginSolution | Sequence[MarginSolution]) -> FloatArray:
         """Cosine to a target, ``(R, runs)``; 0 where either is zero."""
@@ -88,18 +87,16 @@ class AttentionCourse(Course):
     def loss(self) -> FloatArray:
         """``(R, runs)``; differences of it round, so ask :attr:`log_gap` about rates."""
         sign, log = self.problem.gap(self.W, self.values)
-        found: FloatArray = self.problem.floor(self.values) + sign * np.exp(log)
-        return found
+        return self.problem.floor(self.values) + sign * np.exp(log)
 
     @cached_property
     def log_missing(self) -> FloatArray:
         r"""``(R, runs)``, logarithm of the largest :math:`1-\varphi_{x_\star}` over the sentences
         of a run.
         """
-        found: FloatArray = np.maximum.reduceat(
+        return np.maximum.reduceat(
             self.problem.log_missing(self.W), self.problem.run_start[:-1], axis=-1
         )
-        return found
 
     def alignment(self, targets: Sequence[MarginSolution] | ArrayLike) -> FloatArray:
         r"""Cosine of :math:`-\nabla L` and the target, ``(R, runs)``; NaN where the gradient is

@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.dynamics.next_token.gradients import (
+from attsvm.dynamics.next_token.sentence_kernels import (
+    CROSS_ENTROPY,
     Corpus,
     attended_gradient,
     excess,
     gradient,
+    log_probabilities,
     output_gradient,
     output_loss,
     room,
@@ -22,7 +24,6 @@ from attsvm.dynamics.next_token.gradients import (
     spread,
     spread_output,
 )
-from attsvm.dynamics.next_token.sentence_kernels import CROSS_ENTROPY, log_probabilities
 from attsvm.jit import kernel
 
 NORMALIZED, PLAIN, POLYAK = 0, 1, 2

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import gradients, sentence_kernels
+from attsvm.dynamics.next_token import sentence_kernels
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
@@ -178,22 +178,19 @@ class Problem(Compact):
     @property
     def orthonormal(self) -> BoolArray:
         """``(runs,)``, whether the Gram matrix is the identity to the bit."""
-        same: BoolArray = (self.gram == np.eye(self.gram.shape[-1])).all(axis=(-2, -1))
-        return same
+        return (self.gram == np.eye(self.gram.shape[-1])).all(axis=(-2, -1))
 
     def scores(self, W: ArrayLike) -> FloatArray:
         """``S[..., run, q, v]`` is the score of token v under query q, for ``W`` of shape
         ``(..., runs, d, d)``.
         """
         E = self.embeddings
-        found: FloatArray = E @ np.asarray(W).mT @ E.mT
-        return found
+        return E @ np.asarray(W).mT @ E.mT
 
     def weights(self, coefficients: ArrayLike) -> FloatArray:
         r""":math:`\sum_{qv}C_{qv}e_ve_q^\top` for ``C`` of shape ``(..., runs, K, K)``."""
         E = self.embeddings
-        found: FloatArray = E.mT @ np.asarray(coefficients).mT @ E
-        return found
+        return E.mT @ np.asarray(coefficients).mT @ E
 
     def gradient(
         self, W: ArrayLike, values: ArrayLike | None = None, textbook: bool = False
@@ -251,8 +248,7 @@ class Problem(Compact):
             odds = np.logaddexp.reduce(others, axis=-1)
             surprise = np.logaddexp(0.0, odds)
             each = surprise if self.loss == "cross_entropy" else np.exp(2.0 * (odds - surprise))
-        found: FloatArray = np.add.reduceat(each * self.weight, self.run_start[:-1], axis=-1)
-        return found
+        return np.add.reduceat(each * self.weight, self.run_start[:-1], axis=-1)
 
     def log_missing(self, W: ArrayLike) -> FloatArray:
         r""":math:`\log(1-\varphi_{x_\star})`, ``(..., sentences)`` for the sentences of all runs
@@ -269,10 +265,9 @@ class Problem(Compact):
         r""":math:`\log\sum_n\pi_ne^{l_n}` over the sentences of every run, ``(..., runs)`` for
         ``(..., sentences)``.
         """
-        found: FloatArray = np.logaddexp.reduceat(
+        return np.logaddexp.reduceat(
             np.asarray(logs) + np.log(self.weight), self.run_start[:-1], axis=-1
         )
-        return found
 
     def log_attention(self, W: ArrayLike) -> FloatArray:
         r""":math:`\log\varphi`, ``(..., tokens)``, of the distinct tokens of all sentences end to
@@ -280,8 +275,7 @@ class Problem(Compact):
         """
         D = self._relative(W)
         total = np.logaddexp.reduceat(D, self.start[:-1], axis=-1)
-        found: FloatArray = D - np.repeat(total, np.diff(self.start), axis=-1)
-        return found
+        return D - np.repeat(total, np.diff(self.start), axis=-1)
 
     def outputs(self, W: ArrayLike) -> FloatArray:
         """``(..., sentences, classes)``, :math:`o` of the sentences of all runs end to end, with
@@ -291,10 +285,9 @@ class Problem(Compact):
         run = np.repeat(
             np.repeat(np.arange(self.runs), np.diff(self.run_start)), np.diff(self.start)
         )
-        found: FloatArray = np.add.reduceat(
+        return np.add.reduceat(
             phi[..., None] * self.values[run, self.token], self.start[:-1], axis=-2
         )
-        return found
 
     def _relative(self, W: ArrayLike) -> FloatArray:
         """Logits relative to each sentence's winner, logarithms of multiplicities included."""
@@ -320,12 +313,12 @@ class Problem(Compact):
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        gradients.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
+        sentence_kernels.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
-    def corpus(self) -> gradients.Corpus:
+    def corpus(self) -> sentence_kernels.Corpus:
         """What the compiled loops read."""
-        return gradients.Corpus(
+        return sentence_kernels.Corpus(
             self.token,
             np.log(self.count),
             self.start,
@@ -341,8 +334,7 @@ def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
     r"""The value table of an output matrix, rows :math:`W_{ov}e_v`: ``(..., K, classes)`` for
     ``W_ov`` of shape ``(..., classes, d)``.
     """
-    found: FloatArray = np.asarray(embeddings) @ floats("W_ov", W_ov).mT
-    return found
+    return np.asarray(embeddings) @ floats("W_ov", W_ov).mT
 
 
 def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, IntArray]:

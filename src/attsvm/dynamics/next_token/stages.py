@@ -1,5 +1,12 @@
-"""Algorithm 1 of Huang, Liang and Yang (2024) and its parts: the output matrix, the query-key
+r"""Algorithm 1 of Huang, Liang and Yang (2024) and its parts: the output matrix, the query-key
 matrix, or both at once.
+
+Steepest descent of the query-key matrix in any norm, with momentum, and of its factors
+:math:`W=KQ^\top`.
+
+Steps are those of :class:`attsvm.optim.SteepestDescent` with ``dampening = momentum``. Momentum
+averages gradients whose sizes may be any powers of ten; see
+:mod:`attsvm.dynamics.scale_free_descent`.
 """
 
 from __future__ import annotations
@@ -12,9 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray, floats
+from attsvm.data import BoolArray, FloatArray, IntArray, spread
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import gradients, loops
+from attsvm.dynamics.next_token import loops, sentence_kernels
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
 from attsvm.dynamics.next_token.problem import (
     LOSSES,
@@ -22,8 +29,10 @@ from attsvm.dynamics.next_token.problem import (
     Problem,
     output_values,
 )
-from attsvm.dynamics.records import AtSteps, LogSpaced
+from attsvm.dynamics.scale_free_descent import Gradient, Steepest, descend
+from attsvm.dynamics.trajectory import AtSteps, LogSpaced
 from attsvm.errors import InputError
+from attsvm.geometry import Norm, as_norm
 from attsvm.parallel import share_runs
 
 Data = NextTokenData | Sequence[NextTokenData]
@@ -79,7 +88,7 @@ class Rule:
 
     def rates(self, runs: int) -> FloatArray:
         """``(runs,)``."""
-        return _per_run("lr", self.lr, runs)
+        return spread("lr", self.lr, (runs,), 0)
 
     def compiled(self, runs: int, watch: bool) -> loops.Steps:
         """What the compiled loops read."""
@@ -88,7 +97,7 @@ class Rule:
             self.rates(runs),
             float(self.decay),
             float(self.polyak or 1.0),
-            _per_run("loss_floor", self.loss_floor, runs),
+            spread("loss_floor", self.loss_floor, (runs,), 0),
             watch,
         )
 
@@ -143,7 +152,7 @@ def output_stage(
     log_weight = np.log(np.concatenate([one.weights for one in singles]))
     run_start = np.concatenate([[0], np.cumsum([one.N for one in singles])])
     runs, K, d = E.shape
-    W0 = _start("init", init, runs, (K, d))
+    W0 = _start("init", init, (runs, K, d))
     gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
@@ -167,7 +176,7 @@ def output_stage(
     for r in range(runs):
         part = slice(run_start[r], run_start[r + 1])
         for k in range(len(marks)):
-            loss[k, r] = gradients.output_loss(
+            loss[k, r] = sentence_kernels.output_loss(
                 table[k, r], x[part], y[part], log_weight[part], rows, line
             )
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
@@ -206,7 +215,7 @@ def attention_stage(
             " textbook out"
         )
     runs, K, d = problem.embeddings.shape
-    W0 = _start("init", init, runs, (d, d))
+    W0 = _start("init", init, (runs, d, d))
     s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
     looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
@@ -304,7 +313,7 @@ def joint(
     problem = Problem.of(data)
     E = problem.embeddings
     runs, K, d = E.shape
-    V0, W0 = _start("init[0]", init[0], runs, (K, d)), _start("init[1]", init[1], runs, (d, d))
+    V0, W0 = _start("init[0]", init[0], (runs, K, d)), _start("init[1]", init[1], (runs, d, d))
     rates = rule.rates(runs)
     marks = records.steps(steps)
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
@@ -329,24 +338,8 @@ def joint(
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
 
 
-def _per_run(name: str, value: float | tuple[float, ...], runs: int) -> FloatArray:
-    array = floats(name, value)
-    if array.ndim > 1 or (array.ndim == 1 and len(array) != runs):
-        raise InputError(
-            f"{name} has {array.size} entries for {runs} runs; give one number, or one per run"
-        )
-    return np.full(runs, array) if array.ndim == 0 else array
-
-
-def _start(name: str, init: ArrayLike | None, runs: int, shape: tuple[int, int]) -> FloatArray:
-    W = np.zeros(shape) if init is None else floats(name, init)
-    if W.shape not in (shape, (runs, *shape)):
-        raise InputError(
-            f"{name} has shape {W.shape}; it must be {shape}, or ({runs}, {shape[0]}, {shape[1]})"
-        )
-    if not np.isfinite(W).all():
-        raise InputError(f"{name} holds a number that is not finite; pass finite weights")
-    return np.array(np.broadcast_to(W, (runs, *shape)))
+def _start(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
+    return np.zeros(shape) if init is None else spread(name, init, shape, 2)
 
 
 def _ends(runs: int) -> IntArray:
@@ -359,8 +352,7 @@ def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | N
 
 
 def _orthonormal(gram: FloatArray) -> BoolArray:
-    same: BoolArray = (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
-    return same
+    return (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
 
 
 def _singles(run: int, data: NextTokenData) -> NextTokenData:
@@ -378,3 +370,119 @@ def _longer(run: int, data: NextTokenData) -> NextTokenData:
             " distinct tokens"
         )
     return data.select(data.lengths > 1)
+
+
+def steepest_stage(
+    problem: Problem,
+    norm: Norm | str,
+    rule: Rule,
+    steps: int,
+    *,
+    momentum: float = 0.0,
+    init: ArrayLike | None = None,
+    records: Records = RECORDS,
+) -> AttentionCourse:
+    r"""NSD and NMD of Fan et al. (2025):
+    :math:`W_{t+1}=W_t-\eta_t\arg\max_{\|\Delta\|\le1}\langle M_t,\Delta\rangle`.
+
+    :math:`M_t=\beta M_{t-1}+(1-\beta)\nabla L(W_t)`, :math:`M_{-1}=0`.
+
+    Args:
+        problem: see :meth:`Problem.of`.
+        norm: the geometry, such as ``Spectral()`` or its name, ``spec``.
+        rule: normalised, constant or decaying.
+        steps: how many.
+        momentum: :math:`\beta`, from 0 to below 1.
+        init: ``(d, d)`` or ``(runs, d, d)``, zero when left out.
+        records: when to look.
+
+    Raises:
+        InputError: a rule that is not normalised, a momentum out of range, or an init of another
+            shape.
+    """
+    runs, _, d = problem.embeddings.shape
+    W = _start("init", init, (runs, d, d))
+
+    def gradient(W: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return problem.gradient(W)
+
+    marks, looks, stopped = _descend(gradient, W, norm, rule, steps, momentum, records)
+    return AttentionCourse(marks, looks, stopped, problem=problem)
+
+
+def factored_stage(
+    problem: Problem,
+    rule: Rule,
+    steps: int,
+    *,
+    init: tuple[ArrayLike, ArrayLike],
+    norm: Norm | str | None = None,
+    momentum: float = 0.0,
+    records: Records = RECORDS,
+) -> AttentionCourse:
+    r"""Normalised descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`, with one norm for the pair
+    stacked as ``(2d, m)``.
+
+    Args:
+        problem: see :meth:`Problem.of`.
+        rule: normalised, constant or decaying.
+        steps: how many.
+        init: K and Q, ``(d, m)`` or ``(runs, d, m)`` each. Zero is a saddle: the gradient of either
+            factor is a multiple of the other.
+        norm: of the stacked pair, Frobenius when left out.
+        momentum: see :func:`steepest_stage`.
+        records: when to look.
+
+    Returns:
+        The course of W; ``factors`` holds those of K and Q.
+
+    Raises:
+        InputError: factors of other shapes, or the errors of :func:`steepest_stage`.
+    """
+    runs, _, d = problem.embeddings.shape
+    m = np.asarray(init[0]).shape[-1]
+    K, Q = (_start(f"init[{k}]", start, (runs, d, m)) for k, start in enumerate(init))
+
+    def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
+        K, Q = pair[:, :d], pair[:, d:]
+        G, log_scale = problem.gradient(K @ Q.mT)
+        return np.concatenate([G @ Q, G.mT @ K], axis=-2), log_scale
+
+    marks, looks, stopped = _descend(
+        gradient,
+        np.concatenate([K, Q], axis=-2),
+        norm,
+        rule,
+        steps,
+        momentum,
+        records,
+    )
+    K, Q = looks[..., :d, :], looks[..., d:, :]
+    return AttentionCourse(marks, K @ Q.mT, stopped, problem=problem, factors={"K": K, "Q": Q})
+
+
+def _descend(
+    gradient: Gradient,
+    W: FloatArray,
+    norm: Norm | str | None,
+    rule: Rule,
+    steps: int,
+    momentum: float,
+    records: Records,
+) -> tuple[IntArray, FloatArray, IntArray]:
+    if not rule.normalize or rule.polyak is not None:
+        raise InputError(
+            "steepest descent in a norm takes normalised steps here; use a Rule with normalize=True"
+            " and no polyak"
+        )
+    if not 0.0 <= momentum < 1.0:
+        raise InputError(f"momentum is {momentum}; give 0 <= momentum < 1")
+    rates, marks = rule.rates(len(W)), records.steps(steps)
+    looks, stopped = descend(
+        gradient,
+        W,
+        Steepest(as_norm(norm), momentum),
+        lambda t: rates / (t + 1.0) ** rule.decay,
+        marks,
+    )
+    return marks, looks, stopped

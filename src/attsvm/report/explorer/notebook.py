@@ -9,7 +9,7 @@ from typing import Any
 
 import attsvm.report.explorer as pages
 from attsvm.errors import InputError
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.report.explorer.states import Own, State
 
 _SENTENCE = (
@@ -44,8 +44,7 @@ class Explorer:
             InputError: the file cannot be written.
         """
         target = Path(path)
-        with atomic_write(target) as partial:
-            partial.write_text(self.html(), encoding="utf-8")
+        write_file(target, self.html())
         return target
 
     def widget(self) -> Any:
