@@ -158,16 +158,16 @@ def settle(
 
     def share(part: tuple[int, int]) -> None:
         arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
-        with one_thread():  # the cores belong to the programmes
+        with one_thread():  # the cores belong to the programmes, and digits depend on threads
             if spectra:
                 spectral_points(*arrays, norm.p == 1.0)
             else:
                 entrywise_points(*arrays, norm.p)
-        first, last = np.searchsorted(free, starts[parts[list(part)]])
-        dual[free[first:last]] = 0.0  # any multiplier solves the system of a row that says 0 >= 0
-        for k in range(*part):
-            if then is not None and outcome[k] == small.WEIGHTS:
-                then(k, found)
+            first, last = np.searchsorted(free, starts[parts[list(part)]])
+            dual[free[first:last]] = 0.0  # any multiplier solves a row that says 0 >= 0
+            for k in range(*part):
+                if then is not None and outcome[k] == small.WEIGHTS:
+                    then(k, found)
 
     small.shared_out(share, small.shares(starts[parts]))
     return found
