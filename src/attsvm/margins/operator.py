@@ -13,6 +13,7 @@ rows like the others, marked in one array.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -182,9 +183,10 @@ class Margins(Compact):
         if self.differences.size < _LARGE:
             run(0, runs)
             return
-        from attsvm.parallel import share_runs  # compiled code is imported where it is needed
+        from attsvm.cores import shared_out  # compiled code is imported where it is needed
 
-        share_runs(run, runs, 1e-3 * self.differences.size / runs)
+        ends = np.linspace(0, runs, 9).astype(int).tolist()
+        shared_out(lambda part: run(*part), list(itertools.pairwise(ends)))
 
     def along_sizes(self, moved: FloatArray) -> FloatArray:
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what

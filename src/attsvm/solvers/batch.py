@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
@@ -208,7 +209,7 @@ def solve_all(
             raise InputError(f"programme {first + k}: {error}") from None
 
     left = np.flatnonzero(status == "").tolist()
-    for k, solution in zip(left, small.shared_out(settled, left), strict=True):
+    for k, solution in zip(left, shared_out(settled, left), strict=True):
         written[k] = solution
         status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
         figures[k], systems[k] = (

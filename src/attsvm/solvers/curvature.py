@@ -26,11 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.energies import Proximal
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.small import shared_out, shares
+from attsvm.solvers.small import shares
 
 _LARGEST = 1 << 25  # entries of the matrix
 _WORTH_SHARING = 500  # rows from which on threads save more than their start costs

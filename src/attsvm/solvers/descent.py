@@ -24,10 +24,10 @@ import time
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray
 from attsvm.solvers import kernels
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.small import shared_out
 from attsvm.solvers.threads import one_thread
 
 _INNER_SWEEPS = 5

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Lp, Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
@@ -169,5 +170,5 @@ def settle(
                 if then is not None and outcome[k] == small.WEIGHTS:
                     then(k, found)
 
-    small.shared_out(share, small.shares(starts[parts]))
+    shared_out(share, small.shares(starts[parts]))
     return found

@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from attsvm.cores import shared_out, threads
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.kernels import fitting
@@ -48,8 +46,6 @@ from attsvm.solvers.small_pivoting import pivot
 from attsvm.solvers.small_proofs import certify, contradiction
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2
-Part = TypeVar("Part")
-Result = TypeVar("Result")
 
 _SWEEPS = 12
 _WORTH_SHARING = 4000  # rows from which on threads save more than their start costs
@@ -307,23 +303,6 @@ def shares(rows: IntArray) -> list[tuple[int, int]]:
     cuts = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1])
     ends = np.unique([0, *cuts, len(rows) - 1]).tolist()
     return list(itertools.pairwise(ends))
-
-
-def threads() -> int:
-    """How many threads batches take."""
-    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-
-def shared_out(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """``work`` on every part, on all cores.
-
-    Threads of our own over kernels without the GIL: numba's would compile them twice and set
-    OpenMP's defaults for torch.
-    """
-    if threads() == 1 or len(parts) < 2:
-        return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads()) as pool:
-        return list(pool.map(work, parts))
 
 
 def plain(array: Any, kind: Any) -> Any:

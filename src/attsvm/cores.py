@@ -1,0 +1,29 @@
+"""Work that is shared out among threads of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numba
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def threads() -> int:
+    """How many threads work is shared out among."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
+def shared_out(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """``work`` on every part, on all cores.
+
+    Threads of our own over kernels without the GIL: numba's would compile them twice and set
+    OpenMP's defaults for torch.
+    """
+    if threads() == 1 or len(parts) < 2:
+        return [work(part) for part in parts]
+    with ThreadPoolExecutor(threads()) as pool:
+        return list(pool.map(work, parts))
