@@ -10,7 +10,7 @@ sequence.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -18,11 +18,8 @@ from torch import Tensor, nn
 
 from attsvm.data import AttentionData, floats
 from attsvm.errors import InputError
-from attsvm.models.attention import Attention
+from attsvm.models.attention import Attention, Losses
 from attsvm.models.losses import Logistic, LogScale, Loss, as_loss
-
-if TYPE_CHECKING:
-    from attsvm.models.building import Losses
 
 
 class HeadDecoders(nn.Module):
