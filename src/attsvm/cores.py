@@ -17,13 +17,16 @@ def threads() -> int:
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
-def shared_out(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """``work`` on every part, on all cores.
+def shared_out(
+    work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None
+) -> list[Result]:
+    """``work`` on every part, on all cores or on as many as ``most``.
 
     Threads of our own over kernels without the GIL: numba's would compile them twice and set
     OpenMP's defaults for torch.
     """
-    if threads() == 1 or len(parts) < 2:
+    count = threads() if most is None else most
+    if count == 1 or len(parts) < 2:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads()) as pool:
+    with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, parts))

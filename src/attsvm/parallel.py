@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numba
 
+from attsvm.cores import shared_out
+from attsvm.cores import threads as all_threads
 from attsvm.jit import compiled, kernel
 from attsvm.thread_limits import at_most_threads
 
@@ -70,15 +72,14 @@ def share_runs(run: Callable[..., None], runs: int, microseconds: float, *argume
     """
     # numba's own threads need not be started; where they were not, nothing has set their number
     started = start_threads.cache_info().currsize
-    most = numba.get_num_threads() if started else numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    most = numba.get_num_threads() if started else all_threads()
     threads = 1 if microseconds * runs < _WORTH_SHARING else min(runs, most)
     if threads == 1:
         run(0, runs, *arguments)
         return
     # several shares per thread: runs that stop early leave some of them short
     bounds = [runs * k // (4 * threads) for k in range(4 * threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda start, stop: run(start, stop, *arguments), bounds, bounds[1:]))
+    shared_out(lambda part: run(*part, *arguments), list(itertools.pairwise(bounds)), threads)
 
 
 @functools.cache
