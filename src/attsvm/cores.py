@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import numba
-
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
 def threads() -> int:
     """How many threads work is shared out among."""
+    import numba  # where it is needed: whoever imports the solvers need not wait for it
+
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 

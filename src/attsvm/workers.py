@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -113,10 +113,9 @@ class Workers(Generic[Result]):
         executor = self._executor or self._pool
         if executor is None:
             executor = self._pool = ProcessPoolExecutor(
-                self.slots, multiprocessing.get_context("spawn"), end_with_parent
+                self.slots, multiprocessing.get_context("spawn"), begin_process, (self._threads,)
             )
-        with threads_of_started(self._threads):
-            call = executor.submit(self._function, *arguments)
+        call = executor.submit(self._function, *arguments)
         self._calls.append(call)
         if len(self._calls) > 2 * self._looked + _FORGOTTEN:  # twice a call is asked, on average
             self._calls = [each for each in self._calls if not each.done()]
@@ -175,6 +174,28 @@ def executor_slots(executor: Any) -> int | None:
     return getattr(executor, "_max_workers", None)
 
 
+def begin_process(threads: int) -> None:
+    """To be called first in a process that :mod:`multiprocessing` has started here: it computes
+    with so many threads, ends with the process that started it, and leaves Ctrl-C to that one.
+
+    The number is set here and not in the environment that a process inherits: other threads of the
+    one that starts it would see it too, and numba, which reads it whenever it compiles, would keep
+    it there.
+    """
+    end_with_parent()
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))  # for what is loaded from now on
+    loaded = sys.modules
+    if "numpy" in loaded:  # by the script that is this process's main module
+        from attsvm.thread_limits import thread_pools
+
+        for library in thread_pools("blas", "openmp", scipy=False):
+            library.set_num_threads(threads)
+    if "torch" in loaded:
+        loaded["torch"].set_num_threads(threads)
+    if "numba" in loaded:
+        loaded["numba"].config.reload_config()
+
+
 def end_with_parent() -> None:
     """To be called first in a process that :mod:`multiprocessing` has started: it ends as soon as
     the process that started it has ended, however that ended, and Ctrl-C is left to that one.
@@ -200,23 +221,3 @@ def signal_at_end_of_parent() -> None:
 def _end_after(sentinel: int) -> None:
     multiprocessing.connection.wait([sentinel])
     os._exit(1)
-
-
-@contextlib.contextmanager
-def threads_of_started(count: int) -> Iterator[None]:
-    """Processes started inside compute with ``count`` threads each: they share the cores among
-    themselves.
-    """
-    with _environment(dict.fromkeys(_THREADS, str(count))):
-        yield
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from attsvm.workers import end_with_parent, threads_of_started
+from attsvm.workers import begin_process
 
 Work = Callable[[Any], dict[str, Any]]
 
@@ -89,10 +89,11 @@ class Worker:
             "spawn"
         )  # a forked process would inherit threads that no longer run
         self._connection, theirs = context.Pipe()
-        with threads_of_started(self._threads):
-            self._process = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
-            self._process.start()
+        self._process = context.Process(target=_serve, args=(theirs, self._threads), daemon=True)
+        self._process.start()
         theirs.close()
+        with contextlib.suppress(OSError):  # it died already, which the caller will see
+            self._connection.send(self._work)  # now, so that it is loaded with these threads
 
     def _receive(self) -> dict[str, Any] | None:
         try:
@@ -146,11 +147,12 @@ def _until_cpu_time_is_fine() -> None:
         last = now
 
 
-def _serve(connection: Connection, work: Work) -> None:
-    end_with_parent()
+def _serve(connection: Connection, threads: int) -> None:
+    begin_process(threads)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device, not a path; peers print
         os.dup2(nowhere.fileno(), 1)
     warnings.simplefilter("ignore")  # what a peer warns about, its certified gap says
+    work: Work = connection.recv()
     connection.send({})
     while True:
         try:

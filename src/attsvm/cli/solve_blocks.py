@@ -60,14 +60,14 @@ def workers(options: argparse.Namespace) -> Iterator[Any]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from attsvm.workers import end_with_parent
+    from attsvm.workers import begin_process
 
     folder = Path("runs") / f"solve-{Path(options.data).stem}"
     with executor(options.executor, folder) as (found, jobs):
         if jobs is None:
             yield found
             return
-        with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+        with ProcessPoolExecutor(jobs, get_context("spawn"), begin_process, (1,)) as pool:
             yield pool
 
 
