@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite.binding import Linkage
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 
 from attsvm.kernel_cache import keep
@@ -17,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def compiled(function: Function, **options: Any) -> Function:
     """Compile a loop with these options of numba, without the GIL, and keep its machine code."""
-    found = numba.njit(nogil=True, **options)(function)
+    found = numba.njit(nogil=True, pipeline_class=_Compiler, **options)(function)
     if isinstance(found, Dispatcher):  # not with NUMBA_DISABLE_JIT
         keep(found)
     return cast("Function", found)
@@ -43,3 +46,28 @@ def fusing_kernel(function: Function) -> Function:
     zero gives what IEEE says.
     """
     return compiled(function, fastmath={"contract"}, error_model="numpy")
+
+
+class _Library(JITCodeLibrary):
+    """The machine code of a kernel, which calls its own copies of the functions that it uses.
+
+    Numba marks copies as replaceable by the one of the same name that this process loaded first:
+    the function's own where it has just been compiled, the caller's where the cache was read. In
+    kernels that may split and fuse sums both round differently.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            # numba's pass over reference counts knows its functions by their names
+            if function.linkage == Linkage.linkonce_odr and not function.name.startswith("NRT_"):
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()  # type: ignore[no-untyped-call]
+
+
+class _Compiler(Compiler):
+    def compile_extra(self, func: Any) -> Any:
+        if self.state.library is None:
+            library: Any = _Library
+            self.state.library = library(self.state.targetctx.codegen(), func.__qualname__)
+            self.state.library.enable_object_caching()
+        return super().compile_extra(func)  # type: ignore[no-untyped-call]
