@@ -70,6 +70,17 @@ def test_bags_and_batches_of_torchmil():
     np.testing.assert_array_equal(as_bags(batch).labels, [1, 0])
 
 
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: [x[0], x[1]], AttentionData])
+def test_the_table_is_nobody_elses(form):
+    X = np.ones((2, 3, 2))
+    bags = as_bags(form(X, [1.0, -1.0]) if form is AttentionData else form(X))
+    rows = as_bags(X[0], groups=[0, 0, 1])
+    X[:] = 7.0
+    for one in (bags, rows):
+        np.testing.assert_array_equal(one.rows, 1.0)
+        assert not one.rows.flags.writeable
+
+
 def test_taking_bags_keeps_their_instances_labels_and_sources():
     bags = as_bags(AttentionData.from_bags([A, B, A + 1], [1.0, -1.0, 1.0]))
     part = bags.take([2, 1])

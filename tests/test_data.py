@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import attsvm
 from attsvm import AttentionData, InputError
 from attsvm.data import axes
 
@@ -151,6 +152,18 @@ def test_torch_tensors_are_taken_off_their_graph():
     assert np.array_equal(AttentionData(X, torch.ones(2)).tokens, X.detach().double().numpy())
     half = X.detach().bfloat16()
     assert np.array_equal(AttentionData(half, torch.ones(2)).tokens, half.double().numpy())
+
+
+def test_sequences_are_taken_with_one_copy(monkeypatch):
+    data = AttentionData(tokens(4, 3, 2), np.ones(4))
+    handed = []
+    inner = attsvm.data.given_away
+    monkeypatch.setattr(attsvm.data, "given_away", lambda a: handed.append(inner(a)) or a)
+    for chosen in ([2, 0], np.array([True, False, True, False])):
+        part = data.take(chosen)
+        assert part.tokens is handed[-1]
+        assert np.array_equal(part.tokens, data.tokens[chosen])
+        assert not np.shares_memory(part.tokens, data.tokens)
 
 
 def test_arrays_are_read_only_and_independent_of_the_caller():

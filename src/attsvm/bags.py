@@ -216,11 +216,13 @@ def _array(X: Any) -> Bags:
         )
     if array.ndim != 3 or len(array) == 0:
         raise InputError(f"X has shape {array.shape}; it must be bags x instances x features")
-    return _checked(array.reshape(-1, array.shape[2]), np.full(len(array), array.shape[1]), None)
+    rows = np.array(array, dtype=np.float64).reshape(-1, array.shape[2])
+    return _checked(rows, np.full(len(array), array.shape[1]), None)
 
 
 def _checked(rows: Any, lengths: IntArray, labels: Any, source: IntArray | None = None) -> Bags:
-    rows = np.array(rows, dtype=np.float64, order="C")
+    """The table, which keeps ``rows``: an array that nobody else writes to."""
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     if not lengths.all():
         raise InputError(f"bag {int(np.argmin(lengths))} has no instances; drop it or give it one")

@@ -85,6 +85,14 @@ def _index(position: NDArray[Any]) -> str:
     return "[" + ", ".join(str(int(k)) for k in position) + "]"
 
 
+def given_away(array: FloatArray) -> FloatArray:
+    """A fresh array that nobody else writes to, marked so that :class:`AttentionData` keeps it
+    instead of a copy.
+    """
+    array.setflags(write=False)
+    return array
+
+
 def _to_float(name: str, value: ArrayLike) -> FloatArray:
     array = real_array(name, value)
     if (
@@ -324,7 +332,7 @@ class AttentionData:
         visible = np.flatnonzero(mask.reshape(-1, self.T).any(axis=0))
         stop = int(visible[-1]) + 1 if len(visible) else 1
         return AttentionData(
-            self.tokens[..., chosen, :stop, :],
+            given_away(self.tokens[..., chosen, :stop, :]),
             self.labels[..., chosen],
             self.queries[..., chosen, :],
             mask[..., :stop],
@@ -338,15 +346,12 @@ class AttentionData:
         other.
         """
         duplicate = np.zeros(self.mask.shape, dtype=np.bool_)
-        flat_tokens = (
-            self.tokens.reshape(-1, self.T, self.d_x) + 0.0
-        )  # -0.0 and 0.0 are the same token
+        flat_tokens = self.tokens.reshape(-1, self.T, self.d_x)
         flat_mask, flat_out = self.mask.reshape(-1, self.T), duplicate.reshape(-1, self.T)
         for i in np.flatnonzero(_may_repeat(flat_tokens, flat_mask)):
             visible = np.flatnonzero(flat_mask[i])
-            _, first, inverse = np.unique(
-                flat_tokens[i, visible], axis=0, return_index=True, return_inverse=True
-            )
+            held = flat_tokens[i, visible] + 0.0  # -0.0 and 0.0 are the same token
+            _, first, inverse = np.unique(held, axis=0, return_index=True, return_inverse=True)
             flat_out[i, visible] = first[inverse.reshape(-1)] != np.arange(len(visible))
         return duplicate
 

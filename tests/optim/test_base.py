@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -189,3 +191,16 @@ def test_tensor_lr_and_schedulers_are_seen() -> None:
             optimizer.step()
             schedule.step()
     torch.testing.assert_close(a, b)
+
+
+def test_an_optimiser_leaves_the_compiler_of_torch_out():
+    """Importing it takes a second, which a fit spends before its first step."""
+    script = (
+        "import sys, torch, attsvm.pipeline.fit\n"
+        "from attsvm.optim import MirrorDescent, SteepestDescent\n"
+        "weights = [torch.nn.Parameter(torch.ones(2, 2))]\n"
+        "for kind in (SteepestDescent, MirrorDescent):\n"
+        "    kind(weights, lr=0.1).add_param_group({'params': torch.nn.Parameter(torch.ones(3))})\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
 from attsvm.errors import InputError
@@ -196,8 +196,7 @@ def encode_bags(
         ranges = spans(content)[:max_tokens] if bags[i] else [[]]
         return text_view(content, ranges)
 
-    tokens.setflags(write=False)  # lets AttentionData keep the array instead of a copy
-    data = AttentionData(tokens, source.labels, bag_queries(tokens, mask, query), mask)
+    data = AttentionData(given_away(tokens), source.labels, bag_queries(tokens, mask, query), mask)
     return Encoded(data, Views(len(bags), view), notes)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens, mean_tokens
+from attsvm.data import AttentionData, FloatArray, IntArray, mean_tokens
 from attsvm.dynamics.engine import Look, Setup
 from attsvm.jit import kernel
 from attsvm.models import softmax_kernels
@@ -63,12 +63,13 @@ class Found(NamedTuple):
 
 def pack(data: AttentionData, setup: Setup, width: int | None = None) -> Packed:
     """The visible tokens of one instance end to end, with zeros up to ``width`` rows."""
-    visible = centred_tokens(data)[data.mask]
-    tokens = np.zeros((len(visible) if width is None else width, data.d_x))
-    tokens[: len(visible)] = visible
-    queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
     offsets = softmax_kernels.offsets_of(data.lengths)
-    return Packed(tokens, mean_tokens(data), queries, np.array(data.labels), offsets)
+    means = mean_tokens(data)
+    tokens = np.zeros((offsets[-1] if width is None else width, data.d_x))
+    visible = data.tokens[data.mask]
+    np.subtract(visible, np.repeat(means, data.lengths, axis=0), out=tokens[: len(visible)])
+    queries = np.ones((data.n, 1)) if setup.prompt else np.array(data.queries)
+    return Packed(tokens, means, queries, np.array(data.labels), offsets)
 
 
 def instances_of(data: AttentionData, runs: int) -> list[AttentionData]:

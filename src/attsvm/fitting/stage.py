@@ -80,6 +80,8 @@ def run_stage(
     """
     kept, done = stages.load(name)
     if kept is not None and done:
+        if progress is not None:
+            progress(name, steps, steps)
         return Trajectory.from_arrays(kept)
     trajectory = train(
         model,
@@ -89,7 +91,9 @@ def run_stage(
         record=LogSpaced(records),
         observe=observe,
         stop=stop,
-        checkpoint=lambda state: stages.save(name, state.to_arrays(), done=False),
+        checkpoint=None
+        if stages.folder is None
+        else lambda state: stages.save(name, state.to_arrays(), done=False),
         checkpoint_seconds=checkpoint_seconds,
         resume=None if kept is None else TrainState.from_arrays(kept),
         progress=None if progress is None else lambda step, total, _: progress(name, step, total),

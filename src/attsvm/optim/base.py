@@ -14,7 +14,9 @@ both away.
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, overload
@@ -290,7 +292,10 @@ class DescentOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with hyper-parameters of their own, checked like the constructor's."""
-        super().add_param_group(param_group)
+        add = Optimizer.add_param_group
+        if "torch._dynamo" not in sys.modules:  # what keeps it out of a graph imports it: a second
+            add = inspect.unwrap(add)
+        add(self, param_group)
         try:
             check_lr(param_group["lr"])
             _check_capturable(param_group)

@@ -124,7 +124,6 @@ def landing_range(
     return float(x.min()), float(x.max())
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def schedule(lower: float, steps: int) -> tuple[Quintic, ...]:
     r"""The odd quintics :math:`ax+bx^3+cx^5` whose composition takes :math:`[\text{lower},1]`
     closest to one.
@@ -133,6 +132,10 @@ def schedule(lower: float, steps: int) -> tuple[Quintic, ...]:
     theorem 3.1: greedy is optimal).
     """
     return _greedy(lower, steps)
+
+
+# what torch.compiler.assume_constant_result does, which imports the compiler: a second
+schedule._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=64)

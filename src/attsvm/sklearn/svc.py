@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes, given_away
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP, layers
@@ -275,12 +275,11 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 in every bag, repeated instances, a norm that has no descent.
         """
         prepared = self._prepared(X, y, groups, sample_weight)
-        bags, places, queries, labels, shares, joint, parts = prepared
+        bags, places, queries, labels, shares, data, joint, parts = prepared
         self.n_features_in_ = bags.d
         self.train_indices_, self.validation_indices_ = parts
         for name in [*_EXPLAINED, "weights_", "baseline_", "joint_trajectory_", "best_step_"]:
             self.__dict__.pop(name, None)
-        data = _padded(bags, places, labels, queries) if joint or self.explain else None
         stages = Stages(None, "")
         if self.checkpoint is not None and data is not None:
             stages = Stages(Path(self.checkpoint), self._key(data))
@@ -289,7 +288,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         soft: Weights | None = None
         scaled: AttentionData | None = None
         if data is not None and self.assumption == "collective":
-            scaled = AttentionData(data.tokens / tokens, data.labels, data.queries / z, data.mask)
+            scaled = AttentionData(
+                given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
+            )
         if joint:
             assert scaled is not None
             soft = self._joint(scaled, stages, tokens, z)
@@ -392,6 +393,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _select(self, train: AttentionData, soft: Weights, stages: Stages) -> Weights:
         steps = self.selection_steps or selection_steps(train)
+        if (progress := reporter(self.progress)) is not None:
+            progress("selection", 0, steps)
         self.lr_ = step_length(self.norm_, train) if self.lr is None else self.lr
         self.trajectory_ = run_stage(
             "selection",
@@ -401,7 +404,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             records=self.records,
             stages=stages,
             checkpoint_seconds=self.checkpoint_seconds,
-            progress=reporter(self.progress),
+            progress=progress,
         )
         return Weights(self.trajectory_.W[-1], soft.head, soft.intercept)
 
@@ -590,12 +593,8 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._prepared(X, y, groups, sample_weight)
         return self
 
-    def _prepared(
-        self, X: Any, y: ArrayLike | None, groups: Any, sample_weight: Any
-    ) -> tuple[Bags, IntArray, FloatArray, IntArray, FloatArray, bool, tuple[IntArray, IntArray]]:
-        """Bags, places of instances, queries, classes, shares, whether weights and head are trained
-        jointly, and the training and validation bags; checked.
-        """
+    def _prepared(self, X: Any, y: ArrayLike | None, groups: Any, sample_weight: Any) -> _Prepared:
+        """What a fit starts from, checked."""
         try:
             self._validate_params()
         except InvalidParameterError as error:
@@ -636,17 +635,24 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.query_ = self.query or ("mean" if joint else "constant")
         queries = self._queries(X, bags)
         check_units(bags.rows, queries)
+        data: AttentionData | None = None
+        if joint or self.explain:
+            if isinstance(X, AttentionData) and not self.merge_duplicates:
+                data = AttentionData(X.tokens, _signs(labels), X.queries, X.mask)
+            else:
+                data = _padded(bags, places, labels, queries)
         if self.explain:
-            self._check_explained(_padded(bags, places, labels, queries))
+            assert data is not None
+            self._check_explained(data)
         every = np.arange(bags.n)
         parts = every, every[:0]
         if joint:
-            signs = np.where(labels > 0, 1.0, -1.0)
-            parts = split(signs, self.validation_size, self._seed, "validation_size")
+            parts = split(_signs(labels), self.validation_size, self._seed, "validation_size")
         elif np.bincount(labels).min() < 2:
             few = self.classes_[np.argmin(np.bincount(labels))]
             raise InputError(f"class {few} has one bag; give at least two of each class")
-        return bags, places, queries, labels, weights / weights.sum(), joint, parts
+        shares = weights / weights.sum()
+        return _Prepared(bags, places, queries, labels, shares, data, joint, parts)
 
     def _check_explained(self, data: AttentionData) -> None:
         if len(self.classes_) != 2 or self.heads != 1:
@@ -711,6 +717,30 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class _Prepared(NamedTuple):
+    """What a fit starts from.
+
+    Attributes:
+        bags: as one table.
+        places: ``(N,)``: the position of each instance in its bag, as the caller counts.
+        queries: ``(n, d_z)``.
+        labels: ``(n,)`` positions in ``classes_``.
+        shares: ``(n,)`` weights of the bags, of sum one.
+        data: the same, padded; None where no stage reads it so.
+        joint: whether W and head are trained together.
+        parts: training and validation bags.
+    """
+
+    bags: Bags
+    places: IntArray
+    queries: FloatArray
+    labels: IntArray
+    shares: FloatArray
+    data: AttentionData | None
+    joint: bool
+    parts: tuple[IntArray, IntArray]
+
+
 _NOT_IN_KEY = (
     "checkpoint",
     "checkpoint_seconds",
@@ -743,7 +773,11 @@ def _padded(bags: Bags, places: IntArray, labels: ArrayLike, queries: FloatArray
     tokens = np.zeros((bags.n, int(places.max()) + 1, bags.d))
     mask = np.zeros(tokens.shape[:2], dtype=np.bool_)
     tokens[bags.bag, places], mask[bags.bag, places] = bags.rows, True
-    return AttentionData(tokens, np.where(np.asarray(labels) > 0, 1.0, -1.0), queries, mask)
+    return AttentionData(given_away(tokens), _signs(labels), queries, mask)
+
+
+def _signs(labels: ArrayLike) -> FloatArray:
+    return np.where(np.asarray(labels) > 0, 1.0, -1.0)
 
 
 def _weights(sample_weight: Any, n: int) -> FloatArray:

@@ -21,7 +21,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _LIBRARY = "attsvm"
 _DRAW = ("attsvm.presentation", "attsvm.report")  # rooms that decide no result
@@ -51,7 +51,11 @@ def closure(*functions: Function) -> dict[str, str]:
             for each in _wrapped(function, set()):
                 search.begin(each)
         return {
-            name: "\n".join(_text(statement) for statement in module.body if id(statement) in kept)
+            name: "\n".join(
+                _read_statement(statement, module.package).text
+                for statement in module.body
+                if id(statement) in kept
+            )
             for name, kept in search.kept.items()
             if (module := search.module(name)) is not None
         }
@@ -165,11 +169,11 @@ class _Search:
         if id(statement) in kept:
             return
         kept.add(id(statement))
-        names, imports = _mentions(statement, module.package)
-        for name in names:
+        found = _read_statement(statement, module.package)
+        for name in found.names:
             for other in module.bound.get(name, ()):
                 self._keep(module, other)
-        for origin, what in imports:
+        for origin, what in found.imports:
             self.take(origin, what)
 
 
@@ -187,7 +191,7 @@ def _read(root: Path, name: str) -> _Module | None:
                 for node in imports
                 for alias in node.names
             }
-            body = [each for node in _Plain().visit(tree).body for each in _single(node)]
+            body = [each for node in _plain(tree.body) for each in _single(node)]
             bound: dict[str, list[ast.stmt]] = {}
             always = []
             for statement in body:
@@ -206,25 +210,54 @@ _DEFINITIONS = (
 )
 
 
+class _Statement(NamedTuple):
+    """What a statement says.
+
+    Attributes:
+        text: as :func:`ast.dump` writes it.
+        names: that it mentions.
+        imports: module and name; None for the module itself.
+    """
+
+    text: str
+    names: set[str]
+    imports: list[tuple[str, str | None]]
+
+
 @functools.cache
-def _mentions(
-    statement: ast.stmt, package: str
-) -> tuple[frozenset[str], list[tuple[str, str | None]]]:
-    """The names in a statement, and what it imports: module and name, None for the module."""
-    names = set()
-    imports: list[tuple[str, str | None]] = []
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.ImportFrom):
-            origin = _origin(package, node)
-            for alias in node.names:
-                imports.append((origin, None if alias.name == "*" else alias.name))
-        elif isinstance(node, ast.Import):
-            imports += [(alias.name, None) for alias in node.names]
-        elif isinstance(node, ast.Constant) and _MODULE_NAME.fullmatch(str(node.value)):
-            imports.append((str(node.value), None))
-    return frozenset(names), imports
+def _read_statement(statement: ast.stmt, package: str) -> _Statement:
+    found = _Statement("", set(), [])
+    return found._replace(text=_written(statement, package, found))
+
+
+def _written(node: ast.AST, package: str, found: _Statement) -> str:
+    """The text of a node; what it mentions is added to ``found``. One pass does both, because half
+    a million nodes are read for a fit.
+    """
+    if isinstance(node, ast.Name):
+        found.names.add(node.id)
+        return f"Name(id={node.id!r}, ctx={node.ctx.__class__.__name__}())"
+    if isinstance(node, ast.ImportFrom):
+        origin = _origin(package, node)
+        found.imports.extend((origin, None if a.name == "*" else a.name) for a in node.names)
+    elif isinstance(node, ast.Import):
+        found.imports.extend((alias.name, None) for alias in node.names)
+    elif isinstance(node, ast.Constant) and _MODULE_NAME.fullmatch(str(node.value)):
+        found.imports.append((str(node.value), None))
+    parts = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            parts.append(f"{name}={_written(value, package, found)}")
+        elif isinstance(value, list):
+            inner = [
+                _written(each, package, found) if isinstance(each, ast.AST) else repr(each)
+                for each in value
+            ]
+            parts.append(f"{name}=[{', '.join(inner)}]")
+        elif value is not None or getattr(type(node), name, ...) is not None:  # it must be there
+            parts.append(f"{name}={value!r}")
+    return f"{type(node).__name__}({', '.join(parts)})"
 
 
 def _single(statement: ast.stmt) -> list[ast.stmt]:
@@ -252,28 +285,28 @@ def _binds(statement: ast.AST) -> Iterator[str]:
                 yield from _binds(node)
 
 
-class _Plain(ast.NodeTransformer):
-    """Drops what a result cannot depend on."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """Words that stand for themselves."""
-        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        """Imports for type checkers, and what a script does when it is run."""
-        words = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
-        checked = words & {"TYPE_CHECKING", "__name__"} and not node.orelse
-        return None if checked else self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        """A parameter's annotation."""
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """A function's docstring and annotation."""
-        node.returns = None
-        return self.generic_visit(node)
+def _plain(body: list[Any]) -> list[Any]:
+    """Statements without what a result cannot depend on: words that stand for themselves, imports
+    for type checkers, what a script does when it is run, annotations of functions.
+    """
+    kept = []
+    for node in body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.If):
+            words = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+            if words & {"TYPE_CHECKING", "__name__"} and not node.orelse:
+                continue
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns, given = None, node.args
+            extra = filter(None, (given.vararg, given.kwarg))
+            for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra):
+                each.annotation = None
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+            if inner := getattr(node, part, None):
+                setattr(node, part, _plain(inner))
+        kept.append(node)
+    return kept
 
 
 def _origin(package: str, node: ast.ImportFrom) -> str:
@@ -282,11 +315,6 @@ def _origin(package: str, node: ast.ImportFrom) -> str:
         return node.module or ""
     parts = package.split(".")
     return ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
-
-
-@functools.cache
-def _text(statement: ast.stmt) -> str:
-    return ast.dump(statement)
 
 
 def _is_foreign(name: str, path: Path) -> bool:
