@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import attsvm
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches
+from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_two_layers
 from attsvm_papers.multihead.planted import KEYS, decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -158,3 +159,90 @@ def test_dealt_batches_hold_every_sequence_once_an_epoch():
     assert drawn.shape == (30, 2)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()
+
+
+def test_two_layers_by_loops():
+    data, v = attsvm.datasets.unit_sphere(3, 4, 5, [0, 1])
+    W = np.random.default_rng(0).standard_normal((2, 5, 10))
+    first, second, margins = e4_two_layers.TwoLayers(data, v)(torch.tensor(W))
+
+    def softmax(logits):
+        weights = np.exp(logits - logits.max())
+        return weights / weights.sum()
+
+    for run in range(2):
+        one, (own, other) = data.instance(run), np.split(W[run], 2, axis=1)
+        for i, X in enumerate(one.tokens):
+            mixed = np.stack([X.T @ softmax(X @ own @ x) for x in X])
+            H = X + mixed
+            seen = softmax(H @ other @ one.queries[i])
+            value = one.labels[i] * v[run] @ (H.T @ seen)
+            assert margins[run, i].item() == pytest.approx(value, rel=1e-12)
+            assert second.winner[run, i, 0] == seen.argmax()
+            assert first.winner[run, i].tolist() == (X @ own @ X.T).argmax(axis=0).tolist()
+
+
+@pytest.mark.parametrize("lead", [1.0, 40.0, 600.0])
+def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
+    logits = torch.tensor([[0.0, lead, lead / 2]], dtype=torch.float64, requires_grad=True)
+    values = torch.tensor([[[1.0], [3.0], [2.0]]], dtype=torch.float64, requires_grad=True)
+    mixed, found = e4_two_layers.attended(logits, values)
+    mixed.sum().backward()
+    s = found.probability[0].detach().numpy()
+    away = np.array([-2.0, 0.0, -1.0])  # values behind the winner's
+    mean = s @ away
+    assert mixed.item() == pytest.approx(3.0 + mean, rel=1e-15)
+    slopes = s * (away - mean)
+    np.testing.assert_allclose(logits.grad[0], slopes, rtol=1e-12)
+    np.testing.assert_allclose(values.grad[0, :, 0], s, rtol=1e-12)
+
+
+def test_the_programme_of_two_layers_is_their_own_side_by_side():
+    cvxpy = pytest.importorskip("cvxpy")
+    data, _ = attsvm.datasets.unit_sphere(3, 4, d, seed=2)
+    rng = np.random.default_rng(1)
+    own = rng.standard_normal((d, d))  # what it selects can be separated
+    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
+    second = rng.integers(4, size=3)
+    every, read, given = e4_two_layers.programmes(data, first, second)
+    one = attsvm.max_margin(attsvm.margins.relax(every, read.ravel()))
+    two = attsvm.max_margin(given, second)
+    W, U = cvxpy.Variable((d, d)), cvxpy.Variable((d, d))
+    asked = []
+    for i, X in enumerate(data.tokens):
+        H = X + X[first[i]]
+        asked += [
+            (H[second[i]] - H[t]) @ U @ data.queries[i] >= 1 for t in range(4) if t != second[i]
+        ]
+        for place, x in enumerate(X):
+            least = float(place == second[i])
+            asked += [
+                (X[first[i, place]] - X[t]) @ W @ x >= least
+                for t in range(4)
+                if t != first[i, place]
+            ]
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(W) + cvxpy.sum_squares(U)), asked)
+    assert problem.solve(solver="CLARABEL") == pytest.approx(one.norm**2 + two.norm**2, rel=1e-6)
+    seen = attsvm.AttentionData(data.tokens, data.labels, data.tokens[read])
+    assert one.norm > 1.01 * attsvm.max_margin(seen, first[read]).norm, "free positions cost"
+
+
+def test_held_places_are_those_the_solution_leans_on():
+    data, _ = attsvm.datasets.unit_sphere(4, 5, 10, seed=3)
+    rng = np.random.default_rng(0)
+    own = rng.standard_normal((10, 10))
+    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
+    second = rng.integers(5, size=4)
+    every, read, given = e4_two_layers.programmes(data, first, second)
+    one, two = (
+        attsvm.max_margin(attsvm.margins.relax(every, read.ravel())),
+        attsvm.max_margin(given, second),
+    )
+    found = e4_two_layers.held_places(one, two, read)
+    values = one.margins(one.W)
+    for i, place in np.argwhere(found["held"]):
+        assert not read[i, place]
+        k = i * 5 + place
+        own_rows = values[one.margins.offsets[k] : one.margins.offsets[k + 1]]
+        assert own_rows.min() == pytest.approx(0.0, abs=1e-6)
+    assert found["held"].any(), "random selections are not those of least norm"
