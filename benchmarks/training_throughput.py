@@ -1,12 +1,15 @@
-"""Tokens per second of the sentiment model: a training step of every optimiser beside the same step
-with torch's fused AdamW.
+"""Tokens per second of a training step of every optimiser, beside the same step with torch's fused
+AdamW.
 
-    python benchmarks/training_throughput.py [--rounds N] [--batch N] [--device cuda]
-        [--precision bf16] [--parts N] [--profile] [--medium]
+    python benchmarks/training_throughput.py [--network full|medium|decoder] [--rounds N]
+        [--batch N] [--parts N] [--only NAME ...] [--device cuda] [--precision bf16] [--profile]
 
-The full model (17.23 million parameters), or that of the scale medium (.6 million), texts with the
-lengths of tokenised reviews (log-normal, median 220, cut at 512 or 128), one step of each optimiser
-in turn; the ratio is of medians. On a CPU seconds are those of the processor, so that other
+``full`` is the published sentiment model (17.23 million parameters), ``medium`` that of the scale
+medium (.6 million), both on texts with the lengths of tokenised reviews (log-normal, median 220,
+cut at 512 or 128); ``decoder`` is the decoder of pruning-1 (two blocks of width 128, texts of 64
+characters). In every round each optimiser takes one step on the same texts, in an order that is
+drawn. A ratio is the median over rounds of AdamW's time in a round by the other's, with a 95%
+bootstrap interval over rounds. On a CPU seconds are those of the processor, so that other
 programmes do not count.
 """
 
@@ -18,13 +21,18 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from attsvm.models import TextClassifier
 from attsvm.training import TrainingPlan, build_optimizer
 from attsvm.training.evaluation import logits_of, matrix_products, summed_loss
 from attsvm.training.labelled import Examples, Placed, Schedule
+from attsvm_papers.heads.decoder import Decoder, Sizes
+from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, optimiser
 
+PEER = "torch AdamW fused"
+LETTERS = 65
 MEDIUM = {"vocabulary": 8000, "length": 128, "width": 64, "heads": 2, "hidden": 128, "dropout": 0.3}
 
 
@@ -36,14 +44,61 @@ def reviews(n: int, vocabulary: int, length: int) -> Examples:
     return Examples(ids, rng.integers(0, 2, n), mask)
 
 
-def step(model, optimizer, examples, schedule, precision):
-    optimizer.zero_grad(set_to_none=True)
-    for index, longest in schedule.pieces(0):
-        inputs, labels = examples.take(index, longest)
+def classifiers(options):
+    """The gradients and the optimiser of each contender, and the tokens of a step."""
+    sizes = MEDIUM if options.network == "medium" else {}
+    texts = reviews(options.batch, sizes.get("vocabulary", 30522), sizes.get("length", 512))
+    examples = Placed(texts, torch.device(options.device))
+    schedule = Schedule(examples, [np.arange(options.batch)], options.parts)
+
+    def gradients(model):
+        for index, longest in schedule.pieces(0):
+            inputs, labels = examples.take(index, longest)
+            with record_function("1 forward"):
+                loss = summed_loss(logits_of(model, inputs, options.precision, 2), labels)
+            with record_function("2 backward"):
+                loss.backward()
+
+    found = {}
+    for name, settings in {
+        "MirrorDescent p=1.1": {"optimizer": "mirror", "p": 1.1},
+        "MirrorDescent p=2": {"optimizer": "mirror", "p": 2.0},
+        "MirrorDescent p=3": {"optimizer": "mirror", "p": 3.0, "lr": 4e-6},
+        "spectral, Adam beside": {"optimizer": "spectral", "lr": 1e-3},
+        "torch Adam fused": {"optimizer": "adam", "lr": 1e-4},
+        "torch SGD, momentum": {"optimizer": "sgd", "lr": 1e-4, "momentum": 0.9},
+        PEER: {"optimizer": "adamw", "lr": 1e-4},
+    }.items():
+        torch.manual_seed(0)
+        model = TextClassifier(**sizes).to(options.device)
+        optimizer = build_optimizer(model, TrainingPlan(**{"lr": 8e-4} | settings))
+        found[name] = partial(gradients, model), optimizer
+    return found, int(examples.lengths.sum())
+
+
+def decoders(options):
+    """The same for the decoder of characters."""
+    sizes = Sizes(batch=options.batch)
+    texts = torch.randint(LETTERS, (sizes.batch, sizes.context + 1))
+
+    def gradients(model):
         with record_function("1 forward"):
-            loss = summed_loss(logits_of(model, inputs, precision, 2), labels)
+            loss = cross_entropy(model(texts[:, :-1]).flatten(0, 1), texts[:, 1:].flatten())
         with record_function("2 backward"):
             loss.backward()
+
+    found = {}
+    for name in OPTIMISERS:
+        torch.manual_seed(0)
+        model = Decoder(LETTERS, sizes)
+        found[name] = partial(gradients, model), optimiser(model, name, RATES[name], 0.0)
+    found[PEER] = found.pop("adamw")
+    return found, sizes.batch * sizes.context
+
+
+def step(gradients, optimizer):
+    optimizer.zero_grad(set_to_none=True)
+    gradients()
     with record_function("3 optimizer"):
         optimizer.step()
 
@@ -67,54 +122,47 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--medium", action="store_true")
+    parser.add_argument("--network", choices=("full", "medium", "decoder"), default="full")
+    parser.add_argument("--only", nargs="*", default=[], help="words in names, beside AdamW's")
     options = parser.parse_args()
-    sizes = MEDIUM if options.medium else {}
     if options.device == "cpu":
         torch.set_num_threads(1)
-    texts = reviews(options.batch, sizes.get("vocabulary", 30522), sizes.get("length", 512))
-    examples = Placed(texts, torch.device(options.device))
-    schedule = Schedule(examples, [np.arange(options.batch)], options.parts)
-    contenders = {}
-    for name, settings in {
-        "MirrorDescent p=1.1": {"optimizer": "mirror", "p": 1.1},
-        "MirrorDescent p=2": {"optimizer": "mirror", "p": 2.0},
-        "MirrorDescent p=3": {"optimizer": "mirror", "p": 3.0, "lr": 4e-6},
-        "spectral, Adam beside": {"optimizer": "spectral", "lr": 1e-3},
-        "torch Adam fused": {"optimizer": "adam", "lr": 1e-4},
-        "torch SGD, momentum": {"optimizer": "sgd", "lr": 1e-4, "momentum": 0.9},
-        "torch AdamW fused": {"optimizer": "adamw", "lr": 1e-4},
-    }.items():
-        torch.manual_seed(0)
-        model = TextClassifier(**sizes).to(options.device)
-        contenders[name] = model, build_optimizer(model, TrainingPlan(**{"lr": 8e-4} | settings))
-    seconds = {name: [] for name in contenders}
+    build = decoders if options.network == "decoder" else classifiers
+    contenders, tokens = build(options)
+    contenders = {
+        name: contender
+        for name, contender in contenders.items()
+        if name == PEER or not options.only or any(word in name for word in options.only)
+    }
+    names = list(contenders)
+    order = np.random.default_rng(0)
+    seconds = np.empty((options.rounds, len(names)))
     with matrix_products(options.precision):
-        for number in range(options.rounds + 1):
-            for name, (model, optimizer) in contenders.items():
-                work = partial(step, model, optimizer, examples, schedule, options.precision)
-                spent = clocked(options.device, work)
-                if number:  # the first round compiles and allocates
-                    seconds[name].append(spent)
-        tokens, peer = int(examples.lengths.sum()), float(np.median(seconds["torch AdamW fused"]))
+        for number in range(-1, options.rounds):  # the first round compiles and allocates
+            for at in order.permutation(len(names)):
+                spent = clocked(options.device, partial(step, *contenders[names[at]]))
+                seconds[max(number, 0), at] = spent
         print(
-            f"{options.batch} texts, {tokens} tokens, {options.parts} parts, {options.device},"
-            f" {options.precision}"
+            f"{options.network}, {options.batch} texts, {tokens} tokens, {options.parts} parts,"
+            f" {options.device}, {options.precision}, {options.rounds} rounds"
         )
-        for name, values in seconds.items():
-            median = float(np.median(values))
+        draws = order.integers(options.rounds, size=(2000, options.rounds))
+        for at, name in enumerate(names):
+            own = seconds[:, at]
+            ratios = seconds[:, names.index(PEER)] / own
+            low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975))
             print(
-                f"{name:22s}{tokens / median:10.0f} tokens/s{peer / median:8.3f} of AdamW's  "
-                f" spread {min(values):.3f}..{max(values):.3f} s"
+                f"{name:22s}{tokens / np.median(own):10.0f} tokens/s{np.median(ratios):8.3f} of"
+                f" AdamW's ({low:.3f} to {high:.3f})   {1e3 * np.median(own):.1f} ms a step"
             )
         if options.profile:
-            for name in ("MirrorDescent p=1.1", "torch AdamW fused"):
+            for name in names:
                 activities = [
                     ProfilerActivity.CPU,
                     *([ProfilerActivity.CUDA] if options.device == "cuda" else []),
                 ]
                 with profile(activities=activities) as found:
-                    step(*contenders[name], examples, schedule, options.precision)
+                    step(*contenders[name])
                 stages = {
                     event.key: event for event in found.key_averages() if event.key[0].isdigit()
                 }

@@ -16,6 +16,7 @@ from torch import nn
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.optim import SteepestDescent
+from attsvm.optim.polar import Polar
 
 
 def parameter(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Parameter:
@@ -316,6 +317,20 @@ def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) ->
         [Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis
     )
     torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("polar", ["exact", "newton-schulz", "polar-express"])
+def test_tall_and_wide_matrices_share_a_batch(polar: Polar) -> None:
+    torch.manual_seed(0)
+    gradients = [torch.randn(shape) for shape in ((6, 4), (4, 6), (6, 4), (2, 4, 6))]
+    moved = []
+    for foreach in (True, False):
+        weights = [torch.zeros_like(each, requires_grad=True) for each in gradients]
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        SteepestDescent(weights, lr=1.0, norm="spectral", polar=polar, foreach=foreach).step()
+        moved.append([weight.detach() for weight in weights])
+    torch.testing.assert_close(*moved, rtol=0, atol=1e-5)
 
 
 def test_polyak_reaches_the_floor_of_a_norm_in_one_step() -> None:

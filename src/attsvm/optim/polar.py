@@ -88,7 +88,7 @@ def polar_factor(
             _unit(wide, torch.float32 if small else torch.bfloat16, capturable), (MUON,) * steps
         )
     elif method == "polar-express":
-        X = _compose(_unit(wide, wide.dtype, capturable), schedule(LOWER, steps))
+        X = _express(_unit(wide, wide.dtype, capturable), schedule(LOWER, steps))
     else:
         X = _exact(_near_one(wide))
     return (X.mT if m > n else X).to(G.dtype).reshape(G.shape)
@@ -215,6 +215,30 @@ def squares_are_safe(norm: Tensor) -> bool:
     else:
         smallest, largest = (bound.item() for bound in torch.aminmax(norm))
     return bool(smallest > info.tiny**0.5 / info.eps and largest < info.max**0.5)
+
+
+def _express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
+    """:func:`_compose`; where rows are three times as long as there are rows, by products of small
+    squares instead (*Polar Express*, algorithm 4).
+
+    The polynomials after the first act on the gram matrix, and their product on ``X`` once. A gram
+    matrix knows squares of singular values: those from 1e-3 on, which the first polynomial lifts to
+    8e-3, end within 1e-3 of where they should in single precision. More than five polynomials
+    promise more than that, and are applied one by one.
+    """
+    first, *rest = quintics
+    if X.shape[-1] < 3 * X.shape[-2] or not 2 <= len(rest) <= 4:
+        return _compose(X, quintics)
+    X = _compose(X, (first,))
+    gram = X @ X.mT
+    product = None
+    for at, (a, b, c) in enumerate(rest):
+        inner = (gram @ gram).mul_(c).add_(gram, alpha=b)
+        inner.diagonal(dim1=-2, dim2=-1).add_(a)
+        product = inner if product is None else inner @ product
+        if at < len(rest) - 1:
+            gram = inner @ gram @ inner
+    return product @ X
 
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...], gram: Tensor | None = None) -> Tensor:

@@ -24,7 +24,7 @@ from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
-_FROBENIUS = Frobenius()  # asked for at every step
+_FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # asked for at every step
 _LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
@@ -272,6 +272,9 @@ class SteepestDescent(DescentOptimizer):
         normalize, axis = group["normalize"], group["blocks_axis"]
         parts = [matrices(vector, group["blocks"], axis) for vector in vectors]
         batches = [batch for part in parts for batch in part]
+        # a transposed matrix has the transposed polar factor: both shapes go into one batch
+        turned = [group["norm"] == _SPECTRAL and b.shape[-2] > b.shape[-1] for b in batches]
+        batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:
             return steepest_direction(
@@ -308,6 +311,7 @@ class SteepestDescent(DescentOptimizer):
                     runs,
                     normalize,
                 )
+        directions = [d.mT if turn else d for d, turn in zip(directions, turned, strict=True)]
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)

@@ -32,7 +32,8 @@ class Task:
     """Examples and a network.
 
     Attributes:
-        data: one of :data:`attsvm_papers.networks.trained_networks.DATA`.
+        data: one of :data:`attsvm_papers.networks.trained_networks.DATA`; what follows a hyphen
+            tells tasks on the same files apart.
         train: number of training examples; 0 for all.
         validation: number of held-out examples that may choose an epoch. They are taken from the
             published test set, which leaves the published training set whole, and never counted as
@@ -57,6 +58,8 @@ class Task:
         accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
             compiled.
         parts: see :class:`attsvm.training.TrainingPlan`.
+        noise: share of the training labels that are drawn anew, from all classes alike; the same
+            ones for every seed and optimiser.
         timed: whether its rows hold times, for comparisons at equal time; rows without them have
             the same bits whoever computes them.
     """
@@ -83,6 +86,7 @@ class Task:
     accelerator: bool = False
     parts: int = 1
     timed: bool = False
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +118,7 @@ def files_digest(data: str) -> str:
     Raises:
         UnavailableError: they are not here, or the package that splits texts is not.
     """
+    data = data.partition("-")[0]
     if data in TEXTS and importlib.util.find_spec("tokenizers") is None:
         raise UnavailableError(
             "texts need the package tokenizers; install it with: pip install 'attsvm[text]'"
@@ -144,6 +149,14 @@ def examples(task: Task) -> Known:
 def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[: count or n])
+
+
+def _labels(task: Task, labels: NDArray[Any]) -> NDArray[Any]:
+    """Training labels with the noise of the task."""
+    rng, found = np.random.default_rng(2), labels.copy()
+    changed = rng.permutation(len(labels))[: round(task.noise * len(labels))]
+    found[changed] = rng.integers(labels.max() + 1, size=len(changed))
+    return found
 
 
 def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -192,7 +205,12 @@ def _texts(task: Task) -> Known:
         for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True)
     )
     return Known(
-        coded(chosen, labels[rows]), held_sets[0], held_sets[1], tokens.size, sentences, places
+        coded(chosen, _labels(task, labels[rows])),
+        held_sets[0],
+        held_sets[1],
+        tokens.size,
+        sentences,
+        places,
     )
 
 
@@ -208,7 +226,7 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _images(task: Task) -> Known:
-    known = image_set(task.data)
+    known = image_set(task.data.partition("-")[0])
     rows, (validation, test) = (
         _chosen(len(known.train), task.train, 0),
         _halves(task, len(known.test)),
@@ -221,7 +239,8 @@ def _images(task: Task) -> Known:
         )
 
     held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
-    return Known(placed(known.train[rows], known.train_labels[rows]), held[0], held[1])
+    labels = _labels(task, known.train_labels[rows])
+    return Known(placed(known.train[rows], labels), held[0], held[1])
 
 
 def network(task: Task, known: Known) -> nn.Module:

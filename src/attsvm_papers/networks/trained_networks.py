@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
@@ -35,8 +36,13 @@ if TYPE_CHECKING:
     from attsvm.training import Examples, History
     from attsvm_papers.networks.examples import Known
 
-DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
-"""A row's column ``data`` is the position of its examples in this list."""
+DATA = (
+    *("sentences", "imdb", "digits", "mnist", "cifar10"),
+    *("mnist-few", "mnist-short", "mnist-noisy"),
+)
+"""A row's column ``data`` is the position of its examples in this list. Names with a hyphen are
+tasks of md-8 on the files of the name before it.
+"""
 METHODS = ("l1.1", "l2", "l3", "adam", "spectral", "adamw", "momentum")
 """Mirror descent of three potentials, Adam, spectral descent, AdamW with a weight decay of .1 and
 gradient descent with a momentum of .9. A row's column ``method`` is the position of its optimiser
@@ -186,6 +192,16 @@ def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
     tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
     ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
     return float(tried["lr"][int(np.argmax(ends))])
+
+
+def rates_inside(evidence: Evidence) -> NDArray[np.bool_]:
+    """For each optimiser and data whether lower and higher rates than the chosen one were tried."""
+    tuned, found = evidence.where(tuning=1), []
+    for data, method in sorted({*zip(tuned["data"], tuned["method"], strict=True)}):
+        names = DATA[int(data)], METHODS[int(method)]
+        tried = tried_rates(evidence, *names)
+        found.append(min(tried) < chosen_rate(evidence, *names) < max(tried))
+    return np.array(found)
 
 
 def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
