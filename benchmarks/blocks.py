@@ -266,7 +266,7 @@ def figure(results: list[dict[str, Any]], out: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sequences", type=int, nargs="+", default=[200, 2000, 20000])
     parser.add_argument("--tokens", type=int, default=501)
     parser.add_argument("--features", type=int, default=128)

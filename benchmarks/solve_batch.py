@@ -161,7 +161,7 @@ def other_norms(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--size", type=int, nargs=3, default=(6, 8, 10), metavar=("n", "T", "d"))
     parser.add_argument("--repeats", type=int, default=9)

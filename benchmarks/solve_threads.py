@@ -25,7 +25,7 @@ WAYS = ("default", "one", "all")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--norms", default="fro,lp:1.75,l1,linf,nuc,spec")
     parser.add_argument("--sizes", default="S,M,L")
     parser.add_argument("--repeats", type=int, default=9)

@@ -75,6 +75,19 @@ def test_errors_of_python_calls_name_no_option_of_the_command_line():
     assert any(option.search(text) for _, text in _raised(source / "cli" / "solve.py"))
 
 
+def test_no_line_is_longer_than_100_characters():
+    """ruff's E501 leaves out what a remark for a tool makes too long."""
+    root = Path(__file__).parents[1]
+    long = [
+        f"{path.relative_to(root)}:{number}"
+        for folder in ("src", "tests", "benchmarks", "docs")
+        for path in sorted((root / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert long == []
+
+
 def test_the_wheel_holds_every_file_of_the_sources(tmp_path):
     """Scripts, styles, templates, the model of the demo and ``py.typed`` are not Python files."""
     root = Path(__file__).parents[1]

@@ -275,7 +275,7 @@ class AttentionData:
         for i, array in enumerate(arrays):
             tokens[i, : len(array)] = array
             mask[i, : len(array)] = True
-        return cls(tokens=tokens, labels=labels, queries=queries, mask=mask)  # type: ignore[arg-type]
+        return cls(tokens, labels, queries, mask)  # type: ignore[arg-type]
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ def released(
 
 
 def tensors(data: attsvm.AttentionData) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(torch.tensor(a) for a in (data.tokens, data.labels, data.queries))  # type: ignore[return-value]
+    return tuple(torch.tensor(a) for a in (data.tokens, data.labels, data.queries))
 
 
 def logistic(values: Tensor, labels: Tensor) -> Tensor:

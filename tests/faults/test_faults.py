@@ -253,7 +253,8 @@ def _(b):
 
 @fault(
     "scores forget the labels",
-    "selection/test_tokens.py::test_scores_are_label_times_head_times_token_and_masked_tokens_never_win",
+    "selection/test_tokens.py"
+    "::test_scores_are_label_times_head_times_token_and_masked_tokens_never_win",
     "rates-4 C5.1",
 )
 def _(b):
@@ -510,7 +511,8 @@ def _(b):
 
 @fault(
     "factors are normalised jointly",
-    "dynamics/test_exactness.py::test_factors_normalised_one_by_one_improve_with_shorter_steps_and_have_a_floor_without",
+    "dynamics/test_exactness.py"
+    "::test_factors_normalised_one_by_one_improve_with_shorter_steps_and_have_a_floor_without",
 )
 def _(b):
     from attsvm.dynamics.factored import FactorEngine
@@ -605,7 +607,8 @@ def _(b):
 
 @fault(
     "the output matrix is trained on sentences of two tokens",
-    "dynamics/next_token/test_training.py::test_stage_one_is_a_straight_line_with_orthonormal_embeddings",
+    "dynamics/next_token/test_training.py"
+    "::test_stage_one_is_a_straight_line_with_orthonormal_embeddings",
     "ntp-1 C3.1a",
 )
 def _(b):

@@ -123,7 +123,7 @@ def test_refusals() -> None:
         (lambda: order_arcs([[1, 4]], [1], N), r"outside 0 to 3"),
         (lambda: order_arcs([[1, 0]], [1, 2]), r"labels has shape \(2,\)"),
         (lambda: order_arcs([[1.5, 0]], [1]), r"sentences\[0\] has dtype float64"),
-        (lambda: order_arcs([[1, 0]], [1], missing="skip"), "missing is 'skip'"),  # type: ignore[arg-type]
+        (lambda: order_arcs([[1, 0]], [1], missing="skip"), "missing is 'skip'"),
         (
             lambda: order_margins(np.eye(3), [[0, 1, 3]]),
             r"arcs\[0\] is \[0, 1, 3\]; tokens are numbered 0 to 2",

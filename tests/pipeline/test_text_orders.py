@@ -153,7 +153,7 @@ def test_any_text_has_an_account(tmp_path_factory: pytest.TempPathFactory, text:
     path = tmp_path_factory.mktemp("any") / "text.txt"
     path.write_text(text, encoding="utf-8")
     for explanation in ("copy", "bigram"):
-        read = corpus(path, level="char", context=3, explanation=explanation)  # type: ignore[arg-type]
+        read = corpus(path, level="char", context=3, explanation=explanation)
         result = corpus_orders(read)
         assert result["sentences"]["all"] == len(text) - 1
         assert len(result["examples"]["cyclic"]) == min(3, result["queries"]["cyclic"])

@@ -70,7 +70,7 @@ def test_refused_heads(head: np.ndarray, message: str) -> None:
 
 def test_unknown_tie_rule() -> None:
     with pytest.raises(InputError, match="ties is 'last'"):
-        optimal_tokens(AttentionData(np.ones((1, 2, 3)), np.ones(1)), np.ones(3), ties="last")  # type: ignore[arg-type]
+        optimal_tokens(AttentionData(np.ones((1, 2, 3)), np.ones(1)), np.ones(3), ties="last")
 
 
 def toy(scores: list[float], selected: int) -> tuple[AttentionData, np.ndarray, int]:

@@ -228,7 +228,7 @@ def test_other_norms_and_soft_margins_come_as_a_batch_too() -> None:
     for arguments in ({"norm": Lp(1.5)}, {"slack": 2.0}):
         batch = max_margin(programmes, **arguments)  # type: ignore[arg-type]
         for solution, margins in zip(batch, programmes, strict=True):
-            np.testing.assert_array_equal(solution.W, max_margin(margins, **arguments).W)  # type: ignore[call-overload]
+            np.testing.assert_array_equal(solution.W, max_margin(margins, **arguments).W)
 
 
 def test_indices_slices_and_an_empty_batch() -> None:
@@ -263,7 +263,7 @@ def test_a_programme_that_is_refused_is_named() -> None:
 def test_arrays_of_other_kinds_give_the_same_bits() -> None:
     margins = sphere(6, 8, 10, 4)
     D, b = np.asfortranarray(margins.differences), margins.rhs.astype(np.int64)
-    frozen = Margins(D, margins.queries.copy(), margins.offsets, b, margins.token, margins.selected)  # type: ignore[arg-type]
+    frozen = Margins(D, margins.queries.copy(), margins.offsets, b, margins.token, margins.selected)
     frozen.queries.setflags(write=False)
     same(max_margin(frozen), max_margin(margins))
     same(max_margin([frozen, frozen])[1], max_margin(margins))

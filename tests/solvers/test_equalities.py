@@ -236,7 +236,7 @@ def test_a_norm_whose_solver_takes_none() -> None:
     with pytest.raises(
         InputError, match=r"the solver for the norm Other\(\) does not take equalities yet"
     ):
-        equalities.solve(margins, Other(), Request(1e-9, None, None, None), None)  # type: ignore[arg-type]
+        equalities.solve(margins, Other(), Request(1e-9, None, None, None), None)
 
 
 def test_a_column_without_marks_changes_nothing() -> None:

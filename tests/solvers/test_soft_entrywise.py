@@ -111,7 +111,7 @@ def test_beyond_the_largest_multiplier_the_margin_is_hard(p: float) -> None:
     assert soft.norm == pytest.approx(hard.norm, rel=1e-7)
     assert soft.slacks.max() <= 1e-7
     below = max_margin(margins, Lp(p), slack=0.2 * float(hard.dual.max()))
-    assert 0.5 * below.norm**2 + below.slack * below.slacks.sum() < 0.5 * hard.norm**2 * (1 - 1e-6)  # type: ignore[operator]
+    assert 0.5 * below.norm**2 + below.slack * below.slacks.sum() < 0.5 * hard.norm**2 * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 3.0])

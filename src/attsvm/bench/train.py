@@ -168,7 +168,8 @@ def _padded(threads: int) -> dict[str, Any]:
     def step() -> None:
         logits = (X @ (z @ W.T)[:, :, None])[:, :, 0].masked_fill(hidden, -torch.inf)
         output = (torch.softmax(logits, dim=1)[:, None, :] @ X)[:, 0]
-        torch.nn.functional.softplus(-y * (output @ head)).mean().backward()  # type: ignore[no-untyped-call]
+        loss = torch.nn.functional.softplus(-y * (output @ head)).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
         assert W.grad is not None
         with torch.no_grad():
             W.sub_(_LR * W.grad / torch.linalg.norm(W.grad))

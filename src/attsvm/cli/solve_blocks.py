@@ -83,5 +83,6 @@ def _optimal(head: Any, arrays: dict[str, Any]) -> Any:
     from attsvm.data import AttentionData
     from attsvm.selection import optimal_tokens
 
-    data = AttentionData(arrays["X"], arrays["y"], arrays["Z"], arrays.get("mask"))  # type: ignore[arg-type]
+    given = arrays["X"], arrays["y"], arrays["Z"], arrays.get("mask")
+    data = AttentionData(*given)  # type: ignore[arg-type]
     return optimal_tokens(data, head)

@@ -123,7 +123,8 @@ def _arrays(**values: ArrayLike) -> dict[str, FloatArray]:
 
 
 def _prompt_data(keys: ArrayLike, labels: ArrayLike) -> AttentionData:
-    return AttentionData(keys, labels, np.ones((len(np.asarray(labels)), 1)))  # type: ignore[arg-type]
+    queries = np.ones((len(np.asarray(labels)), 1))
+    return AttentionData(keys, labels, queries)  # type: ignore[arg-type]
 
 
 def _single(name: str) -> Toy:

@@ -43,7 +43,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting import segments
-from attsvm.fitting.minimise import ConvexStep, certified, descend
+from attsvm.fitting.minimise import ConvexStep, Loss, certified, descend
 
 CONSTANT = 4.0
 """The constant feature beside instances of root-mean-square norm one: it makes the penalty on the
@@ -229,7 +229,7 @@ def alternate(
     return theta, steps
 
 
-def _convex(problem: Witnesses, shares: FloatArray, targets: FloatArray):  # type: ignore[no-untyped-def]
+def _convex(problem: Witnesses, shares: FloatArray, targets: FloatArray) -> Loss:
     return lambda at: problem.surrogate(at, shares, targets)
 
 

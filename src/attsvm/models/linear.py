@@ -90,7 +90,9 @@ def matrix_loss(
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
-    return _CompiledMatrix.apply(matrix, readout, has_intercept, sequences, codes, scale)  # type: ignore[no-untyped-call]
+    return _CompiledMatrix.apply(  # type: ignore[no-untyped-call]
+        matrix, readout, has_intercept, sequences, codes, scale
+    )
 
 
 def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:

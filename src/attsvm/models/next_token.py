@@ -103,7 +103,9 @@ class NextTokenTransformer(nn.Module):
     def forward(self) -> Tensor:
         """``(R, N, classes)``, the outputs of all sentences."""
         run = torch.arange(len(self.embeddings))[:, None, None]
-        return _Attend.apply(self.logits(), self.values()[run, self.tokens])  # type: ignore[no-untyped-call]
+        return _Attend.apply(  # type: ignore[no-untyped-call]
+            self.logits(), self.values()[run, self.tokens]
+        )
 
     def loss(self, kind: Loss = "cross_entropy") -> Tensor:
         """``(R,)``, weighted over the sentences; the losses of
@@ -117,7 +119,8 @@ class NextTokenTransformer(nn.Module):
         elif kind == "squared":
             run = torch.arange(len(self.embeddings))[:, None, None]
             missing = 1.0 - self.values()[run, self.tokens, self.labels[..., None]]
-            each = _Attend.apply(self.logits(), missing[..., None])[..., 0] ** 2  # type: ignore[no-untyped-call]
+            left = _Attend.apply(self.logits(), missing[..., None])  # type: ignore[no-untyped-call]
+            each = left[..., 0] ** 2
         elif kind in ("cross_entropy", "squared_softmax"):
             each = _surprise(self(), self.labels)
             if kind == "squared_softmax":

@@ -82,7 +82,9 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     Returns:
         ``(..., n, d_x)``.
     """
-    outputs: Tensor = _Attend.apply(logits[..., None, :], tokens, mask[..., None, :], scale)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+        logits[..., None, :], tokens, mask[..., None, :], scale
+    )
     return outputs[..., 0, :]
 
 
@@ -103,7 +105,9 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
         return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
     logits = query_logits(moved, sequences)
-    outputs: Tensor = _Attend.apply(logits, sequences.tokens, sequences.mask, scale)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+        logits, sequences.tokens, sequences.mask, scale
+    )
     return outputs.flatten(-3, -2)
 
 

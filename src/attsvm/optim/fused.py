@@ -44,8 +44,10 @@ IntArray = npt.NDArray[np.int64]
 
 BLOCK = 1 << 11  # numbers: three blocks of float32 stay in the first cache
 
-_float32_at = reinterpreting(types.int64, types.CPointer(types.float32), "inttoptr")  # type: ignore[no-untyped-call]
-_float64_at = reinterpreting(types.int64, types.CPointer(types.float64), "inttoptr")  # type: ignore[no-untyped-call]
+_float32_at, _float64_at = (
+    reinterpreting(types.int64, types.CPointer(kind), "inttoptr")  # type: ignore[no-untyped-call]
+    for kind in (types.float32, types.float64)
+)
 
 
 @parallel_fusing_kernel

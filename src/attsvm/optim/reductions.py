@@ -80,8 +80,9 @@ def local(tensor: Tensor, parameter: Tensor | None = None) -> Tensor:
     mine: Any = tensor
     if not is_sharded(mine):
         return tensor
-    if parameter is not None and mine.placements != parameter.placements:  # type: ignore[attr-defined]
-        mine = mine.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
+    wanted = getattr(parameter, "placements", mine.placements)
+    if mine.placements != wanted:
+        mine = mine.redistribute(placements=wanted)
     return mine.to_local()
 
 

@@ -8,7 +8,8 @@ behind both. The formulas are derived in the words of this library: with scores
 :math:`\bar\gamma_i=\sum_ts_{it}\gamma_{it}`
 
 .. math:: \langle-\nabla
-    L(W),W^{mm}\rangle=\tfrac1n\sum_i|\ell'_i|\sum_{t\ne\mathrm{opt}_i}s_{it}(\bar\gamma_i-\gamma_{it})q_{it}.
+    L(W),W^{mm}\rangle=\tfrac1n\sum_i|\ell'_i|
+    \sum_{t\ne\mathrm{opt}_i}s_{it}(\bar\gamma_i-\gamma_{it})q_{it}.
 """
 
 from __future__ import annotations

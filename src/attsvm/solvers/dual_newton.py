@@ -5,7 +5,8 @@ Around weights :math:`W_k` and multipliers :math:`\lambda_k` of
 ``minimise 1/p ||W||_p^p subject to <A_c, W> >= b_c``, the saddle problem
 
 .. math:: \max_{\lambda\ge0}\min_W\;
-    \tfrac1p\|W\|_p^p+\tfrac1{2\tau}\|W-W_k\|^2+\lambda^\top(b-AW)-\tfrac1{2\sigma}\|\lambda-\lambda_k\|^2
+    \tfrac1p\|W\|_p^p+\tfrac1{2\tau}\|W-W_k\|^2+\lambda^\top(b-AW)
+    -\tfrac1{2\sigma}\|\lambda-\lambda_k\|^2
 
 is solved to growing accuracy with growing :math:`\tau,\sigma` (Rockafellar, *Augmented Lagrangians
 and applications of the proximal point algorithm*, 1976; Li, Sun and Toh, *A highly efficient

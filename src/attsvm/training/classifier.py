@@ -229,7 +229,8 @@ class _Run:
                 inputs = (cropped_and_flipped(inputs[0], shifts[:, index]),)
             logits = logits_of(self.forward, inputs, plan.precision, self.examples.classes)
             loss = summed_loss(logits, labels)
-            (loss if plan.loss_reduction == "sum" else loss / size).backward()  # type: ignore[no-untyped-call]
+            share = loss if plan.loss_reduction == "sum" else loss / size
+            share.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 state.sums += torch.stack([loss.double(), correct(logits, labels).double()])
         if self.group.size > 1:

@@ -79,7 +79,11 @@ def trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> Train
     Raises:
         UnavailableError: the text is not there.
     """
-    asked = {"text": text, "digest": text_digest(text), "sizes": asdict(sizes)}  # type: dict[str, Any]
+    asked: dict[str, Any] = {
+        "text": text,
+        "digest": text_digest(text),
+        "sizes": asdict(sizes),
+    }
     asked |= {"name": name, "rate": rate, "seed": seed}
     place = os.environ.get("ATTSVM_TRAINED")
     path = entry_path(Path(place), asked, code_fingerprint(_trained)) if place else None

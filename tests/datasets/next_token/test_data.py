@@ -212,7 +212,7 @@ def test_refusals() -> None:
         (lambda: embed("ortho", 3, 2, np.random.default_rng(0)), "choose d >= 3"),
         (lambda: embed("equi-corr", 3, 3, np.random.default_rng(0)), "choose d >= 4"),
         (lambda: embed("equi-corr", 3, 4, np.random.default_rng(0), 1.0), "correlation is 1"),
-        (lambda: embed("word2vec", 3, 4, np.random.default_rng(0)), "embeddings is 'word2vec'"),  # type: ignore[arg-type]
+        (lambda: embed("word2vec", 3, 4, np.random.default_rng(0)), "embeddings is 'word2vec'"),
         (lambda: embed("random", 3, 0, np.random.default_rng(0)), "both must be at least 1"),
     ]:
         with pytest.raises(InputError, match=message):

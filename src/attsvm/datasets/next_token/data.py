@@ -195,7 +195,8 @@ class NextTokenData(Compact):
         tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
         names = None if vocabulary is None else tuple(vocabulary)
-        return cls(tokens, offsets, y, weights, embeddings, names, following)  # type: ignore[arg-type]
+        given = tokens, offsets, y, weights, embeddings, names, following
+        return cls(*given)  # type: ignore[arg-type]
 
     @classmethod
     def from_words(
