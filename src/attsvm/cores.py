@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
+_here = threading.local()
+
 
 def threads() -> int:
-    """How many threads work is shared out among."""
+    """How many threads work is shared out among: what ``NUMBA_NUM_THREADS`` says, or less where
+    ``numba.set_num_threads`` has said so in this thread; one in work that is shared out already.
+    """
+    if getattr(_here, "at_work", False):
+        return 1
     import numba  # where it is needed: whoever imports the solvers need not wait for it
 
-    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    try:
+        numba.threading_layer()
+    except ValueError:  # numba has no threads yet, and to ask for their number would start them
+        return most
+    return min(most, int(numba.get_num_threads()))
 
 
 def shared_out(
@@ -23,10 +39,48 @@ def shared_out(
     """``work`` on every part, on all cores or on as many as ``most``.
 
     Threads of our own over kernels without the GIL: numba's would compile them twice and set
-    OpenMP's defaults for torch.
+    OpenMP's defaults for torch. The caller is one of them; the others wait between calls.
+
+    Raises:
+        Exception: that of the first part, in their order, which has one.
     """
-    count = threads() if most is None else most
-    if count == 1 or len(parts) < 2:
+    count = min(threads() if most is None else most, len(parts))
+    if count < 2 or getattr(_here, "at_work", False):
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(work, parts))
+    left = deque(enumerate(parts))
+    results, errors = dict[int, Result](), dict[int, BaseException]()
+
+    def take() -> None:
+        _here.at_work = True
+        while (part := _next(left)) is not None:
+            try:
+                results[part[0]] = work(part[1])
+            except BaseException as error:
+                errors[part[0]] = error
+                left.clear()
+        _here.at_work = False
+
+    pool = _helpers(os.getpid(), count - 1)  # threads do not survive a fork
+    others = [pool.submit(copy_context().run, take) for _ in range(count - 1)]
+    try:
+        take()
+        for other in others:
+            if not other.cancel():  # one that has not begun finds nothing left to do
+                other.result()
+    finally:
+        left.clear()
+    if errors:
+        raise errors[min(errors)]
+    return [results[k] for k in range(len(parts))]
+
+
+def _next(left: deque[tuple[int, Part]]) -> tuple[int, Part] | None:
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
+
+
+@functools.cache
+def _helpers(process: int, count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "attsvm")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numba
 
 from attsvm.cores import shared_out
-from attsvm.cores import threads as all_threads
+from attsvm.cores import threads as available
 from attsvm.jit import compiled, kernel
 from attsvm.thread_limits import at_most_threads
 
@@ -70,10 +70,7 @@ def share_runs(run: Callable[..., None], runs: int, microseconds: float, *argume
         microseconds: what one of all takes; below half a millisecond one thread does it.
         *arguments: what the kernel reads and writes.
     """
-    # numba's own threads need not be started; where they were not, nothing has set their number
-    started = start_threads.cache_info().currsize
-    most = numba.get_num_threads() if started else all_threads()
-    threads = 1 if microseconds * runs < _WORTH_SHARING else min(runs, most)
+    threads = 1 if microseconds * runs < _WORTH_SHARING else min(runs, available())
     if threads == 1:
         run(0, runs, *arguments)
         return

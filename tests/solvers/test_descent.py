@@ -50,6 +50,26 @@ def test_a_row_that_is_needed_later_wakes_up() -> None:
     assert (ascent.dual[needed] > 0.0).all()
 
 
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("largest_grams", [1 << 26, 0])
+def test_a_copy_of_the_rows_that_are_awake_gives_the_same_bits(
+    largest_grams: int, parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descent, "_LARGEST_GRAMS", largest_grams)
+    monkeypatch.setattr(descent, "_LARGE", 0 if parts else 1 << 60)
+    margins, found, copies = random_instance(40, 20, 30, 3), [], list[int]()
+    awake = descent._Rows.awake
+    monkeypatch.setattr(descent._Rows, "awake", lambda rows: copies.append(1) or awake(rows))
+    for copied in (1 << 60, 0):
+        monkeypatch.setattr(descent, "_COPIED", copied)
+        ascent = ascended(margins)
+        assert bool(copies) == (copied == 0)
+        assert ascent.residual <= 1e-12
+        found.append((ascent.dual, ascent.W))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent, "_LARGE", 0)

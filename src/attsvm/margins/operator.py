@@ -193,6 +193,17 @@ class Margins(Compact):
         bounds the rounding of a margin.
         """
         out = np.empty(self.m)
+        if self._uniform:
+            blocks = self.differences.reshape(self.n, self._uniform, -1)
+            stacked, few = out.reshape(self.n, self._uniform, 1), -(-_FEW // self._uniform)
+
+            def sequences(first: int, last: int) -> None:
+                for start in range(first, last, few):
+                    part = slice(start, min(start + few, last))
+                    np.matmul(np.abs(blocks[part]), moved[part, :, None], out=stacked[part])
+
+            self._shared(sequences, self.n)
+            return out
 
         def chunks(first: int, last: int) -> None:
             for start in range(first * _CHUNK, last * _CHUNK, _CHUNK):
@@ -210,7 +221,13 @@ class Margins(Compact):
         lam = np.asarray(dual, dtype=np.float64)
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
-            pulled = np.matmul(lam.reshape(self.n, 1, self._uniform), blocks)[:, 0, :]
+            rows, stacked = lam.reshape(self.n, 1, -1), np.empty((self.n, 1, blocks.shape[2]))
+
+            def sequences(first: int, last: int) -> None:
+                np.matmul(rows[first:last], blocks[first:last], out=stacked[first:last])
+
+            self._shared(sequences, self.n)
+            pulled = stacked[:, 0, :]
         else:
             pulled = np.zeros((self.n, self.differences.shape[1]))
             filled = np.flatnonzero(np.diff(self.offsets))
@@ -254,6 +271,7 @@ class Margins(Compact):
         )
 
 
+_FEW = 1 << 10  # rows whose sizes are taken at a time: their copy stays in the cache
 _LARGE = 1 << 22  # numbers in the differences from which a second core pays
 _CHUNK = (
     1 << 15

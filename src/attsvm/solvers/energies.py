@@ -30,6 +30,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.jit import kernel
@@ -37,6 +38,7 @@ from attsvm.solvers.programme import Programme, explicit_rows
 from attsvm.solvers.weighted_gram import WeightedGram
 
 _STEPS = 200
+_WORTH_SHARING, _SHARES = 1 << 13, 8  # entries whose roots take longer than threads to start
 
 
 class Proximal(NamedTuple):
@@ -129,7 +131,9 @@ class Power:
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`Energy`."""
-        W, rate = power_proximal(x, self.degree, tau)
+        rows = np.array_split(x, _SHARES) if x.size >= _WORTH_SHARING else [x]
+        found = shared_out(lambda part: power_proximal(part, self.degree, tau), rows)
+        W, rate = (np.concatenate(each) for each in zip(*found, strict=True))
         return Proximal(W, rate, None)
 
     def sizes(self, falling: FloatArray, tau: float) -> FloatArray:

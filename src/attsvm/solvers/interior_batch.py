@@ -9,6 +9,7 @@ certified from the caller's numbers; what is not good enough is left to the ordi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -157,6 +158,8 @@ def settle(
     sequence = np.repeat(np.arange(len(Z)), np.diff(starts))
     free = np.flatnonzero((b == 0.0) & ~(D.any(axis=1) & Z.any(axis=1)[sequence]))
 
+    certifying = threading.Lock()  # one thread in Python at a time, all others in compiled code
+
     def share(part: tuple[int, int]) -> None:
         arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
         with one_thread():  # the cores belong to the programmes, and digits depend on threads
@@ -166,9 +169,10 @@ def settle(
                 entrywise_points(*arrays, norm.p)
             first, last = np.searchsorted(free, starts[parts[list(part)]])
             dual[free[first:last]] = 0.0  # any multiplier solves a row that says 0 >= 0
-            for k in range(*part):
-                if then is not None and outcome[k] == small.WEIGHTS:
-                    then(k, found)
+            with certifying:
+                for k in range(*part):
+                    if then is not None and outcome[k] == small.WEIGHTS:
+                        then(k, found)
 
     shared_out(share, small.shares(starts[parts]))
     return found

@@ -125,6 +125,40 @@ def block_grams(D: FloatArray, offsets: IntArray, size: FloatArray, starts: IntA
 
 
 @summing_kernel
+def smaller_blocks(
+    grams: FloatArray,
+    starts: IntArray,
+    offsets: IntArray,
+    rows: IntArray,
+    kept: IntArray,
+    places: IntArray,
+) -> FloatArray:
+    """The Gram blocks of ``rows``, those of sequence ``i`` being ``kept[i]:kept[i + 1]``, out of
+    the blocks of all rows; the new ones begin at ``places``.
+    """
+    fitting(kept, len(rows))
+    if len(kept) != len(offsets):
+        raise ValueError("kept must have an entry per sequence and one more")
+    fitting(offsets, offsets[-1])
+    _fitting_blocks(offsets, starts)
+    _fitting_blocks(kept, places)
+    if len(grams) != starts[-1]:
+        raise ValueError("grams must hold a square block per sequence")
+    out = np.empty(places[-1])
+    for i in range(len(offsets) - 1):
+        first, count, at = offsets[i], offsets[i + 1] - offsets[i], places[i]
+        chosen = rows[kept[i] : kept[i + 1]]
+        for r in chosen:
+            if r < first or r >= first + count:
+                raise ValueError("rows must be those of their sequences")
+        for r in chosen:
+            for q in chosen:
+                out[at] = grams[starts[i] + (r - first) * count + q - first]
+                at += 1
+    return out
+
+
+@summing_kernel
 def sweep_blocks(
     D: FloatArray,
     Z: FloatArray,

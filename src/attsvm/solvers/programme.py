@@ -9,17 +9,21 @@ become rows like any other.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers import kernels
 from attsvm.solvers.scaling import OutOfRangeError
 
 _BLOCK = 256  # rows up to which sequences of one query are treated together
+_LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
 _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
 
 
@@ -79,11 +83,37 @@ class Programme:
 
     def values(self, W: FloatArray) -> FloatArray:
         r""":math:`(\langle\hat a_c, W\rangle)_c`."""
-        return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
+        moved = np.ascontiguousarray(self.Z @ W.T)
+
+        def part(first: int, last: int) -> FloatArray:
+            rows, offsets = self.rows_of(first, last)
+            return kernels.values(self.D[rows], offsets, moved[first:last])
+
+        return self._shared(part)
 
     def adjoint(self, dual: FloatArray) -> FloatArray:
         r""":math:`\sum_c\lambda_c\hat a_c`."""
-        return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
+
+        def part(first: int, last: int) -> FloatArray:
+            rows, offsets = self.rows_of(first, last)
+            return kernels.pulled(self.D[rows], offsets, dual[rows])
+
+        return self._shared(part).T @ self.Z
+
+    def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
+        """The rows of the blocks from ``first`` to before ``last``, and where those of each begin
+        among them.
+        """
+        start = self.offsets[first]
+        return slice(start, self.offsets[last]), self.offsets[first : last + 1] - start
+
+    def _shared(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
+        """``run(first, last)`` over shares of the blocks, on all cores where the rows are many."""
+        count = len(self.Z)
+        if self.D.size < _LARGE:
+            return run(0, count)
+        ends = np.linspace(0, count, _SHARES + 1).astype(int).tolist()
+        return np.concatenate(shared_out(lambda part: run(*part), list(itertools.pairwise(ends))))
 
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
@@ -183,8 +213,16 @@ def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[Float
 def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Rows divided by the power of two above their norm, and the exponents."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    peak, relative = kernels.row_norms(rows)
-    exponent = np.frexp(peak)[1].astype(np.int64) + np.frexp(relative)[1]
-    if (np.abs(exponent) < 1000).all():
-        return rows * np.ldexp(1.0, -exponent)[:, None], exponent
-    return np.ldexp(rows, -exponent[:, None]), exponent
+    unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)
+
+    def part(some: slice) -> None:
+        peak, relative = kernels.row_norms(rows[some])
+        exponent[some] = powers = np.frexp(peak)[1].astype(np.int64) + np.frexp(relative)[1]
+        if (np.abs(powers) < 1000).all():
+            np.multiply(rows[some], np.ldexp(1.0, -powers)[:, None], out=unit[some])
+        else:
+            np.ldexp(rows[some], -powers[:, None], out=unit[some])
+
+    ends = np.linspace(0, len(rows), (_SHARES if rows.size >= _LARGE else 1) + 1).astype(int)
+    shared_out(part, [slice(*each) for each in itertools.pairwise(ends.tolist())])
+    return unit, exponent

@@ -47,6 +47,8 @@ _INJECTIVE = 1e-9  # smallest eigenvalue of a normal matrix of unit rows that de
 _MOST_ROWS = 1500
 _LARGEST_FACE = 1 << 22  # entries of the system that determines weights on a face
 _APART = 1e-3  # relative distance of a second solution
+_CHUNK = 4096  # rows whose coordinates are written out at a time
+_ALL_AT_ONCE = 200  # size from which the least eigenvalue alone is found sooner than all
 
 
 class Facts(NamedTuple):
@@ -188,8 +190,11 @@ def _symmetric(margins: Margins, rows: IntArray, left: FloatArray, right: FloatA
         _unit_rows(margins.differences[rows]) @ left,
         (_unit_rows(margins.queries) @ right.T)[margins.sequence[rows]],
     )
-    T, _, _ = _symmetric_rows(D, Z)
-    normal: FloatArray = T.T @ T
+    size = D.shape[1] * (D.shape[1] + 1) // 2
+    normal = np.zeros((size, size))
+    for start in range(0, len(D), _CHUNK):
+        T, _, _ = _symmetric_rows(D[start : start + _CHUNK], Z[start : start + _CHUNK])
+        normal += T.T @ T
     return normal
 
 
@@ -197,8 +202,15 @@ def _symmetric_rows(D: FloatArray, Z: FloatArray) -> tuple[FloatArray, IntArray,
     r""":math:`B\mapsto(d_c^\top Bz_c)_c` in orthonormal coordinates of symmetric matrices, and the
     pairs of its later coordinates.
     """
-    i, j = np.triu_indices(D.shape[1], 1)
-    return np.hstack([D * Z, (D[:, i] * Z[:, j] + D[:, j] * Z[:, i]) * np.sqrt(0.5)]), i, j
+    k = D.shape[1]
+    rows, at = np.empty((len(D), k * (k + 1) // 2)), k
+    np.multiply(D, Z, out=rows[:, :k])
+    for i in range(k - 1):
+        part = rows[:, at : (at := at + k - 1 - i)]
+        np.multiply(D[:, i, None], Z[:, i + 1 :], out=part)
+        part += D[:, i + 1 :] * Z[:, i, None]
+    rows[:, k:] *= np.sqrt(0.5)
+    return rows, *np.triu_indices(k, 1)
 
 
 def _symmetric_matrix(coordinates: FloatArray, k: int, i: IntArray, j: IntArray) -> FloatArray:
@@ -260,7 +272,12 @@ def _least_direction(normal: FloatArray) -> tuple[float, FloatArray]:
     """Smallest eigenvalue and its vector; the rows have length one, so the number needs no
     scale.
     """
-    weights, vectors = np.linalg.eigh(normal)
+    if len(normal) < _ALL_AT_ONCE:
+        weights, vectors = np.linalg.eigh(normal)
+    else:
+        from scipy.linalg import eigh
+
+        weights, vectors = eigh(normal, subset_by_index=(0, 0), check_finite=False)
     return float(weights[0]), vectors[:, 0]
 
 

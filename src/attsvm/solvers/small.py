@@ -298,9 +298,9 @@ def unsettled(D: FloatArray, Z: FloatArray, instances: IntArray) -> Settled:
 
 def shares(rows: IntArray) -> list[tuple[int, int]]:
     """First and one past last of consecutive programmes for each share of the work, given where
-    their rows begin: four shares for each thread, so that none waits long for another.
+    their rows begin: eight shares for each thread, so that none waits long for another.
     """
-    cuts = np.searchsorted(rows, np.linspace(0, rows[-1], 4 * threads() + 1)[1:-1])
+    cuts = np.searchsorted(rows, np.linspace(0, rows[-1], 8 * threads() + 1)[1:-1])
     ends = np.unique([0, *cuts, len(rows) - 1]).tolist()
     return list(itertools.pairwise(ends))
 
