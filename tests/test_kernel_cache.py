@@ -47,9 +47,10 @@ def package(tmp_path):
 
 
 def run(package, **environment):
+    of_caller = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAMME],
-        env={**os.environ, "PYTHONPATH": str(package.parent), **environment},
+        env={**of_caller, "PYTHONPATH": str(package.parent), **environment},
         capture_output=True,
         text=True,
         check=False,
