@@ -385,7 +385,7 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = heads_10.seen(model, ids, 2), heads_10.weights(model, 2)
+    inputs, factors = model.seen(ids, 2).double().numpy(), heads_10.weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):

@@ -11,8 +11,6 @@ INNER = {
     "attsvm.datasets.next_token",
     "attsvm.dynamics.scale_free_descent",
     "attsvm.dynamics.next_token",
-    "attsvm.probe.demo",
-    "attsvm.probe.nulls",
     "attsvm.report.style",
 }
 """Rooms inside rooms that are public."""

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import attsvm
-from attsvm.probe import Comparison, audit, capture
-from attsvm.probe.demo import story
+from attsvm.probe import Comparison, audit, capture, story
 
 SURE = 0.997  # of one head's interval, so that twenty of twenty hold in 94 of 100 suites
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from attsvm import InputError
 from attsvm.models import TextClassifier
-from attsvm.probe import pruning_curve
-from attsvm.probe.demo import story
+from attsvm.probe import pruning_curve, story
 
 from .conftest import batch, family
 

@@ -6,10 +6,12 @@ from attsvm.probe.audit import Audit, audit
 from attsvm.probe.caches import from_cache
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.demo import story
 from attsvm.probe.growth import HeadMetrics
 from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.heads import Comparison, Head, Support
+from attsvm.probe.nulls import reflection
 from attsvm.probe.pruning import PruningCurve, pruning_curve
 
 __all__ = [
@@ -29,4 +31,6 @@ __all__ = [
     "guard_lightning",
     "guard_trainer",
     "pruning_curve",
+    "reflection",
+    "story",
 ]

@@ -49,6 +49,14 @@ class Stories(nn.Module):
         logits: Tensor = normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
         return logits
 
+    def seen(self, input_ids: Tensor, layer: int) -> Tensor:
+        """``(B, T, width)``: what the heads of a layer see."""
+        with torch.no_grad():
+            x = self.weights["tok_embeddings"][input_ids]
+            for block in list(self.blocks)[:layer]:
+                x = block(x)
+            return normalised(x, self.weights["attention_norm"][layer])
+
     def generate(self, tokens: int) -> Tensor:
         """``(1, tokens)``: the story that follows from the start, always the best token next."""
         ids = torch.tensor([[START]])

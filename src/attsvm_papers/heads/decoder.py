@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,11 +173,26 @@ def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
 def training(
     train: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, seed: int
 ) -> Iterator[tuple[int, Decoder]]:
-    """The network after 0, 1, 2, ... steps; the seed draws first weights and batches."""
+    """The network after 0, 1, 2, ... steps of a named optimiser; see :func:`descent`."""
+    return descent(train, vocabulary, sizes, lambda model: optimiser(model, name, rate), seed)
+
+
+def descent(
+    train: Tensor,
+    vocabulary: int,
+    sizes: Sizes,
+    make: Callable[[Decoder], torch.optim.Optimizer],
+    seed: int,
+    factor: Callable[[int], float] = lambda step: 1.0,
+) -> Iterator[tuple[int, Decoder]]:
+    """The network after 0, 1, 2, ... steps of the optimiser that ``make`` makes, whose rates are
+    multiplied by ``factor`` of the steps done; the seed draws first weights and batches.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Decoder(vocabulary, sizes)
-    descent = optimiser(model, name, rate)
+    optimizer = make(model)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     draw = torch.Generator().manual_seed(seed)
     yield 0, model
     for step in range(1, sizes.steps + 1):
@@ -185,9 +200,10 @@ def training(
         texts = train[starts + torch.arange(sizes.context + 1)]
         logits = model(texts[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
-        descent.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        descent.step()
+        optimizer.step()
+        schedule.step()
         yield step, model
 
 

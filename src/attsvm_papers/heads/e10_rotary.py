@@ -27,8 +27,7 @@ import torch
 
 from attsvm import max_margin, pair_margins
 from attsvm.geometry import parse_norm
-from attsvm.probe.demo import START, Stories, normalised
-from attsvm.probe.nulls import reflection
+from attsvm.probe import reflection, story
 from attsvm_papers.heads.own_solutions import FEWEST, SECONDS, THRESHOLD, cosine
 from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
 from attsvm_papers.kit import (
@@ -60,8 +59,8 @@ SCALES = scales(
 
 @grid(layer=setting("layers"))
 def run(layer, texts, tokens, queries):
-    model = Stories().eval()
-    inputs = seen(model, stories(model, texts, tokens), layer)
+    model = story(1)[0]
+    inputs = model.seen(stories(model, texts, tokens), layer).double().numpy()
     factors = weights(model, layer)
     asked, found = queries_of(inputs, len(factors[0][0])), []
     W = [lifted(*pair) for pair in factors]
@@ -93,21 +92,12 @@ def run(layer, texts, tokens, queries):
 def stories(model, texts, tokens):
     """``(texts, tokens)`` that the model writes, drawn from its softmax."""
     draw = torch.Generator().manual_seed(0)
-    ids = torch.full((texts, 1), START)
+    ids = model.generate(1).expand(texts, 1)
     with torch.no_grad():
         while ids.shape[1] < tokens:
             shares = model(ids)[:, -1].softmax(dim=-1)
             ids = torch.cat([ids, torch.multinomial(shares, 1, generator=draw)], dim=1)
     return ids
-
-
-def seen(model, ids, layer):
-    """``(texts, tokens, width)``: what the heads of a layer see."""
-    with torch.no_grad():
-        x = model.weights["tok_embeddings"][ids]
-        for block in list(model.blocks)[:layer]:
-            x = block(x)
-        return normalised(x, model.weights["attention_norm"][layer]).double().numpy()
 
 
 def weights(model, layer):

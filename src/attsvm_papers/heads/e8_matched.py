@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import max_margin
-from attsvm.probe.nulls import reflection
+from attsvm.probe import reflection
 from attsvm_papers.heads import e1_own_solutions as heads_1
 from attsvm_papers.heads.decoder import OPTIMISERS, Sizes
 from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained

@@ -12,6 +12,7 @@ import lzma
 import math
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import UnavailableError
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm.probe import capture
-from attsvm_papers.heads.decoder import Decoder, Sizes, characters, text_digest
+from attsvm_papers.heads.decoder import Decoder, Sizes, characters, descent, text_digest
 
 OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
 RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.1, "l3": 0.03}
@@ -127,25 +128,14 @@ def training(
     ids: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, decay: float, seed: int
 ) -> Iterator[tuple[int, Decoder]]:
     """The network after 1, 2, ... steps; the seed draws first weights and batches."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Decoder(vocabulary, sizes)
-    descent = optimiser(model, name, rate, decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        descent,
-        lambda step: TURN + (1 - TURN) * 0.5 * (1 + math.cos(math.pi * step / sizes.steps)),
-    )
-    draw = torch.Generator().manual_seed(seed)
-    for step in range(1, sizes.steps + 1):
-        starts = torch.randint(len(ids) - sizes.context, (sizes.batch, 1), generator=draw)
-        texts = ids[starts + torch.arange(sizes.context + 1)]
-        logits = model(texts[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
-        descent.zero_grad()
-        loss.backward()
-        descent.step()
-        schedule.step()
-        yield step, model
+
+    def factor(step: int) -> float:
+        return TURN + (1 - TURN) * 0.5 * (1 + math.cos(math.pi * step / sizes.steps))
+
+    def make(model: Decoder) -> CombinedOptimizer:
+        return optimiser(model, name, rate, decay)
+
+    return islice(descent(ids, vocabulary, sizes, make, seed, factor), 1, None)
 
 
 @torch.no_grad()
