@@ -127,3 +127,28 @@ def test_ties_of_heads_are_seen() -> None:
     W[:, 2] = [0.5, 0.5, -0.5]
     assert predictions.tied([0, 1, 2], data, W)
     assert not predictions.tied([0, 2], data, W)
+
+
+def test_a_group_without_sentences_is_counted_as_none_and_not_judged() -> None:
+    data = bipartite(8, 1, 2)
+    W = np.eye(8)
+    found = predictions.judged([], data, W, W, W)
+    assert found["count"] == 0.0
+    assert not found["right"].any()
+    assert all(np.isnan(found[name]) for name in predictions.MEASURES if name != "count")
+    (claim,) = [each for each in experiment("ntp-4").claims if each.id == "P3-E4G5"]
+    columns = {
+        "G5_count": np.array([0.0, 7.0, 9.0]),
+        "G5_accuracy": np.array([np.nan, 1.0, 1.0]),
+        "G5_accuracy_other": np.array([np.nan, 0.5, 0.4]),
+    }
+    names = {
+        f"{name}{end}": np.ones(3) for name in unseen.GROUPS for end in ("_accuracy", "_agreement")
+    }
+    others = {f"{name}_other": column for name, column in names.items()}
+    scores = {
+        name: np.ones(3) for name in ("head", "loser", "free", "unseen_column", "unique_accuracy")
+    }
+    spare = {f"{name}_other": column for name, column in scores.items()}
+    verdict = claim.check(Evidence(names | others | scores | spare | columns))
+    assert (verdict.verdict, verdict.passed, verdict.counted) == ("holds", 2, 2)

@@ -24,13 +24,33 @@ def tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
     return bool(scores[-1] - scores[-2] < 1e-6)
 
 
+MEASURES = (
+    "accuracy",
+    "accuracy_other",
+    "probability",
+    "mass",
+    "agreement",
+    "agreement_other",
+    "count",
+)
+
+
 def judged(
     cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray
 ) -> dict[str, Any]:
     """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
     solution predicts the same. ``right_other``, ``accuracy_other`` and ``agreement_other`` are of
-    weights and of a solution that have the scores of other queries.
+    weights and of a solution that have the scores of other queries. All are nan where there is no
+    case.
     """
+    if not cases:
+        nothing = np.zeros(0, dtype=bool)
+        return {
+            "right": nothing,
+            "right_other": nothing,
+            **dict.fromkeys(MEASURES, np.nan),
+            "count": 0.0,
+        }
     n = data.following
     sentences, winners = (
         [sentence for sentence, _ in cases],

@@ -1,0 +1,68 @@
+r"""Networks :math:`f(x)=\sum_ja_j\max(w_j^\top x+b_j,0)^2` with fixed signs :math:`a`, and what a
+limit of their training is.
+
+In :math:`\theta=[W\,b]` they are homogeneous of degree two and continuously differentiable. A
+direction of least norm among those with margins of one satisfies
+:math:`\theta\in\arg\min\|\Delta\|` subject to
+:math:`\langle\nabla y_if(x_i;\theta),\Delta\rangle\ge2` (Karush, Kuhn, Tucker): it solves the
+programme that is linear around itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm import Margins
+from attsvm.data import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredReLU:
+    """One network and one data set per run.
+
+    Attributes:
+        inputs: ``(runs, n, d + 1)``, the last entry is one.
+        labels: ``(runs, n)``, -1 or 1.
+        signs: ``(hidden,)``.
+    """
+
+    inputs: FloatArray
+    labels: FloatArray
+    signs: FloatArray
+
+    def margins(self, theta: FloatArray) -> FloatArray:
+        """:math:`y_if(x_i)`, ``(..., runs, n)``, for weights ``(..., runs, hidden, d + 1)``."""
+        active = np.maximum(self.inputs @ theta.mT, 0.0)
+        return self.labels * (active**2 @ self.signs)
+
+    def rows(self, theta: FloatArray) -> FloatArray:
+        r"""``(runs, n, hidden)``: rows :math:`r_i` with
+        :math:`\nabla y_if(x_i)=r_i\tilde x_i^\\top`.
+        """
+        active = np.maximum(self.inputs @ theta.mT, 0.0)
+        return 2.0 * self.labels[..., None] * active * self.signs
+
+    def gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """That of the logistic loss, ``(runs, hidden, d + 1)``, over the slope of the input that
+        has the largest, and the logarithm ``(runs,)`` of this.
+        """
+        slopes = -np.logaddexp(0.0, self.margins(theta))  # logarithms of the sizes
+        largest = slopes.max(axis=-1, keepdims=True)
+        pulled = self.rows(theta) * np.exp(slopes - largest)[..., None]
+        return -pulled.mT @ self.inputs / self.labels.shape[-1], largest[..., 0]
+
+    def programme(self, theta: FloatArray, run: int) -> Margins:
+        """The margins that are linear around the weights ``(runs, hidden, d + 1)`` of one run."""
+        rows, inputs = self.rows(theta)[run], self.inputs[run]
+        n = len(rows)
+        return Margins(
+            rows,
+            inputs,
+            np.arange(n + 1),
+            np.ones(n),
+            np.zeros(n, int),
+            np.zeros(n, int),
+            kind="label",
+        )
