@@ -34,3 +34,14 @@ def test_the_least_value_is_found(seed: int, shift: float) -> None:
 
 def test_an_indefinite_form_is_refused() -> None:
     assert nearest_multipliers(-np.eye(3), np.ones(3), np.ones(3)) is None
+
+
+@pytest.mark.parametrize("shift", [1e-3, 0.1])
+def test_a_form_of_few_digits_gives_a_step_of_few_digits(shift: float) -> None:
+    """Near the least multipliers a relative error of the step is a tiny one of the multipliers."""
+    form, dual, gradient = model(0, 90, shift)
+    exact = nearest_multipliers(form, gradient, dual)
+    few = nearest_multipliers(form.astype(np.float32), gradient, dual)
+    assert exact is not None
+    assert few is not None
+    assert np.linalg.norm(few - exact) <= 1e-5 * np.linalg.norm(exact - dual)

@@ -20,12 +20,12 @@ rounding level from where alternating directions crawl.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.solvers.curvature import curvature
+from attsvm.solvers.curvature import LARGEST, curvature
 from attsvm.solvers.energies import GaugeEnergy, Proximal
 from attsvm.solvers.exchanges import nearest_multipliers
 from attsvm.solvers.programme import Programme
@@ -38,6 +38,7 @@ _HALVINGS = 25
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _LONGEST = 10.0  # first step, in units of the largest multiplier
 _ENOUGH = 0.4  # share of the first slope that a step may climb back
+MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
 
 
 class _Point(NamedTuple):
@@ -76,6 +77,8 @@ class AugmentedLagrangian:
         self.newton_steps = 0
         self._nu = 0.0
         self._scale = programme.diagonal
+        self._kind: type[np.floating[Any]] = np.float32
+        self._known: dict[type[np.floating[Any]], FloatArray] = {}
 
     def advance(self, tolerance: float, steps: int, deadline: float) -> bool:
         """Minimise the inner problem to a projected gradient of ``tolerance`` and update; False
@@ -91,7 +94,7 @@ class AugmentedLagrangian:
             else 1.0 / self.sigma
         )
         self._scale = np.maximum(self.sigma * self.programme.diagonal, self._nu)
-        at = self._point(self.dual)
+        at, self._kind = self._point(self.dual), np.float32
         done = False
         for _ in range(steps):
             # The scaled gradient step says which multipliers want to be zero, and its length how
@@ -121,11 +124,19 @@ class AugmentedLagrangian:
 
     def _step(self, at: _Point) -> _Point | None:
         rows: IntArray = np.flatnonzero((at.dual > 0.0) | (at.gradient < 0.0))
-        form = curvature(self.programme, rows, at.left, at.s, at.right, at.prox)
+        if self._kind is np.float32 and len(rows) > MANY:
+            form = self._form(at, rows)
+            new = None
+            if form is not None:
+                form[np.diag_indices(len(rows))] += self._nu
+                new = nearest_multipliers(form, at.gradient[rows], at.dual[rows])
+            found = None if new is None else self._search(at, rows, new - at.dual[rows])
+            if found is not None:
+                return found
+        self._kind = np.float64
+        form = self._form(at, rows)
         if form is None:
             return None
-        self.newton_steps += 1
-        form *= self.sigma
         ridge, diagonal = _RIDGE, np.diag_indices(len(rows))
         size = max(float(np.mean(form[diagonal])), 1e-12 * self.sigma)
         plain = form[diagonal] + self._nu
@@ -139,6 +150,25 @@ class AugmentedLagrangian:
             ridge *= 100.0
             if ridge > _MOST_RIDGE:
                 return self._search(at, rows, -at.gradient[rows] / self._scale[rows])
+
+    def _form(self, at: _Point, rows: IntArray) -> FloatArray | None:
+        """The upper triangle of the Newton matrix without its proximal term."""
+        known = self._products(rows, self._kind)
+        form = curvature(self.programme, rows, at.left, at.s, at.right, at.prox, self._kind, known)
+        if form is not None:
+            self.newton_steps += 1
+            form *= self.sigma
+        return form
+
+    def _products(self, rows: IntArray, kind: type[np.floating[Any]]) -> FloatArray | None:
+        """Of all differences, kept once most rows need theirs."""
+        p = self.programme
+        if p.D.shape[1] <= p.Z.shape[1] or 2 * len(rows) < p.m or p.m**2 > LARGEST:
+            return None
+        if kind not in self._known:
+            D = p.D.astype(kind)
+            self._known[kind] = D @ D.T
+        return self._known[kind]
 
     def _search(self, at: _Point, rows: IntArray, direction: FloatArray) -> _Point | None:
         """A step along the projection of the ray onto non-negative multipliers.

@@ -33,7 +33,7 @@ from attsvm.solvers.energies import Proximal
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.small import shares
 
-_LARGEST = 1 << 25  # entries of the matrix
+LARGEST = 1 << 25  # entries of the matrix
 _WORTH_SHARING = 500  # rows from which on threads save more than their start costs
 _CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
 
@@ -45,6 +45,8 @@ def curvature(
     s: FloatArray,
     right: FloatArray,
     prox: Proximal,
+    kind: type[np.floating[Any]] = np.float64,
+    known: FloatArray | None = None,
 ) -> FloatArray | None:
     r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, ``(k, k)``, only its
     upper triangle valid, or ``None`` when it is too large to form.
@@ -56,10 +58,13 @@ def curvature(
         s: ``(q,)`` its singular values.
         right: ``(q, d_z)`` right singular vectors, as rows.
         prox: the proximal map at ``s``, as one row.
+        kind: of numbers, ``np.float32`` takes half the time.
+        known: ``(m, m)`` of that kind, products of all differences, where they are longer than
+            the queries; computed for these rows otherwise.
     """
-    from scipy.linalg.blas import dsyr
+    from scipy.linalg.blas import get_blas_funcs
 
-    if len(rows) ** 2 > _LARGEST:
+    if len(rows) ** 2 > LARGEST:
         return None
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
     D, Z = p.D[rows], p.Z[active]
@@ -68,19 +73,26 @@ def curvature(
     bounds = np.append(first, len(rows)).astype(np.int64)
     # What the singular vectors do not span: products of differences, and of queries.
     products, factors = np.empty((0, 0)), np.zeros((len(V), len(V)))
-    beyond = factors
+    beyond, places = factors, rows
     if D.shape[1] > len(s):
-        products, factors = D @ D.T, (V * alone) @ V.T
+        factors = (V * alone) @ V.T
+        if known is not None:
+            products = known
+        else:
+            D = D.astype(kind, copy=False)
+            products, places = D @ D.T, np.arange(len(rows))
     if Z.shape[1] > len(s):
         other = Z - V @ right
         beyond = other @ other.T
-    form = np.zeros((len(rows), len(rows)))
-    arrays: Any = (U, V, bounds, same, mirrored, alone, beyond, factors, products, form)
+    form = np.zeros((len(rows), len(rows)), kind)
+    given = (U, V, same, mirrored, alone, beyond, factors, products)
+    arrays: Any = (bounds, places, *(each.astype(kind, copy=False) for each in given), form)
     parts = shares(bounds) if len(rows) >= _WORTH_SHARING else [(0, len(V))]
     shared_out(lambda part: _by_blocks(*part, *arrays), parts)
     if prox.joint is not None:
         along = np.einsum("ci,ci,i->c", U, np.repeat(V, counts, axis=0), prox.joint[0])
-        form = dsyr(prox.sign, along, a=form.T, lower=1, overwrite_a=1).T
+        syr = get_blas_funcs("syr", (form,))
+        form = syr(prox.sign, along, a=form.T, lower=1, overwrite_a=1).T
     return form
 
 
@@ -105,9 +117,10 @@ def _rates(s: FloatArray, prox: Proximal) -> tuple[FloatArray, FloatArray, Float
 def _by_blocks(
     start: int,
     stop: int,
+    bounds: IntArray,
+    places: IntArray,
     U: FloatArray,
     V: FloatArray,
-    bounds: IntArray,
     same: FloatArray,
     mirrored: FloatArray,
     alone: FloatArray,
@@ -117,11 +130,11 @@ def _by_blocks(
     out: FloatArray,
 ) -> None:
     """The form of the rows of some blocks with those of all later ones: of differences ``(k, q)``
-    and queries ``(n, q)``, of products ``(k, k)`` of whole differences, whose parts outside have
-    ``factors``, and of products ``beyond`` of what is outside of queries.
+    and queries ``(n, q)``, of products of whole differences in these ``places``, whose parts
+    outside have ``factors``, and of products ``beyond`` of what is outside of queries.
     """
     k, n, q = len(U), len(V), V.shape[1]
-    mixed, turned, both = np.empty((k, q)), np.empty((k, q)), np.empty((n, q))
+    mixed, turned, both = np.empty_like(U), np.empty_like(U), np.empty_like(V)
     for a in range(start, stop):
         first, last = bounds[a], bounds[a + 1]
         for e in range(a, n):
@@ -143,7 +156,7 @@ def _by_blocks(
         out[first:last, first:] = np.dot(U[first:last], mixed[first:].T)
         if len(products) > 0:
             for c in range(first, last):
-                entries, whole = out[c], products[c]
+                entries, whole = out[c], products[places[c]]
                 for e in range(a, n):
                     for d in range(bounds[e], bounds[e + 1]):
-                        entries[d] += factors[a, e] * whole[d]
+                        entries[d] += factors[a, e] * whole[places[d]]

@@ -30,72 +30,83 @@ def nearest_multipliers(
     where the form is not definite.
 
     Args:
-        form: ``(k, k)`` of the model, its upper triangle.
+        form: ``(k, k)`` of the model, its upper triangle, in numbers of 32 or of 64 bits: what is
+            solved for is the step, which is short where few digits would not do.
         gradient: ``(k,)`` at ``dual``.
         dual: ``(k,)`` multipliers.
     """
-    from scipy.linalg.blas import dsymv
-    from scipy.linalg.lapack import dpotrf
+    from scipy.linalg.blas import get_blas_funcs
+    from scipy.linalg.lapack import get_lapack_funcs
 
+    symv, potrf = get_blas_funcs("symv", (form,)), get_lapack_funcs("potrf", (form,))
     turned = form.T  # its lower triangle, in Fortran order
-    wanted = dsymv(1.0, turned, dual, lower=1) - gradient
     free = dual > 0.0
     if not free.any():
         free = gradient < 0.0
     part: IntArray = np.empty(0, dtype=np.int64)  # the rows of the factor
-    new, factor = dual, form
+    step, factor = np.zeros(len(dual)), form
     for _ in range(_ROUNDS):
         changed = np.count_nonzero(free) - len(part) + 2 * np.count_nonzero(~free[part])
         if _FEW * changed > len(part):
             part = np.flatnonzero(free)
-            factor, failed = dpotrf(_upper(form, part).T, lower=1, clean=0, overwrite_a=1)
+            factor, failed = potrf(_upper(form, part).T, lower=1, clean=0, overwrite_a=1)
             if failed:
                 return None
-        found = _solution(form, part, factor, wanted, free)
+        ends = np.where(free, 0.0, -dual)
+        beyond = ends.copy()
+        beyond[part] = 0.0
+        wanted = -gradient - symv(1.0, turned, beyond, lower=1) if beyond.any() else -gradient
+        found = _solution(form, part, factor, wanted, free, ends)
         if found is None:
             return None
-        new = found
-        slope = dsymv(1.0, turned, new, lower=1) - wanted
-        wrong: BoolArray = np.where(free, new < 0.0, slope < 0.0)
+        step = found
+        slope = symv(1.0, turned, step, lower=1) + gradient
+        wrong: BoolArray = np.where(free, dual + step < 0.0, slope < 0.0)
         if not wrong.any():
             break
         free = free ^ wrong
         if not free.any():
             return None
-    return np.maximum(new, 0.0)
+    return np.maximum(dual + step, 0.0)
 
 
 def _solution(
-    form: FloatArray, part: IntArray, factor: FloatArray, wanted: FloatArray, free: BoolArray
+    form: FloatArray,
+    part: IntArray,
+    factor: FloatArray,
+    wanted: FloatArray,
+    free: BoolArray,
+    ends: FloatArray,
 ) -> FloatArray | None:
-    """Of the linear system of the free rows, from the factor of the rows ``part``; ``None`` where
-    it is singular.
+    """Of the linear system of the free rows, from the factor of the rows ``part``, where the others
+    are to be ``ends``; ``None`` where it is singular.
     """
-    from scipy.linalg.blas import dtrsm, dtrsv
+    from scipy.linalg.blas import get_blas_funcs
     from scipy.linalg.lapack import dsysv
 
-    new, inside = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_)
+    trsm, trsv = get_blas_funcs(("trsm", "trsv"), (factor,))
+    found, inside = ends.copy(), np.zeros(len(wanted), dtype=np.bool_)
     inside[part] = True
     entering, leaving = np.flatnonzero(free & ~inside), np.flatnonzero(~free[part])
     count, width = len(entering), len(entering) + len(leaving)
-    half = dtrsv(factor, wanted[part], lower=1)
+    half = trsv(factor, wanted[part], lower=1)
     if width > 0:
-        border = np.zeros((width, len(part))).T  # in Fortran order
+        border = np.zeros((width, len(part)), factor.dtype).T  # in Fortran order
         border[:, :count] = _between(form, part, entering)
         border[leaving, np.arange(count, width)] = 1.0
-        border = dtrsm(1.0, factor, border, lower=1, overwrite_b=1)
-        corner, sides = np.zeros((width, width)), np.zeros(width)
+        border = trsm(1.0, factor, border, lower=1, overwrite_b=1)
+        corner = np.zeros((width, width))
         corner[:count, :count] = _between(form, entering, entering)
-        sides[:count] = wanted[entering]
         corner -= border.T @ border
+        sides = np.append(wanted[entering], ends[part[leaving]])
         outer, failed = dsysv(corner, sides - border.T @ half)[2:]
         if failed:
             return None
-        half = half - border @ outer
-        new[entering] = outer[:count]
-    new[part] = dtrsv(factor, half, lower=1, trans=1)
-    new[part[leaving]] = 0.0
-    return new
+        half = half - border @ outer.astype(half.dtype)
+        found[entering] = outer[:count]
+    found[part] = trsv(factor, half, lower=1, trans=1)
+    found[part[leaving]] = ends[part[leaving]]
+    return found
 
 
 def _between(form: FloatArray, rows: IntArray, columns: IntArray) -> FloatArray:
@@ -109,7 +120,7 @@ def _between(form: FloatArray, rows: IntArray, columns: IntArray) -> FloatArray:
 def _upper(form: FloatArray, part: IntArray) -> FloatArray:
     """The upper triangle of these rows and columns; nothing below it."""
     k = len(part)
-    out = np.empty((k, k))
+    out = np.empty((k, k), form.dtype)
     for a in range(k):
         row, into = form[part[a]], out[a]
         for e in range(a, k):

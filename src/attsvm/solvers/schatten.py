@@ -27,7 +27,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
 from attsvm.solvers import finish, frobenius, interior_batch, rank
-from attsvm.solvers.augmented import AugmentedLagrangian
+from attsvm.solvers.augmented import MANY, AugmentedLagrangian
 from attsvm.solvers.certificates import Certificate, certify_hard, scale_rows
 from attsvm.solvers.choice import SMALL
 from attsvm.solvers.energies import energy_of
@@ -55,11 +55,9 @@ _CHECK_EVERY = 5
 _STALL = 6  # checks within which the first attempt must halve the error
 _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
-_SHARE = 0.03
-_MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
+_SHARE = 0.1
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
-_LEAST_GROWTH = 3.0
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
@@ -365,13 +363,14 @@ class _Search:
         coarse, left = _SHARE * float(self.programme.b.max()), self.best.error
         for _ in range(_OUTER_STEPS):
             # Where systems are large, inner problems are solved to a share of the error.
-            many = np.count_nonzero(newton.dual) > _MANY
+            many = np.count_nonzero(newton.dual) > MANY
             tolerance = max(_INNER_TOLERANCE, coarse * min(left, 1.0) if many else 0.0)
             worse += 1
             if newton.advance(tolerance, _NEWTON_STEPS, self.deadline):
-                left = self._consider(newton.W, newton.dual, name)
-                growth = max(_LEAST_GROWTH, 2.0 * left / self.request.tol) if many else _GROWTH
-                newton.sigma = min(min(growth, _GROWTH) * newton.sigma, _LARGEST_SIGMA)
+                last, left = left, self._consider(newton.W, newton.dual, name)
+                # Errors fall by a factor in proportion to sigma: no more of it than they need.
+                growth = 20.0 * left / self.request.tol * left / last if many else _GROWTH
+                newton.sigma = min(min(max(growth, 1.0), _GROWTH) * newton.sigma, _LARGEST_SIGMA)
                 if left < before:
                     W, dual, worse, before = newton.W, newton.dual, 0, left
                 else:
