@@ -25,7 +25,7 @@ from attsvm.datasets.next_token import bipartite
 from attsvm.dynamics.engine import Setup
 from attsvm.dynamics.factored import FactorEngine, FactorSetup
 from attsvm.dynamics.gram import GramEngine
-from attsvm.dynamics.mirror import Mirror, MirrorEngine
+from attsvm.dynamics.mirror_engine import Mirror, MirrorEngine
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.dynamics.ragged import RaggedEngine
 from attsvm.models import Attention, Logistic

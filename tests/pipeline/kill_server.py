@@ -14,14 +14,13 @@ from attsvm.cli import main
 
 def warm():
     """Read the code once: those that are forked know it."""
-    from attsvm.pipeline.cells import code_fingerprint as of_cells
     from attsvm.pipeline.fit import fit_dataset, load
     from attsvm.sklearn import AttentionSVC
     from attsvm.store.code import code_fingerprint
     from attsvm_papers.kit import experiment
 
     code_fingerprint(fit_dataset, load, AttentionSVC)
-    of_cells(experiment("tfsvm-4"))
+    code_fingerprint(experiment("tfsvm-4").run)
 
 
 def serve():

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import attsvm
-from attsvm.pipeline.cells import code_fingerprint
-from attsvm.store.code import closure
+from attsvm.store.code import closure, code_fingerprint
 from attsvm_papers.kit import experiment, identifiers
 
 ROOT = Path(attsvm.__file__).parents[1]
@@ -73,4 +72,4 @@ def test_what_draws_and_what_claims_do_not_count():
 
 
 def test_experiments_have_fingerprints_of_their_own():
-    assert len({code_fingerprint(experiment(name)) for name in QUICK}) == len(QUICK)
+    assert len({code_fingerprint(experiment(name).run) for name in QUICK}) == len(QUICK)

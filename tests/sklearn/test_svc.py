@@ -186,7 +186,11 @@ def test_attention_data_brings_its_own_queries():
 def test_a_checkpoint_folder_gives_the_same_bits(tmp_path, fitted):
     model, bags, labels = fitted
     first = AttentionSVC(**FAST, checkpoint=tmp_path, checkpoint_seconds=1e-6).fit(bags, labels)
-    again = AttentionSVC(**FAST, checkpoint=tmp_path).fit(bags, labels)
+    told = []
+    again = AttentionSVC(**FAST, checkpoint=tmp_path, progress=lambda *step: told.append(step))
+    again.fit(bags, labels)
+    ended = {stage: done == total for stage, done, total in told}
+    assert ended == {"joint": True, "selection": True, "margin": True}  # what was kept is done
     for other in (first, again):
         assert other.selection_weights_.W.tobytes() == model.selection_weights_.W.tobytes()
     with pytest.raises(InputError, match="checkpoint of another computation"):

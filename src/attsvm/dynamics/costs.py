@@ -21,7 +21,7 @@ def gram_cost(data: AttentionData) -> float | None:
 
 
 def mirror_cost(data: AttentionData) -> float:
-    """A step of :class:`~attsvm.dynamics.mirror.MirrorEngine`, powers not counted."""
+    """A step of :class:`~attsvm.dynamics.mirror_engine.MirrorEngine`, powers not counted."""
     tokens = int(data.lengths.sum(axis=-1).max())
     products = 2 * data.n * data.d_x * data.d_z + 4 * tokens * data.d_x
     return 1e-3 * (60.0 * data.n + 25.0 * tokens + 0.12 * products)

@@ -199,7 +199,7 @@ def make_engine(
             data, setup, FactorSetup(K, Q, np.stack(pair), flags, len(members) == 1, penalty)
         )
     if chosen.engine == "mirror":
-        from attsvm.dynamics.mirror import Mirror, MirrorEngine
+        from attsvm.dynamics.mirror_engine import Mirror, MirrorEngine
 
         return MirrorEngine(
             data, setup, Mirror.of(mine), None if other is None else Mirror.of(other)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.store import code
+from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import Arrays, entry_path, load_entry, save_entry
 from attsvm_papers.kit import Cell, Experiment, experiment
 
@@ -55,7 +55,7 @@ class Cells:
     def __init__(self, chosen: Experiment, cells: Sequence[Cell], folder: Path) -> None:
         folder = folder / chosen.run.__module__.rpartition(".")[2].replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
-        fingerprint = code_fingerprint(chosen)
+        fingerprint = code_fingerprint(chosen.run)
         self.paths = [entry_path(folder, cell, fingerprint) for cell in cells]
         self.missing = [
             (chosen.asked, dict(cell), path)
@@ -72,11 +72,6 @@ class Cells:
             sum(about["seconds"] for _, about in found),
             [about["environment"] for _, about in found],
         )
-
-
-def code_fingerprint(chosen: Experiment) -> str:
-    """SHA-256 of the code that decides an experiment's numbers: what its ``run`` needs."""
-    return code.code_fingerprint(chosen.run)
 
 
 def work(identifier: str, cell: dict[str, Any], path: Path) -> None:

@@ -69,7 +69,7 @@ def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def sequence_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:
+def smallest_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:
     r"""``(n,)``: the smallest margin of each sequence at :math:`W/\|W\|`; ``inf`` for sequences
     without constraints.
     """
@@ -111,7 +111,7 @@ def selection_results(
 def margin_results(model: AttentionSVC) -> dict[str, Any]:
     """The certified programme, and how much of its margin the trained weights reach."""
     solution, W = model.solution_, model.selection_weights_.W
-    trained = sequence_margins(solution.margins, W, model.norm_)
+    trained = smallest_margins(solution.margins, W, model.norm_)
     norm, smallest = float(model.norm_.value(W)), float(trained.min())
     return solution_results(model) | {
         "trained_norm": norm,
@@ -207,8 +207,8 @@ def run_arrays(
         "selected": solution.margins.selected,
         "optimal": optimal,
         "probability": trajectory.softmax_probability[-1],
-        "trained_margins": sequence_margins(solution.margins, hard.W, model.norm_),
-        "best_margins": sequence_margins(solution.margins, solution.W, model.norm_),
+        "trained_margins": smallest_margins(solution.margins, hard.W, model.norm_),
+        "best_margins": smallest_margins(solution.margins, solution.W, model.norm_),
         "support_tokens": solution.support_tokens(),
         "attention_mean": np.stack(
             [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from attsvm.datasets.next_token.corpus import Corpus, corpus
-from attsvm.datasets.next_token.data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import (
     bipartite,
@@ -33,6 +32,7 @@ from attsvm.datasets.next_token.realizable import (
     Realizability,
     check_realizable,
 )
+from attsvm.datasets.next_token.sentence_data import Distinct, NextTokenData, Occurrences
 from attsvm.datasets.next_token.stacked import NextTokenBatch, stack
 
 __all__ = [

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from attsvm.data import IntArray
-from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import identity
+from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.datasets.readers import BYTE_LIMIT, kind_of, text_lines
 from attsvm.errors import InputError
 from attsvm.files import require_memory

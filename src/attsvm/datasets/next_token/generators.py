@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, IntArray
-from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.embeddings import Embedding, embed
 from attsvm.datasets.next_token.partial_order import partial_order
+from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 
 _ATTEMPTS = 2_000

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, IntArray
-from attsvm.datasets.next_token.data import NextTokenData
+from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 

@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.partial_order import PartialOrders, Role, partial_order, winners
+from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 

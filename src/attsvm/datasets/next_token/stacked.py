@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.datasets.next_token.data import NextTokenData
 from attsvm.datasets.next_token.partial_order import winners
+from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
