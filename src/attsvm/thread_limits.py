@@ -28,6 +28,7 @@ class _Limits:
     def __init__(self, library: Any) -> None:
         self._library, self._counts, self._ours = library, list[int](), False
         self._before: int | None = None
+        self._lifts = 0
 
     def add(self, count: int) -> None:
         first = not self._counts
@@ -43,13 +44,18 @@ class _Limits:
         if self._ours:
             self._set()
 
+    def lift(self, change: int) -> None:
+        self._lifts += change
+        if self._ours:
+            self._set()
+
     def _set(self) -> bool:
         """Whether the library takes the number that it should: since threadpoolctl 3.8 one thread
         alone has the say over a BLAS, the first that sets its number.
         """
         if self._before is None:  # it does not tell
             return False
-        wanted = min([self._before, *self._counts])
+        wanted = self._before if self._lifts else min([self._before, *self._counts])
         if self._library.get_num_threads() != wanted:
             release = getattr(self._library, "clear_controlling_thread", lambda force: None)
             release(force=self._ours)
@@ -94,6 +100,25 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
         with _lock:
             for limits in shared:
                 limits.remove(count)
+
+
+@contextmanager
+def lifted(*libraries: Any) -> Iterator[None]:
+    """As many threads in this block as before all limits of :func:`at_most_threads` that hold.
+
+    Args:
+        libraries: of :func:`thread_pools`; one that keeps a number for each thread keeps its limit.
+    """
+    with _lock:
+        held = [_shared[each.filepath] for each in libraries if each.filepath in _shared]
+        for limits in held:
+            limits.lift(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            for limits in held:
+                limits.lift(-1)
 
 
 @functools.cache

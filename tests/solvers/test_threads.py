@@ -13,8 +13,8 @@ from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from attsvm.errors import InputError
-from attsvm.solvers import front, interior_batch, max_margin, threads
-from attsvm.solvers.threads import threads_that_pay
+from attsvm.solvers import front, interior_batch, max_margin, rank, threads
+from attsvm.solvers.threads import all_threads, one_thread, threads_that_pay
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 
@@ -49,10 +49,38 @@ def test_one_inside_and_as_before_after() -> None:
     assert set(counts()) == {2}
 
 
-def test_large_programmes_keep_the_threads_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with threads_that_pay(sphere(6, 8, 10, 0)), all_threads(10**6):
+        assert set(counts()) == {1}  # the programme is not large
     monkeypatch.setattr(threads, "_LARGE", 42 * 42)
     with threads_that_pay(sphere(6, 8, 10, 0)):
-        assert set(counts()) == {2}
+        with all_threads(2):
+            assert set(counts()) == {1}
+        with all_threads(10**6):
+            assert set(counts()) == {2}
+            with one_thread(), all_threads(10**6):
+                assert set(counts()) == {2}
+        assert set(counts()) == {1}
+    with (
+        threadpool_limits(1, user_api="blas"),
+        threads_that_pay(sphere(6, 8, 10, 0)),
+        all_threads(10**6),
+    ):
+        assert set(counts()) == {1}  # a limit of the caller holds
+
+
+@pytest.mark.parametrize("norm", ["fro", "nuc"])
+def test_solves_of_large_programmes_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = max_margin(sphere(20, 16, 32, 0), norm)
+    monkeypatch.setattr(threads, "_LARGE", 0)
+    monkeypatch.setattr(threads, "_MANY", 0)
+    monkeypatch.setattr(rank, "_ALL_AT_ONCE", 0)
+    found = max_margin(sphere(20, 16, 32, 0), norm)
+    assert found.norm == pytest.approx(alone.norm, rel=1e-9)
+    assert (found.rank, found.rank_proved) == (alone.rank, alone.rank_proved)
+    assert set(counts()) == {2}
 
 
 @pytest.mark.parametrize("norm", ["fro", "lp:1.75", "nuc"])

@@ -28,6 +28,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray
 from attsvm.solvers.energies import Energy, Proximal, Tangent
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.threads import all_threads
 
 Outcome = Literal["moved", "short", "stalled", "stopped"]
 
@@ -180,7 +181,8 @@ class DualNewton:
         K = at.proximal.form(self.programme, rows, self.tau)
         diagonal = np.diag_indices(len(rows))
         K[diagonal] += 1.0 / self.sigma + _RIDGE * float(K[diagonal].max(initial=0.0))
-        factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
+        with all_threads(len(K)):
+            factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
         if failed:
             return None
         step[rows] = dpotrs(factor, at.slope[rows], lower=1)[0]

@@ -18,6 +18,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.jit import kernel
+from attsvm.solvers.threads import all_threads
 
 _ROUNDS = 4
 _FEW = 8  # a border is at most the free rows divided by this
@@ -49,7 +50,8 @@ def nearest_multipliers(
         changed = np.count_nonzero(free) - len(part) + 2 * np.count_nonzero(~free[part])
         if _FEW * changed > len(part):
             part = np.flatnonzero(free)
-            factor, failed = potrf(_upper(form, part).T, lower=1, clean=0, overwrite_a=1)
+            with all_threads(len(part)):
+                factor, failed = potrf(_upper(form, part).T, lower=1, clean=0, overwrite_a=1)
             if failed:
                 return None
         ends = np.where(free, 0.0, -dual)

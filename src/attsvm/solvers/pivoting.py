@@ -18,6 +18,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.programme import Programme, explicit_rows
+from attsvm.solvers.threads import all_threads
 
 LARGEST_SYSTEM = 6000  # free rows: a Cholesky factor of 288 MB
 _PATIENCE = 3  # full exchanges without progress before single ones
@@ -126,7 +127,8 @@ def _solve_free(
         return dual, p.values(W) - p.b, 0.0, W
     G = p.gram(rows)
     G[np.diag_indices(len(rows))] *= 1.0 + _RIDGE * len(rows)
-    factor, failed = dpotrf(G, lower=1, overwrite_a=1, clean=0)
+    with all_threads(len(G)):
+        factor, failed = dpotrf(G, lower=1, overwrite_a=1, clean=0)
     found = None if failed else _refine(p, rows, dual, W, lambda r: dpotrs(factor, r, lower=1)[0])
     if (found is None or found[3] > found[2]) and len(rows) * p.dof <= _SMALL:
         # The Gram matrix squares the condition of the rows; a QR factorisation of the rows

@@ -21,6 +21,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers import kernels
 from attsvm.solvers.scaling import OutOfRangeError
+from attsvm.solvers.threads import all_threads
 
 _BLOCK = 256  # rows up to which sequences of one query are treated together
 _LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
@@ -118,8 +119,9 @@ class Programme:
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
         D, Z = self.D[rows], self.Z[self.sequence[rows]]
-        G = D @ D.T
-        G *= Z @ Z.T
+        with all_threads(len(D)):
+            G = D @ D.T
+            G *= Z @ Z.T
         return G.T  # symmetric: the transposed view is the same matrix, column by column
 
     def restored(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:

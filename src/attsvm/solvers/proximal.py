@@ -25,6 +25,7 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers import kernels
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.threads import all_threads
 
 Outcome = Literal["moved", "stalled", "stopped"]
 
@@ -100,7 +101,8 @@ class ProximalMultipliers:
         if len(rows) <= p.dof:
             K = p.gram(rows)
             K[np.diag_indices(len(rows))] += 1.0 / self.sigma
-            factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
+            with all_threads(len(K)):
+                factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
             if failed:
                 return None
             spread = np.zeros(p.m)
@@ -109,7 +111,8 @@ class ProximalMultipliers:
         K = weighted_moment(p, rows)
         K *= self.sigma
         K[np.diag_indices(p.dof)] += 1.0
-        factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
+        with all_threads(len(K)):
+            factor, failed = dpotrf(K, lower=1, overwrite_a=1, clean=0)
         if failed:
             return None
         solved: FloatArray = dpotrs(factor, -gradient.reshape(-1), lower=1)[0]

@@ -37,6 +37,7 @@ from attsvm.margins import Margins
 from attsvm.solvers.certificates import Certificate, certify_hard
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.spectra import singular_values, svd
+from attsvm.solvers.threads import all_threads
 
 RELATIVE = 1e-3  # singular values below this share of the largest do not count
 _ROUNDING = 1e-13  # no gap is trusted below this
@@ -194,7 +195,8 @@ def _symmetric(margins: Margins, rows: IntArray, left: FloatArray, right: FloatA
     normal = np.zeros((size, size))
     for start in range(0, len(D), _CHUNK):
         T, _, _ = _symmetric_rows(D[start : start + _CHUNK], Z[start : start + _CHUNK])
-        normal += T.T @ T
+        with all_threads(size):
+            normal += T.T @ T
     return normal
 
 
@@ -277,7 +279,8 @@ def _least_direction(normal: FloatArray) -> tuple[float, FloatArray]:
     else:
         from scipy.linalg import eigh
 
-        weights, vectors = eigh(normal, subset_by_index=(0, 0), check_finite=False)
+        with all_threads(len(normal)):
+            weights, vectors = eigh(normal, subset_by_index=(0, 0), check_finite=False)
     return float(weights[0]), vectors[:, 0]
 
 
