@@ -1,7 +1,7 @@
-r"""Networks :math:`f(x)=\sum_ja_j\max(w_j^\top x+b_j,0)^2` with fixed signs :math:`a`, and what a
+r"""Networks :math:`f(x)=\sum_ja_j(w_j^\top x+b_j)^2` with fixed signs :math:`a`, and what a
 limit of their training is.
 
-In :math:`\theta=[W\,b]` they are homogeneous of degree two and continuously differentiable. A
+In :math:`\theta=[W\,b]` they are homogeneous of degree two, and smooth. A
 direction of least norm among those with margins of one satisfies
 :math:`\theta\in\arg\min\|\Delta\|` subject to
 :math:`\langle\nabla y_if(x_i;\theta),\Delta\rangle\ge2` (Karush, Kuhn, Tucker): it solves the
@@ -19,7 +19,7 @@ from attsvm.data import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredReLU:
+class SquaredUnits:
     """One network and one data set per run.
 
     Attributes:
@@ -34,15 +34,13 @@ class SquaredReLU:
 
     def margins(self, theta: FloatArray) -> FloatArray:
         """:math:`y_if(x_i)`, ``(..., runs, n)``, for weights ``(..., runs, hidden, d + 1)``."""
-        active = np.maximum(self.inputs @ theta.mT, 0.0)
-        return self.labels * (active**2 @ self.signs)
+        return self.labels * ((self.inputs @ theta.mT) ** 2 @ self.signs)
 
     def rows(self, theta: FloatArray) -> FloatArray:
         r"""``(runs, n, hidden)``: rows :math:`r_i` with
         :math:`\nabla y_if(x_i)=r_i\tilde x_i^\\top`.
         """
-        active = np.maximum(self.inputs @ theta.mT, 0.0)
-        return 2.0 * self.labels[..., None] * active * self.signs
+        return 2.0 * self.labels[..., None] * (self.inputs @ theta.mT) * self.signs
 
     def gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """That of the logistic loss, ``(runs, hidden, d + 1)``, over the slope of the input that
