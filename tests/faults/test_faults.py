@@ -179,7 +179,8 @@ def _(b):
 @fault(
     "tokens of a set compete with each other",
     "margins/test_sets.py::test_rows_by_loops",
-    "tfsvm-8 T21",
+    "mmts-9 T9b",
+    part="mixture",
 )
 def _(b):
     def wrong(right, data, sets):

@@ -1,7 +1,7 @@
-r"""Networks :math:`f(x)=\sum_ja_j\max(w_j^\top x+b_j,0)^2` with fixed signs :math:`a`, and what a
+r"""Networks :math:`f(x)=\sum_ja_j(w_j^\top x+b_j)^2` with fixed signs :math:`a`, and what a
 limit of their training is.
 
-In :math:`\theta=[W\,b]` they are homogeneous of degree two and continuously differentiable. A
+In :math:`\theta=[W\,b]` they are homogeneous of degree two, and smooth. A
 direction of least norm among those with margins of one satisfies
 :math:`\theta\in\arg\min\|\Delta\|` subject to
 :math:`\langle\nabla y_if(x_i;\theta),\Delta\rangle\ge2` (Karush, Kuhn, Tucker): it solves the
@@ -19,7 +19,7 @@ from attsvm.data import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredReLU:
+class SquaredUnits:
     """One network and one data set per run.
 
     Attributes:
@@ -34,15 +34,7 @@ class SquaredReLU:
 
     def margins(self, theta: FloatArray) -> FloatArray:
         """:math:`y_if(x_i)`, ``(..., runs, n)``, for weights ``(..., runs, hidden, d + 1)``."""
-        active = np.maximum(self.inputs @ theta.mT, 0.0)
-        return self.labels * (active**2 @ self.signs)
-
-    def rows(self, theta: FloatArray) -> FloatArray:
-        r"""``(runs, n, hidden)``: rows :math:`r_i` with
-        :math:`\nabla y_if(x_i)=r_i\tilde x_i^\\top`.
-        """
-        active = np.maximum(self.inputs @ theta.mT, 0.0)
-        return 2.0 * self.labels[..., None] * active * self.signs
+        return self.labels * ((self.inputs @ theta.mT) ** 2 @ self.signs)
 
     def gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """That of the logistic loss, ``(runs, hidden, d + 1)``, over the slope of the input that
@@ -50,19 +42,14 @@ class SquaredReLU:
         """
         slopes = -np.logaddexp(0.0, self.margins(theta))  # logarithms of the sizes
         largest = slopes.max(axis=-1, keepdims=True)
-        pulled = self.rows(theta) * np.exp(slopes - largest)[..., None]
+        weights = 2.0 * self.labels * np.exp(slopes - largest)
+        pulled = weights[..., None] * (self.inputs @ theta.mT) * self.signs
         return -pulled.mT @ self.inputs / self.labels.shape[-1], largest[..., 0]
 
     def programme(self, theta: FloatArray, run: int) -> Margins:
-        """The margins that are linear around the weights ``(runs, hidden, d + 1)`` of one run."""
-        rows, inputs = self.rows(theta)[run], self.inputs[run]
-        n = len(rows)
-        return Margins(
-            rows,
-            inputs,
-            np.arange(n + 1),
-            np.ones(n),
-            np.zeros(n, int),
-            np.zeros(n, int),
-            kind="label",
-        )
+        """The margins of one run that are linear around its weights ``(hidden, d + 1)``."""
+        inputs, labels = self.inputs[run], self.labels[run]
+        rows = 2.0 * labels[:, None] * (inputs @ theta.T) * self.signs
+        places = np.arange(len(rows) + 1)
+        none = np.zeros(len(rows), dtype=np.int64)
+        return Margins(rows, inputs, places, np.ones(len(rows)), none, none, kind="label")
