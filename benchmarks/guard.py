@@ -524,7 +524,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
         for name, (one, colour) in arms.items():
             found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
             if name == "nothing":
-                steps = {"warning": warned(found), "break": breaks(found)}
+                steps = {"warning": replayed(found), "break": breaks(found)}
             means = course(found)
             peaks = [max(h["largest"] for h in heads) for heads in found["records"]]
             axes[0].plot(range(WINDOW - 1, STEPS), means, color=colour)

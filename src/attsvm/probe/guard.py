@@ -40,7 +40,7 @@ Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
 FAST = 1.5
 """Nats per step. Healthy networks without normalised queries and keys stay below one, whatever the
-size of their logits; those that break pass ten before the loss turns (docs/guard.md)."""
+size of their logits; those that break are beyond it some 90 steps before (docs/guard.md)."""
 
 
 class LogitWarning(UserWarning):
