@@ -108,6 +108,23 @@ def test_turning_does_not_depend_on_how_often_it_is_measured() -> None:
     assert found == pytest.approx([1.0, 1.0], rel=1e-2)
 
 
+def test_the_pace_is_what_growth_of_the_weights_adds_to_a_logit_in_a_step() -> None:
+    """Logits of 200 that jump up and down, over weights that grow by 1 % in every ten steps."""
+    track = Growth("planted")
+    for t in range(0, 100, 10):
+        track.records.append(Record(t, 200.0 + 50.0 * (-1) ** (t // 10), 1, 1, 1.01 ** (t / 10), 0))
+    assert track.metrics(0, 0, 100.0).pace == pytest.approx(150.0 * math.log(1.01) / 10)
+
+
+def test_without_weights_the_pace_is_that_of_the_exponent() -> None:
+    track = Growth("planted")
+    for t in STEPS:
+        track.records.append(Record(t, 0.3 * t + 1e-300, 1, 1, math.nan, math.nan))
+    assert track.metrics(0, 0, 1e9).pace == pytest.approx(0.3)
+    young = grown(lambda t: t + 1.0, lambda t: 0.0, range(1)).metrics(0, 0, 1e9)
+    assert math.isnan(young.pace)
+
+
 def test_what_is_not_known_is_not_called_settled() -> None:
     unknown = grown(lambda t: t + 1.0, lambda t: math.nan).metrics(0, 0, 1e9)
     assert math.isnan(unknown.turning)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from attsvm import InputError
 from attsvm.probe import LogitGuard, LogitWarning, capture
+from attsvm.probe.growth import HeadMetrics
 
 from .conftest import SMALL, batch, family, transformers
 
@@ -325,6 +326,8 @@ def grow(kind: str, tau: float) -> LogitGuard:
     guard = LogitGuard(net, tau=tau, every=1, optimizer=optimizer, horizon=200)
     generator = torch.Generator().manual_seed(0)
     maps = [net.attention.q_proj.weight, net.attention.k_proj.weight]
+    with torch.no_grad():
+        maps[0].mul_(30.0)  # steps of several nats
     for t in range(1, 10):
         with torch.no_grad():
             for weight in maps:
@@ -359,6 +362,28 @@ def test_a_settled_head_is_not_announced_and_an_unstable_one_is() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grow("random", 10 * worst)  # three doublings and more would be a guess
+
+
+@pytest.mark.parametrize(("growth", "warned"), [(1.05, True), (1.0005, False)])
+def test_large_logits_are_warned_of_while_their_weights_grow_fast(
+    growth: float, warned: bool
+) -> None:
+    """Logits of a hundred and more, beyond tau from the third step on: five nats a step and more,
+    or a twentieth."""
+    net = Net()
+    optimizer = sgd(net)
+    told: list[HeadMetrics] = []
+    guard = LogitGuard(net, 1e9, told.extend, every=1, optimizer=optimizer)
+    with torch.no_grad():
+        net.attention.q_proj.weight.mul_(100.0)
+    step(net, optimizer, X)
+    for _ in range(12):
+        with torch.no_grad():
+            net.attention.q_proj.weight.mul_(growth)
+        step(net, optimizer, X)
+        guard.tau = 0.5 * min(each.largest for each in guard.metrics())
+    assert min(each.largest for each in guard.metrics()) > 90
+    assert bool(told) == warned
 
 
 def test_logits_that_are_not_numbers_are_reported_and_not_clipped() -> None:

@@ -7,7 +7,9 @@ is the slope :math:`a` of :math:`\log S` against :math:`\log t` over the latest 
 :math:`W/\|W\|_F` has moved meanwhile, summed from record to record, per e-fold of :math:`S`. A head
 whose norm carries the growth turns less and less (saturation, what the theory of max-margin
 directions expects); a head that is driven to ever new directions while its logits grow turns by a
-radian or more (instability). The line between them is :data:`SETTLED`.
+radian or more (instability). The line between them is :data:`SETTLED`. The *pace* is what growth of
+the weights alone adds to :math:`S` in a step, :math:`S\,d\log\|W\|_F/dt`: beyond one nat, every
+step rewrites the softmax of some query instead of refining it.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class HeadMetrics:
             cosine; NaN where the weights were not found.
         turning: radians that the direction moved per e-fold of ``largest`` over the latest records;
             NaN where either is not known, ``inf`` where logits do not grow.
+        pace: nats per step by which growth of the norm raises ``largest``, between the last two
+            records; by the exponent where the norm is not known, NaN where neither is.
         steps_to_tau: steps until ``largest`` reaches tau if it goes on like this; 0 beyond it,
             ``inf`` where it does not grow beyond its noise.
         state: ``quiet``, ``saturating`` (grows, direction settled) or ``unstable`` (grows, and the
@@ -69,6 +73,7 @@ class HeadMetrics:
     exponent: float
     turned: float
     turning: float
+    pace: float
     steps_to_tau: float
     state: State
 
@@ -121,9 +126,18 @@ class Growth:
             exponent,
             last.turned,
             turning,
+            self._pace(exponent),
             _steps_to(tau, last, exponent if grows else 0.0),
             state,
         )
+
+    def _pace(self, exponent: float) -> float:
+        before, last = self.records[max(len(self.records) - 2, 0)], self.records[-1]
+        if last is before or not math.isfinite(last.largest):
+            return math.nan
+        if before.norm > 0.0 and last.norm > 0.0:
+            return last.largest * math.log(last.norm / before.norm) / (last.step - before.step)
+        return last.largest * exponent / last.step
 
     def _turned(self) -> list[Record]:
         return [each for each in list(self.records)[1:] if not math.isnan(each.turned)]

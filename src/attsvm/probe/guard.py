@@ -38,16 +38,23 @@ _NORMALISED = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_l
 Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
 
+FAST = 1.5
+"""Nats per step. Healthy networks without normalised queries and keys stay below one, whatever the
+size of their logits; those that break are beyond it some 90 steps before (docs/guard.md)."""
+
+
 class LogitWarning(UserWarning):
-    """Attention logits of a head have reached tau, or are about to while its direction moves."""
+    """Attention logits of a head run away: they grow fast, and have reached tau or are about to."""
 
 
 def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
-    """Whether a head is warned of: its largest logit is beyond tau, or it is unstable, has passed a
-    quarter of tau (two doublings are left to extrapolate), and reaches tau within the horizon.
+    """Whether a head is warned of: its norm raises its largest logit by more than :data:`FAST`, or
+    it is not known by how much; and that logit is beyond tau, or the head is unstable, has passed
+    a quarter of tau (two doublings are left to extrapolate), and reaches tau within the horizon.
     """
     soon = head.steps_to_tau <= horizon and head.largest >= 0.25 * tau
-    return (soon and head.state == "unstable") or not head.largest <= tau
+    close = (soon and head.state == "unstable") or not head.largest <= tau
+    return close and not head.pace <= FAST
 
 
 class LogitGuard:

@@ -58,6 +58,7 @@ _INNER_TOLERANCE = 1e-13
 _SHARE = 0.1
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
+_RESERVE = 20.0  # times the growth of sigma that the last outer step says is needed
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
@@ -369,7 +370,7 @@ class _Search:
             if newton.advance(tolerance, _NEWTON_STEPS, self.deadline):
                 last, left = left, self._consider(newton.W, newton.dual, name)
                 # Errors fall by a factor in proportion to sigma: no more of it than they need.
-                growth = 20.0 * left / self.request.tol * left / last if many else _GROWTH
+                growth = _RESERVE * left / self.request.tol * left / last if many else _GROWTH
                 newton.sigma = min(min(max(growth, 1.0), _GROWTH) * newton.sigma, _LARGEST_SIGMA)
                 if left < before:
                     W, dual, worse, before = newton.W, newton.dual, 0, left
