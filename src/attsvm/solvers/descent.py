@@ -19,6 +19,7 @@ taken one after the other. The parts depend on the programme alone, not on the n
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from dataclasses import dataclass
@@ -108,6 +109,7 @@ class _Part:
 
     def __init__(self, rows: slice, whole: _Rows) -> None:
         self.rows, self.whole = rows, whole
+        self.room = np.empty((whole.D.shape[1], whole.Z.shape[1]))  # for the weights that it moves
         self.wake()
 
     def wake(self) -> None:
@@ -225,9 +227,11 @@ class BlockAscent:
         """One epoch over all rows, or those that are awake, all parts at once."""
 
         def change(part: _Part) -> tuple[float, FloatArray]:
-            moved = W.copy()
+            moved = part.room
+            np.copyto(moved, W)
             worst = part.epoch(dual, moved, inner, bar)
-            return worst, moved - W
+            moved -= W
+            return worst, moved
 
         if whole:
             for part in self._parts:
@@ -235,9 +239,9 @@ class BlockAscent:
         if len(self._parts) == 1:
             return self._parts[0].epoch(dual, W, inner, bar)
         found = shared_out(change, self._parts)
-        total = np.sum([each for _, each in found], axis=0)
+        total = functools.reduce(np.add, [each for _, each in found])
         W += total
-        if float((total**2).sum()) > _HINDRANCE * sum(float((each**2).sum()) for _, each in found):
+        if np.vdot(total, total) > _HINDRANCE * sum(np.vdot(each, each) for _, each in found):
             self._parts = [self._part(0, len(self.programme.offsets) - 1)]
         return max(worst for worst, _ in found)
 

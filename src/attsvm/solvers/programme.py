@@ -84,11 +84,11 @@ class Programme:
 
     def values(self, W: FloatArray) -> FloatArray:
         r""":math:`(\langle\hat a_c, W\rangle)_c`."""
-        moved = np.ascontiguousarray(self.Z @ W.T)
 
         def part(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
-            return kernels.values(self.D[rows], offsets, moved[first:last])
+            moved = np.ascontiguousarray(self.Z[first:last] @ W.T)
+            return kernels.values(self.D[rows], offsets, moved)
 
         return self._shared(part)
 
@@ -99,7 +99,11 @@ class Programme:
             rows, offsets = self.rows_of(first, last)
             return kernels.pulled(self.D[rows], offsets, dual[rows])
 
-        return self._shared(part).T @ self.Z
+        pulled = self._shared(part).T
+        if self.D.size < _LARGE:
+            return pulled @ self.Z
+        pulled = np.array_split(pulled, _SHARES)
+        return np.concatenate(shared_out(lambda some: some @ self.Z, pulled))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
         """The rows of the blocks from ``first`` to before ``last``, and where those of each begin

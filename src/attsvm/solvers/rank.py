@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
@@ -48,6 +49,7 @@ _INJECTIVE = 1e-9  # smallest eigenvalue of a normal matrix of unit rows that de
 _MOST_ROWS = 1500
 _LARGEST_FACE = 1 << 22  # entries of the system that determines weights on a face
 _APART = 1e-3  # relative distance of a second solution
+_FEW = 512  # rows whose coordinates stay in the cache
 _CHUNK = 4096  # rows whose coordinates are written out at a time
 _ALL_AT_ONCE = 200  # size from which the least eigenvalue alone is found sooner than all
 
@@ -205,13 +207,18 @@ def _symmetric_rows(D: FloatArray, Z: FloatArray) -> tuple[FloatArray, IntArray,
     pairs of its later coordinates.
     """
     k = D.shape[1]
-    rows, at = np.empty((len(D), k * (k + 1) // 2)), k
-    np.multiply(D, Z, out=rows[:, :k])
-    for i in range(k - 1):
-        part = rows[:, at : (at := at + k - 1 - i)]
-        np.multiply(D[:, i, None], Z[:, i + 1 :], out=part)
-        part += D[:, i + 1 :] * Z[:, i, None]
-    rows[:, k:] *= np.sqrt(0.5)
+    rows = np.empty((len(D), k * (k + 1) // 2))
+
+    def part(some: slice) -> None:
+        d, z, out, at = D[some], Z[some], rows[some], k
+        np.multiply(d, z, out=out[:, :k])
+        for i in range(k - 1):
+            pairs = out[:, at : (at := at + k - 1 - i)]
+            np.multiply(d[:, i, None], z[:, i + 1 :], out=pairs)
+            pairs += d[:, i + 1 :] * z[:, i, None]
+            pairs *= np.sqrt(0.5)
+
+    shared_out(part, [slice(at, at + _FEW) for at in range(0, len(D), _FEW)])
     return rows, *np.triu_indices(k, 1)
 
 
