@@ -231,14 +231,20 @@ def _express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
         return _compose(X, quintics)
     X = _compose(X, (first,))
     gram = X @ X.mT
-    product = None
-    for at, (a, b, c) in enumerate(rest):
-        inner = (gram @ gram).mul_(c).add_(gram, alpha=b)
-        inner.diagonal(dim1=-2, dim2=-1).add_(a)
-        product = inner if product is None else inner @ product
-        if at < len(rest) - 1:
-            gram = inner @ gram @ inner
+    inner = product = _inner(gram, rest[0])
+    for quintic in rest[1:]:
+        gram = inner @ gram @ inner
+        inner = _inner(gram, quintic)
+        product = inner @ product
     return product @ X
+
+
+def _inner(gram: Tensor, quintic: Quintic) -> Tensor:
+    """What a quintic multiplies ``X`` with."""
+    a, b, c = quintic
+    inner = (gram @ gram).mul_(c).add_(gram, alpha=b)
+    inner.diagonal(dim1=-2, dim2=-1).add_(a)
+    return inner
 
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...], gram: Tensor | None = None) -> Tensor:
