@@ -25,7 +25,7 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_number_is_the_one_that_numba_was_told() -> None:
     start_threads()
     before = numba.get_num_threads()
-    assert threads() == min(before, numba.config.NUMBA_NUM_THREADS)
+    assert threads() == min(before, int(numba.config.NUMBA_NUM_THREADS))
     numba.set_num_threads(1)
     try:
         assert threads() == 1

@@ -27,7 +27,7 @@ def threads() -> int:
 
     most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     try:
-        numba.threading_layer()
+        numba.threading_layer()  # type: ignore[attr-defined]
     except ValueError:  # numba has no threads yet, and to ask for their number would start them
         return most
     return min(most, int(numba.get_num_threads()))

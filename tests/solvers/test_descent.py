@@ -59,7 +59,12 @@ def test_a_copy_of_the_rows_that_are_awake_gives_the_same_bits(
     monkeypatch.setattr(descent, "_LARGE", 0 if parts else 1 << 60)
     margins, found, copies = random_instance(40, 20, 30, 3), [], list[int]()
     awake = descent._Rows.awake
-    monkeypatch.setattr(descent._Rows, "awake", lambda rows: copies.append(1) or awake(rows))
+
+    def counted(rows: descent._Rows) -> Any:
+        copies.append(1)
+        return awake(rows)
+
+    monkeypatch.setattr(descent._Rows, "awake", counted)
     for copied in (1 << 60, 0):
         monkeypatch.setattr(descent, "_COPIED", copied)
         ascent = ascended(margins)

@@ -221,10 +221,10 @@ class Margins(Compact):
         lam = np.asarray(dual, dtype=np.float64)
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
-            rows, stacked = lam.reshape(self.n, 1, -1), np.empty((self.n, 1, blocks.shape[2]))
+            weights, stacked = lam.reshape(self.n, 1, -1), np.empty((self.n, 1, blocks.shape[2]))
 
             def sequences(first: int, last: int) -> None:
-                np.matmul(rows[first:last], blocks[first:last], out=stacked[first:last])
+                np.matmul(weights[first:last], blocks[first:last], out=stacked[first:last])
 
             self._shared(sequences, self.n)
             pulled = stacked[:, 0, :]

@@ -102,8 +102,8 @@ class Programme:
         pulled = self._shared(part).T
         if self.D.size < _LARGE:
             return pulled @ self.Z
-        pulled = np.array_split(pulled, _SHARES)
-        return np.concatenate(shared_out(lambda some: some @ self.Z, pulled))
+        columns = np.array_split(pulled, _SHARES)
+        return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
         """The rows of the blocks from ``first`` to before ``last``, and where those of each begin
