@@ -146,8 +146,9 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def model(seconds: float, sizes: list[int], jobs: int) -> list[dict[str, Any]]:
     """Sweeps of so many cells, predicted and measured."""
-    sweep("local", 1, seconds, jobs)  # what is imported and compiled once is no part of it
-    one, few = (sweep("local", cells, seconds, jobs) for cells in (1, 5 * jobs))
+    sweep("local", jobs, seconds, jobs)  # what is imported and compiled once is no part of it
+    # one cell for every process, so that all of them are started, then five
+    one, few = (sweep("local", cells * jobs, seconds, jobs) for cells in (1, 5))
     cell = seconds + few["between"]
     found = []
     for cells in sizes:

@@ -431,10 +431,12 @@ def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
     lower = "lower the rate of query and key weights, or use action='clip'"
     turns = f"its direction turns by {worst.turning:.2g} radians while logits grow e-fold"
     if worst.state == "saturating":
-        kind = (
-            f"saturation: {turns}, which is settled, and its norm grows; harmless in itself, so"
-            " raise tau, or decay the weights if they must stay bounded"
+        pace = (
+            "how fast its norm grows is not known yet"
+            if math.isnan(worst.pace)
+            else f"its norm adds {worst.pace:.2g} nats a step, in healthy networks below {FAST:g}"
         )
+        kind = f"saturation: {turns}, which is settled; {pace}; {lower}"
     elif worst.state == "unstable" and math.isnan(worst.turning):
         kind = f"its query and key weights were not found, so its direction is not known; {lower}"
     elif worst.state == "unstable":
