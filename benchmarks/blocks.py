@@ -29,10 +29,11 @@ import json
 import os
 import platform
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -286,12 +287,11 @@ def main() -> int:
     if len(options.sequences) == 1:
         results = [measured(options)]
     else:  # a process each, so that each has a peak of its own
-        results = []
-        words = [each for each in sys.argv[1:] if each not in map(str, options.sequences)]
-        for n in options.sequences:
-            arguments = [sys.executable, __file__, *words, "--sequences", str(n)]
-            done = subprocess.run(arguments, check=True, stdout=subprocess.PIPE)
-            results.append(json.loads(done.stdout.splitlines()[-1]))
+        of_one = [
+            argparse.Namespace(**{**vars(options), "sequences": [n]}) for n in options.sequences
+        ]
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+            results = list(pool.map(measured, of_one))
     for each in results:
         print(json.dumps(each), flush=True)
     if options.json:
