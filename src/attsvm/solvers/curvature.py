@@ -22,7 +22,7 @@ with the other rows of their block, so for two blocks the sum over one index is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,13 +69,13 @@ def curvature(
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
     D, Z = p.D[rows], p.Z[active]
     U, V = D @ left, Z @ right.T
-    same, mirrored, alone = _rates(s, prox)
+    rates = _rates(s, prox)
     bounds = np.append(first, len(rows)).astype(np.int64)
     # What the singular vectors do not span: products of differences, and of queries.
     products, factors = np.empty((0, 0)), np.zeros((len(V), len(V)))
     beyond, places = factors, rows
     if D.shape[1] > len(s):
-        factors = (V * alone) @ V.T
+        factors = (V * rates.alone) @ V.T
         if known is not None:
             products = known
         else:
@@ -85,8 +85,9 @@ def curvature(
         other = Z - V @ right
         beyond = other @ other.T
     form = np.zeros((len(rows), len(rows)), kind)
-    given = (U, V, same, mirrored, alone, beyond, factors, products)
-    arrays: Any = (bounds, places, *(each.astype(kind, copy=False) for each in given), form)
+    rates = _Rates(*(each.astype(kind, copy=False) for each in rates))
+    given = (each.astype(kind, copy=False) for each in (U, V, beyond, factors, products))
+    arrays: Any = (bounds, places, rates, *given, form)
     parts = shares(bounds) if len(rows) >= _WORTH_SHARING else [(0, len(V))]
     shared_out(lambda part: _by_blocks(*part, *arrays), parts)
     if prox.joint is not None:
@@ -96,8 +97,15 @@ def curvature(
     return form
 
 
-def _rates(s: FloatArray, prox: Proximal) -> tuple[FloatArray, FloatArray, FloatArray]:
+class _Rates(NamedTuple):
     r""":math:`\alpha,\beta` ``(q, q)`` and the factors of indices without a mirror ``(q,)``."""
+
+    same: FloatArray
+    mirrored: FloatArray
+    alone: FloatArray
+
+
+def _rates(s: FloatArray, prox: Proximal) -> _Rates:
     g, rates = prox.W[0], prox.rate[0]
     apart, total = s[:, None] - s, s[:, None] + s
     close = np.abs(apart) <= _CLOSE * total
@@ -110,7 +118,7 @@ def _rates(s: FloatArray, prox: Proximal) -> tuple[FloatArray, FloatArray, Float
     np.fill_diagonal(same, rates)
     np.fill_diagonal(mirrored, 0.0)
     alone: FloatArray = np.where(s > 0.0, g / np.where(s > 0.0, s, 1.0), rates)
-    return same, mirrored, alone
+    return _Rates(same, mirrored, alone)
 
 
 @summing_kernel
@@ -119,11 +127,9 @@ def _by_blocks(
     stop: int,
     bounds: IntArray,
     places: IntArray,
+    rates: _Rates,
     U: FloatArray,
     V: FloatArray,
-    same: FloatArray,
-    mirrored: FloatArray,
-    alone: FloatArray,
     beyond: FloatArray,
     factors: FloatArray,
     products: FloatArray,
@@ -134,6 +140,7 @@ def _by_blocks(
     outside have ``factors``, and of products ``beyond`` of what is outside of queries.
     """
     k, n, q = len(U), len(V), V.shape[1]
+    same, mirrored, alone = rates
     mixed, turned, both = np.empty_like(U), np.empty_like(U), np.empty_like(V)
     for a in range(start, stop):
         first, last = bounds[a], bounds[a + 1]
