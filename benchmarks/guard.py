@@ -8,6 +8,8 @@ of docs/guard.md.
     python benchmarks/guard.py table   --first 20000
     python benchmarks/guard.py pace    --shakespeare input.txt --wikitext valid.txt.xz
     python benchmarks/guard.py table   --first 40000
+    python benchmarks/guard.py default --shakespeare input.txt --wikitext valid.txt.xz
+    python benchmarks/guard.py table   --first 50000
     python benchmarks/guard.py figure --out guard.png
     python benchmarks/guard.py overhead --shakespeare input.txt
 
@@ -28,8 +30,8 @@ Fixed before any run of the verdict was made:
   training, and, for healthy runs, the one with the best held-out loss. It chose tau and horizon,
   too; the levels of the other alarms were set without looking. The verdict is made on seeds from
   10,000 on.
-* The guard measures every 10 steps, warns at tau = 100, and clips, measuring every step, by K2's
-  rule alone at tau = 10.
+* The guard of these runs measures every 10 steps, warns at tau = 100, and clips, measuring every
+  step, by K2's rule alone at tau = 10.
 * ``clips`` compares the guard's own clipping (later steps shortened, too) with QK-norm, at the
   lowest peak of the sweep that broke seed 0 on that text. Seeds 0 and 1 at these peaks chose
   tau = 8 of 4, 6, 8 and 10. Its verdict is made on seeds from 20,000 on.
@@ -39,6 +41,11 @@ Fixed before any run of the verdict was made:
   of 25 it rises by .18 through noise alone. Its bars: nine tenths of the runs that break are warned
   of in time, and at most one tenth of the healthy ones, constant ones counted by themselves, too,
   and with measurements every 50 steps.
+* When the guard measures by default (every 50 steps, and sooner while logits grow fast) was chosen
+  on the runs of seeds below 40,000: of factors 1.5, 2 and 2.7 by which logits may grow before they
+  are measured again, the middle one. Its verdict is that of the recorded runs of ``pace``, and of
+  ``default``: the same runs on seeds from 50,000 on, beside which a guard as it is by default
+  trains along. ``default`` asks of it what ``pace`` asks, and at most 3 % more CPU time.
 """
 
 from __future__ import annotations
@@ -64,14 +71,14 @@ from torch.nn import functional as F
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, SteepestDescent
 from attsvm.probe import LogitGuard
-from attsvm.probe.growth import Growth, HeadMetrics, Record
+from attsvm.probe.growth import Growth, HeadMetrics, Record, wait
 from attsvm.probe.guard import in_trouble
 from attsvm.report.style import INK, canvas, label_ends, logarithmic
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
 FALL = 100  # steps at the end in which rates fall to zero
 RATE = 3e-3
-EVERY = 10
+EVERY, USUAL = 10, 50
 WINDOW, RISE = 25, 0.15
 LONGER = 5  # times the steps, and the window, of a constant run
 TAU, CLIP_TAU, SHORTEN_TAU, HORIZON = 100.0, 10.0, 8.0, 4 * EVERY
@@ -206,7 +213,7 @@ def clips(rounds: int) -> list[Cell]:
     ]
 
 
-def pace(rounds: int) -> list[Cell]:
+def pace(rounds: int, first: int = 40_000) -> list[Cell]:
     """Runs at the peaks that break (the lowest, too) and at healthy ones; whole seeds first."""
     both = [(data, kind) for data in DATA for kind in PEAKS]
     peaks = [(*where, BROKEN[where[1]], False) for where in both]
@@ -214,7 +221,7 @@ def pace(rounds: int) -> list[Cell]:
     peaks += [(*where, HEALTHY[where[1]], constant) for constant in (False, True) for where in both]
     return [
         Cell(data, kind, peak, "nothing", seed, constant=constant)
-        for seed in range(40_000, 40_000 + rounds)
+        for seed in range(first, first + rounds)
         for data, kind, peak, constant in dict.fromkeys(peaks)
     ]
 
@@ -262,13 +269,31 @@ def held_out(net: Decoder, ids: Tensor) -> float:
     return statistics.fmean(float(loss_of(net, some)) for some in rows.split(64))
 
 
+class Steady(LogitGuard):
+    """Measures at equal distances, whatever it sees, so that others can be replayed from it."""
+
+    def _wait(self) -> int:
+        return self.every
+
+
 def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
     torch.manual_seed(cell.seed)
     net = Decoder(kinds, cell.arm == "qknorm")
     optimizer = optimizer_of(net, cell.optimizer, cell.peak)
     alarms: list[dict[str, Any]] = []
-    clips = cell.arm in CLIPS
-    guard = LogitGuard(
+    clips, usual = cell.arm in CLIPS, cell.seed >= 50_000
+    early: list[dict[str, Any]] = []
+    beside = (
+        LogitGuard(
+            net,
+            tau=cell.tau,
+            action=lambda heads: early.extend(asdict(each) for each in heads),
+            optimizer=optimizer,
+        )
+        if usual
+        else None
+    )
+    guard = Steady(
         net,
         tau=cell.tau,
         action="clip" if clips else lambda heads: alarms.extend(asdict(each) for each in heads),
@@ -278,7 +303,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
         shorten=cell.arm == "shorten",
     )
     train = ids[: int(0.9 * len(ids))]
-    losses, sizes, records = [], [], []
+    losses, sizes, records, measured = [], [], [], 0
     start = time.process_time()
     for step, batch in zip(range(cell.steps), batches(train, cell.seed), strict=False):
         rest, ours = optimizer.param_groups
@@ -290,6 +315,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
         sizes.append(float(torch.stack(gradients).norm()))
         optimizer.step()
         losses.append(float(loss.detach()))
+        measured += beside is not None and beside.measured == step
         if step % EVERY == 0:
             records.append([asdict(each) for each in guard.metrics()])
     seconds = time.process_time() - start
@@ -299,6 +325,7 @@ def run(cell: Cell, ids: Tensor, kinds: int) -> dict[str, Any]:
         "gradients": sizes,
         "records": records,
         "alarms": alarms,
+        **({"default": {"alarms": early, "measured": measured}} if usual else {}),
         "final": held_out(net, ids[int(0.9 * len(ids)) :]),
         "seconds": seconds,
     }
@@ -376,33 +403,71 @@ def steep(found: dict[str, Any], factor: float) -> int | None:
 
 
 def replayed(
-    found: dict[str, Any], every: int = EVERY, order: Iterable[int] | None = None
-) -> int | None:
-    """The first step at which the guard's rule holds for fewer measurements, or in another
-    order.
+    found: dict[str, Any], waits: Callable[[Iterable[Growth]], int]
+) -> tuple[int | None, int]:
+    """The first step at which the guard's rule holds for measurements at other distances, multiples
+    of :data:`EVERY`; and how many measurements the run takes.
+
+    A direction that is looked at less often is taken to have turned by the sum of the angles.
     """
     tracks: dict[tuple[int, int], Growth] = {}
-    kept = found["records"][:: every // EVERY]
-    for place, source in enumerate(order if order is not None else range(len(kept))):
-        for each in kept[source]:
+    angles: dict[tuple[int, int], float] = {}
+    first, count, then = None, 0, 0
+    for heads in found["records"]:
+        step = heads[0]["step"]
+        for each in heads:
+            key = (each["layer"], each["head"])
+            angles[key] = angles.get(key, 0.0) + math.acos(min(max(1 - each["turned"], -1), 1))
+            if step >= then:
+                turned = 1 - math.cos(min(angles.pop(key), math.pi))
+                values = [each[name] for name in ("largest", "margin", "entropy", "norm")]
+                track = tracks.setdefault(key, Growth(each["name"]))
+                track.records.append(Record(step, *values, turned))
+                if first is None and in_trouble(track.metrics(*key, TAU), TAU, 4 * USUAL):
+                    first = step
+        if step >= then:
+            count += 1
+            then = step + max(waits(tracks.values()) // EVERY, 1) * EVERY
+    return first, count
+
+
+def by_default(found: dict[str, Any]) -> tuple[int | None, int]:
+    """:func:`replayed` at the distances of a guard as it is by default."""
+    return replayed(found, lambda heads: wait(heads, TAU, USUAL))
+
+
+def shuffled(found: dict[str, Any], order: Iterable[int]) -> int | None:
+    """The first step at which the guard's rule holds for measurements in another order."""
+    tracks: dict[tuple[int, int], Growth] = {}
+    for place, source in enumerate(order):
+        for each in found["records"][source]:
             key = (each["layer"], each["head"])
             values = [each[name] for name in ("largest", "margin", "entropy", "norm", "turned")]
             track = tracks.setdefault(key, Growth(each["name"]))
-            track.records.append(Record(place * every, *values))
-            if in_trouble(track.metrics(*key, TAU), TAU, 4 * every):
-                return place * every
+            track.records.append(Record(place * EVERY, *values))
+            if in_trouble(track.metrics(*key, TAU), TAU, HORIZON):
+                return place * EVERY
     return None
 
 
 def permuted(found: dict[str, Any], seed: int) -> int | None:
     """The first step at which the guard's rule holds for measurements in a random order."""
     order = np.random.default_rng(seed).permutation(len(found["records"]))
-    return replayed(found, order=order.tolist())
+    return shuffled(found, order.tolist())
+
+
+def usual(found: dict[str, Any]) -> int | None:
+    """The first warning of a guard as it is by default: its own, or replayed."""
+    if "default" in found:
+        return min((each["step"] for each in found["default"]["alarms"]), default=None)
+    return by_default(found)[0]
 
 
 ALARMS: dict[str, Callable[[dict[str, Any]], int | None]] = {
-    "guard": warned,
-    "guard, measured every 50 steps": lambda found: replayed(found, 50),
+    "guard": usual,
+    "guard, replayed from every tenth step": lambda found: by_default(found)[0],
+    "guard, measured every 10 steps": warned,
+    "guard, measured every 50 steps": lambda found: replayed(found, lambda _: USUAL)[0],
     "guard without the pace": lambda found: without(found, {"pace": math.inf}),
     "guard without the direction": lambda found: without(found, {"state": "unstable"}),
     "largest logit beyond 100": lambda found: beyond(found, 100.0),
@@ -433,9 +498,9 @@ def table(folder: Path, first: int) -> str:
     mine = [r for r in found if 0 <= r["cell"]["seed"] - first < 10_000]
     alone = [r for r in mine if r["cell"]["arm"] == "nothing"]
     chosen = {(kind, peaks[kind]) for kind in PEAKS for peaks in (BROKEN, HEALTHY)}
-    chosen |= {(kind, peak) for (_, kind), peak in LOWEST.items() if first == 40_000}
+    chosen |= {(kind, peak) for (_, kind), peak in LOWEST.items() if first >= 40_000}
     runs = [r for r in alone if (r["cell"]["optimizer"], r["cell"]["peak"]) in chosen]
-    return "\n\n".join([alarm_table(runs), run_table(alone), arm_table(mine)])
+    return "\n\n".join([alarm_table(runs), distances(runs), run_table(alone), arm_table(mine)])
 
 
 def alarm_table(runs: list[dict[str, Any]]) -> str:
@@ -446,7 +511,7 @@ def alarm_table(runs: list[dict[str, Any]]) -> str:
     healthy = len(runs) - len(broken)
     draws = [judged(runs, lambda found, s=s: permuted(found, s)) for s in range(5)]
     early, false = (statistics.fmean(float(row[c].split(" ")[0]) for row in draws) for c in (0, 2))
-    rate = sum(warned(found) is not None for found in runs) / max(len(runs), 1)
+    rate = sum(usual(found) is not None for found in runs) / max(len(runs), 1)
     chance = sum(rate * max(int(breaks(found) or 0) - LEAD, 0) / STEPS for found in broken)
     for name, hits, wrong in (
         ("guard, measurements in random order", early, false),
@@ -456,13 +521,27 @@ def alarm_table(runs: list[dict[str, Any]]) -> str:
     return _markdown(head, rows)
 
 
+def distances(runs: list[dict[str, Any]]) -> str:
+    """How often a guard measures by default, in runs that break and in healthy ones."""
+    parts: dict[str, list[dict[str, Any]]] = {"break": [], "healthy": [], "at constant rates": []}
+    for found in runs:
+        long = "at constant rates" if found["cell"].get("constant") else "healthy"
+        parts["break" if breaks(found) is not None else long].append(found)
+    told = []
+    for name, some in parts.items():
+        taken = sum(r["default"]["measured"] if "default" in r else by_default(r)[1] for r in some)
+        steps = sum(len(r["losses"]) for r in some)
+        told.append(f"{name} {steps / max(taken, 1):.1f}")
+    return f"steps from one measurement to the next, by default: {', '.join(told)}"
+
+
 def run_table(runs: list[dict[str, Any]]) -> str:
     head = ["data", "W_Q, W_K by", "peak", "break at step", "warned at step", "held-out loss"]
     rows = []
     for condition in sorted({_condition(found) for found in runs}):
         some = [found for found in runs if _condition(found) == condition]
         steps = [
-            ", ".join("-" if f(r) is None else str(f(r)) for r in some) for f in (breaks, warned)
+            ", ".join("-" if f(r) is None else str(f(r)) for r in some) for f in (breaks, usual)
         ]
         rows.append([*map(str, condition), *steps, ", ".join(f"{r['final']:.3f}" for r in some)])
     return _markdown(head, rows)
@@ -524,7 +603,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
         for name, (one, colour) in arms.items():
             found = json.loads((folder / f"{one.name}.json").read_text(encoding="utf-8"))
             if name == "nothing":
-                steps = {"warning": replayed(found), "break": breaks(found)}
+                steps = {"warning": warned(found), "break": breaks(found)}
             means = course(found)
             peaks = [max(h["largest"] for h in heads) for heads in found["records"]]
             axes[0].plot(range(WINDOW - 1, STEPS), means, color=colour)
@@ -552,34 +631,41 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
         drawing.savefig(out, dpi=160, metadata={"Software": None})
 
 
-def overhead(text: Path, steps: int = 200) -> None:
-    """CPU seconds of a step without guard, with an idle one and with a measurement, in turns."""
+def overhead(text: Path, steps: int = 300) -> None:
+    """CPU seconds of a step without guard, and with a guard as it is by default on steps that it
+    measures and on others; three trainings in turns, the third with an own guard for each step.
+    """
     ids, kinds = characters(text)
     nets, optimizers = [], []
-    for _ in range(2):
+    for _ in range(3):
         torch.manual_seed(0)
         nets.append(Decoder(kinds))
         optimizers.append(optimizer_of(nets[-1], "adamw", RATE))
-    LogitGuard(nets[1], every=2, optimizer=optimizers[1])
-    times: dict[str, list[float]] = {"plain": [], "idle": [], "measured": []}
+    default = LogitGuard(nets[1], optimizer=optimizers[1])
+    LogitGuard(nets[2], every=1, optimizer=optimizers[2])
+    times: dict[str, list[float]] = {"plain": [], "default": [], "measured": []}
+    count = 0
     for step, batch in zip(range(steps), batches(ids, 0), strict=False):
-        for net, optimizer, kind in zip(
-            nets, optimizers, ("plain", "idle" if step % 2 else "measured"), strict=True
-        ):
+        for net, optimizer, kind in zip(nets, optimizers, times, strict=True):
             start = time.process_time()
             optimizer.zero_grad()
             loss_of(net, batch).backward()
             optimizer.step()
-            if step >= 10:
-                times[kind].append(time.process_time() - start)
-    plain, idle, measured = (statistics.median(times[kind]) for kind in times)
-    print(f"step {1e3 * plain:.2f} ms, idle {1e3 * idle:.2f} ms, measured {1e3 * measured:.2f} ms")
-    for every in (1, 10, 50):
-        extra = ((every - 1) * idle + measured) / every / plain - 1
-        print(f"every={every}: {100 * extra:+.1f} %")
+            times[kind].append(time.process_time() - start)
+        count += default.measured == step
+    plain, usual, measured = (statistics.median(taken[10:]) for taken in times.values())
+    print(f"step {1e3 * plain:.2f} ms, with an idle guard {1e3 * usual:.2f} ms", end=", ")
+    print(f"measured {1e3 * measured:.2f} ms; {count} of {steps} steps were measured by default")
+    shares = {f"every {n} steps": 1 / n for n in (1, 10, 50)} | {"by default": count / steps}
+    for name, share in shares.items():
+        extra = ((1 - share) * usual + share * measured) / plain - 1
+        print(f"{name}: {100 * extra:+.1f} %")
+    whole = sum(times["default"][10:]) / sum(times["plain"][10:]) - 1
+    print(f"whole training, by default, less one without a guard: {100 * whole:+.1f} %")
 
 
 PLANS = {"sweep": lambda rounds: sweep(), "verdict": verdict, "clips": clips, "pace": pace}
+PLANS["default"] = lambda rounds: pace(rounds, 50_000)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attsvm.probe.growth import KEPT, Growth, Record
+from attsvm.probe.growth import KEPT, Growth, Record, wait
 
 STEPS = range(0, 1000, 50)
 
@@ -134,3 +134,31 @@ def test_what_is_not_known_is_not_called_settled() -> None:
     assert young.state == "quiet"
     lost = grown(lambda t: math.nan if t == 950 else t + 1.0, lambda t: 0.0).metrics(0, 0, 1e9)
     assert lost.steps_to_tau == 0
+
+
+@pytest.mark.parametrize(
+    ("largest", "doubles", "steps"),
+    [
+        (40.0, 500.0, 50),  # slow
+        (40.0, 30.0, 30),  # doubled before the usual time
+        (40.0, 4.0, 10),  # a fifth is the least
+        (12.5 / 2, 15.0, 30),  # two doublings to a quarter of tau
+        (40.0, -30.0, 50),  # falls
+    ],
+)
+def test_fast_growth_is_measured_sooner(largest: float, doubles: float, steps: int) -> None:
+    size = lambda t: largest * 2.0 ** ((t - 100) / doubles)  # noqa: E731
+    head = grown(size, lambda t: 0.0, range(80, 120, 20))
+    still = grown(lambda t: largest, lambda t: 0.0, range(80, 120, 20))
+    assert wait([still, head], 100.0, 50) == steps
+    assert wait([grown(size, lambda t: 0.0, range(1)), still], 100.0, 50) == 10
+    assert wait([head, still], 100.0, 1) == 1
+
+
+def test_logits_that_are_not_numbers_are_measured_as_usual() -> None:
+    for broken in (math.nan, math.inf, -3.0, 0.0):
+        for first, second in ((1.0, broken), (broken, 1.0)):
+            head = grown(
+                lambda t, a=first, b=second: b if t else a, lambda t: 0.0, range(0, 20, 10)
+            )
+            assert wait([head], 100.0, 50) == 50

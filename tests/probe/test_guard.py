@@ -422,14 +422,30 @@ def test_only_every_nth_training_step_is_measured_and_evaluation_never() -> None
         net.train()
         with torch.no_grad():
             net(100 * X)
-    assert measured_steps(guard) == [0, 3, 6]
+    assert measured_steps(guard) == [0, 1, 4]  # the second tells how fast logits grow
     quiet = LogitGuard(Net(), every=1)
     quiet._model(X)
     assert guard.metrics()[0].largest == quiet.metrics()[0].largest
     by_pass = LogitGuard(net, every=3)
     for _ in range(7):
         net(X)
-    assert measured_steps(by_pass) == [0, 3, 6]
+    assert measured_steps(by_pass) == [0, 1, 4]
+
+
+def test_measurements_come_sooner_while_logits_grow_fast() -> None:
+    """Logits of 40 and more that double in 4.5 steps until step 14, then rest."""
+    net = Net()
+    optimizer = sgd(net)
+    guard = LogitGuard(net, every=10, action=lambda heads: None, optimizer=optimizer)
+    weight = net.attention.q_proj.weight.detach()
+    net.eval()(X)
+    weight.mul_(40.0 / net.attention.peaks(X).max())
+    net.train()
+    for k in range(29):
+        step(net, optimizer, X)
+        if k < 14:
+            weight.mul_(2.0 ** (1 / 4.5))
+    assert measured_steps(guard) == [0, 2, 6, 10, 14, 18, 28]
 
 
 def test_all_passes_of_an_accumulated_step_count_as_one() -> None:
@@ -437,9 +453,9 @@ def test_all_passes_of_an_accumulated_step_count_as_one() -> None:
     net = Net()
     optimizer = sgd(net)
     guard = LogitGuard(net, every=2, optimizer=optimizer)
-    for _ in range(3):
+    for _ in range(2):
         step(net, optimizer, *parts)
-    assert measured_steps(guard) == [0, 2]
+    assert measured_steps(guard) == [0, 1]
     alone = []
     for x in parts:
         net(x)
@@ -458,7 +474,7 @@ def test_compiled_models() -> None:
         guard = LogitGuard(model, tau=1e-3, every=2, action="clip", optimizer=optimizer)
         for _ in range(4):
             step(model, optimizer, X)
-        assert measured_steps(guard) == [0, 2]
+        assert measured_steps(guard) == [0, 1, 3]
         found.append([each.largest for each in guard.metrics()])
     assert found[0] == pytest.approx(found[1], rel=1e-5)
     guard = LogitGuard(net, every=1)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -131,6 +132,19 @@ class Growth:
             state,
         )
 
+    def room(self, tau: float) -> float:
+        """Steps until the largest logit has doubled, or has reached a quarter of tau if that comes
+        later, should it grow on at its rate since the record before; 0 after the first record,
+        ``inf`` where it does not grow.
+        """
+        if len(self.records) < 2:
+            return 0.0
+        before, last = self.records[-2], self.records[-1]
+        if not 0.0 < before.largest < last.largest < math.inf:
+            return math.inf
+        doublings = max(math.log(2.0), math.log(0.25 * tau / last.largest))
+        return (last.step - before.step) * doublings / math.log(last.largest / before.largest)
+
     def _pace(self, exponent: float) -> float:
         before, last = self.records[max(len(self.records) - 2, 0)], self.records[-1]
         if last is before or not math.isfinite(last.largest):
@@ -154,6 +168,13 @@ class Growth:
         slope = float(x @ y / (x @ x))
         error = math.sqrt(((y - slope * x) ** 2).sum() / (len(x) - 2) / (x @ x))
         return slope, error, slope * float(x[-1] - x[0])
+
+
+def wait(heads: Iterable[Growth], tau: float, every: int) -> int:
+    """Steps until heads are measured again: ``every``, or fewer, a fifth of it at the least, where
+    the logits of one of them grow so fast that :meth:`Growth.room` ends before that.
+    """
+    return max(int(min(every, *(head.room(tau) for head in heads))), every // 5, 1)
 
 
 def _steps_to(tau: float, last: Record, exponent: float) -> float:

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from attsvm.errors import InputError
 from attsvm.probe.capture import fused
-from attsvm.probe.growth import Growth, HeadMetrics, Record
+from attsvm.probe.growth import Growth, HeadMetrics, Record, wait
 from attsvm.probe.head_weights import Clip, HeadWeights, find, products
 from attsvm.probe.logits import blocks, firmness
 from attsvm.probe.watching import Call, Watch
@@ -60,12 +60,14 @@ def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
 class LogitGuard:
     """Watch the attention logits of a model in training; warn, or clip.
 
-    Of every ``every``-th optimiser step all passes in training mode with gradients are measured:
-    one product of keys and queries more, and nothing on other steps. Passes for evaluation never
-    count. The guard is a hook of the model and of the optimiser, so it works in any loop, with
-    gradient accumulation, several passes per step, ``torch.compile`` (measured passes run without
-    it), ``DistributedDataParallel`` and ``fully_shard``. With :mod:`torch.distributed` the largest
-    logit is that of all processes, which must take the same steps and hold the same heads.
+    Of one optimiser step in ``every`` all passes in training mode with gradients are measured: one
+    product of keys and queries more, and nothing on other steps. While logits grow so fast that
+    they would double before that (:meth:`Growth.room`), and after the first measurement, the next
+    one comes sooner, after a fifth of ``every`` at the least. Passes for evaluation never count.
+    The guard is a hook of the model and of the optimiser, so it works in any loop, with gradient
+    accumulation, several passes per step, ``torch.compile`` (measured passes run without it),
+    ``DistributedDataParallel`` and ``fully_shard``. With :mod:`torch.distributed` the largest logit
+    is that of all processes, which must take the same steps and hold the same heads.
 
     It keeps one copy of the query and key weights, to see their direction move.
 
@@ -74,16 +76,21 @@ class LogitGuard:
             implementation runs measured passes with ``sdpa``.
         tau: the logit that no head should reach.
         action: ``"warn"``, ``"clip"`` or a function of the metrics of the heads in trouble.
-        every: steps between two measurements; 1 with ``"clip"`` holds every step at tau.
+        every: steps between two measurements, while logits do not grow fast; 1 with ``"clip"``
+            holds every step at tau.
         optimizer: what moves the weights. It says when a step ends, and weights are clipped after
             it; without one every pass in training mode counts as a step.
         horizon: steps ahead for which an unstable head is announced, see :func:`in_trouble`; four
-            measurements when left out.
+            times ``every`` when left out.
         by_hand: measure between :meth:`start` and :meth:`stop` alone, for loops that never call
             ``model`` itself; needs ``optimizer``.
         shorten: with ``"clip"``, multiply every later change that the optimiser makes to clipped
             weights (weight decay, too) by the product of their factors; ``False`` is K2's rule
             alone.
+
+    Attributes:
+        steps: optimiser steps so far.
+        measured: steps before the latest measurement; -1 before the first one.
 
     Raises:
         InputError: a tau or a count that is not positive, an unknown action, ``"clip"`` without an
@@ -108,7 +115,8 @@ class LogitGuard:
             raise InputError("by_hand=True has no passes to count steps by; pass optimizer=")
         self.tau, self.action, self.every = tau, action, every
         self.horizon = 4 * every if horizon is None else horizon
-        self.steps = 0
+        self.steps, self.measured = 0, -1
+        self._next = 0
         self._model = model
         self._seen: dict[int, _Seen] = {}
         self._heads: dict[tuple[int, int], Growth] = {}
@@ -161,6 +169,8 @@ class LogitGuard:
         """Steps, records, warnings and factors in plain numbers and lists, for a checkpoint."""
         return {
             "steps": self.steps,
+            "measured": self.measured,
+            "next": self._next,
             "warned": sorted(list(key) for key in self._warned),
             "shrunk": {name: each.tolist() for name, each in self._clip.shrunk.items()},
             "heads": [
@@ -171,7 +181,8 @@ class LogitGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
-        self.steps = int(state["steps"])
+        self.steps, self.measured = int(state["steps"]), int(state["measured"])
+        self._next = int(state["next"])
         self._warned = {(layer, head) for layer, head in state["warned"]}
         self._clip.shrunk = {
             name: torch.tensor(each, dtype=torch.float64) for name, each in state["shrunk"].items()
@@ -186,7 +197,7 @@ class LogitGuard:
         """Measure until :meth:`stop` if this step is one that is measured; the hook of the model
         calls both around every pass in training.
         """
-        if self._watch.running or self.steps % self.every:
+        if self._watch.running or self.steps < self._next:
             return
         self._started = True
         self._open.enter_context(fused(self._model))
@@ -261,8 +272,13 @@ class LogitGuard:
                 if self.action == "clip" and self.tau < pressure < math.inf:
                     self._clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
                 place += 1
+        self.measured = self.steps
+        self._next = self.steps + self._wait()
         self._clip.apply()
         self._judge()
+
+    def _wait(self) -> int:
+        return wait(self._heads.values(), self.tau, self.every)
 
     def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:
         if seen.name not in self._found:

@@ -50,7 +50,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             guard = self.guard
-            if guard and (guard.steps - 1) % guard.every == 0 and state.is_world_process_zero:
+            if guard and guard.steps == guard.measured + 1 and state.is_world_process_zero:
                 trainer.log(guard.summary())
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -116,7 +116,7 @@ def guard_lightning(**settings: Any) -> Any:
             guard = self.guard
             if guard:
                 guard.stop()  # a step that was skipped had no backward pass
-            if guard and guard.steps and (guard.steps - 1) % guard.every == 0:
+            if guard and guard.steps == guard.measured + 1 > 0:
                 pl_module.log_dict(guard.summary(), rank_zero_only=True)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
