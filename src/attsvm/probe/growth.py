@@ -33,6 +33,9 @@ GROWS = 0.1
 """Exponent from which logits count as growing, 7 % for twice the steps, if it is also twice its
 standard error: late in training a few records span little of ``log step``, and noise has slopes."""
 
+LOW = 0.25
+"""Share of tau below which a head is of no concern: two doublings are left to extrapolate."""
+
 State = Literal["quiet", "saturating", "unstable"]
 
 
@@ -142,7 +145,7 @@ class Growth:
         before, last = self.records[-2], self.records[-1]
         if not 0.0 < before.largest < last.largest < math.inf:
             return math.inf
-        doublings = max(math.log(2.0), math.log(0.25 * tau / last.largest))
+        doublings = max(math.log(2.0), math.log(LOW * tau / last.largest))
         return (last.step - before.step) * doublings / math.log(last.largest / before.largest)
 
     def _pace(self, exponent: float) -> float:

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from attsvm.errors import InputError
 from attsvm.probe.capture import fused
-from attsvm.probe.growth import Growth, HeadMetrics, Record, wait
+from attsvm.probe.growth import LOW, Growth, HeadMetrics, Record, wait
 from attsvm.probe.head_weights import Clip, HeadWeights, find, products
 from attsvm.probe.logits import blocks, firmness
 from attsvm.probe.watching import Call, Watch
@@ -50,9 +50,9 @@ class LogitWarning(UserWarning):
 def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
     """Whether a head is warned of: its norm raises its largest logit by more than :data:`FAST`, or
     it is not known by how much; and that logit is beyond tau, or the head is unstable, has passed
-    a quarter of tau (two doublings are left to extrapolate), and reaches tau within the horizon.
+    the share :data:`LOW` of tau, and reaches tau within the horizon.
     """
-    soon = head.steps_to_tau <= horizon and head.largest >= 0.25 * tau
+    soon = head.steps_to_tau <= horizon and head.largest >= LOW * tau
     close = (soon and head.state == "unstable") or not head.largest <= tau
     return close and not head.pace <= FAST
 
@@ -122,7 +122,7 @@ class LogitGuard:
         self._heads: dict[tuple[int, int], Growth] = {}
         self._warned: set[tuple[int, int]] = set()
         self._found: dict[str, HeadWeights | None] = {}
-        self._last: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self._last: dict[str, tuple[Tensor, Tensor | None, Tensor]] = {}
         self._watch = Watch(model, self._see)
         self._clip = Clip(model)
         self._open = ExitStack()
@@ -291,12 +291,13 @@ class LogitGuard:
             return _Unknown(), _Unknown()
         now = weights.of(self._model)
         before = self._last.get(name)
-        self._last[name] = now
         square = products(*now, *now)
+        self._last[name] = *now, square
         if before is None:
             return square.sqrt().tolist(), _Unknown()
-        sizes = (square * products(*before, *before)).sqrt()
-        return square.sqrt().tolist(), (1.0 - products(*now, *before) / sizes).tolist()
+        *earlier, size = before
+        turned = 1.0 - products(*now, *earlier) / (square * size).sqrt()
+        return square.sqrt().tolist(), turned.tolist()
 
     def _clipped(self, name: str, lies: dict[str, HeadWeights | None]) -> HeadWeights:
         weights = lies[name]
@@ -309,8 +310,11 @@ class LogitGuard:
 
     def _judge(self) -> None:
         trouble = []
-        for each in self.metrics():
-            key = (each.layer, each.head)
+        for key, track in sorted(self._heads.items()):
+            if track.records[-1].largest < LOW * self.tau:  # whatever its growth
+                self._warned.discard(key)
+                continue
+            each = track.metrics(*key, self.tau)
             if in_trouble(each, self.tau, self.horizon):
                 if key not in self._warned:
                     trouble.append(each)
@@ -416,16 +420,17 @@ def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
         rows = torch.arange(some.start, some.stop, device=q.device)
         scaled = call.scale * (q[:, :, some] @ k.mT)
         logits = call.masked(scaled, rows)
-        hidden = logits <= 0.5 * torch.finfo(torch.float32).min
-        logits = logits.masked_fill(hidden, -torch.inf)
-        pressing = logits
+        pressing = None
         if adds:
+            hidden = logits <= 0.5 * torch.finfo(torch.float32).min
+            logits = logits.masked_fill(hidden, -torch.inf)
             room = 1.0 - (logits - scaled) / tau
             pressing = torch.where(room > 0, scaled / room, scaled).masked_fill(hidden, -torch.inf)
-        top = torch.stack([each.amax(dim=(0, 2, 3)) for each in (logits, pressing)])
+        firm = firmness(logits)  # of queries that see no key: not a number
+        most = firm.peak if pressing is None else pressing.amax(dim=-1)
+        top = torch.stack([each.amax(dim=(0, 2)) for each in (firm.peak, most)])
         largest = torch.maximum(largest, top)
-        firm = firmness(logits.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0))
-        counts = ~hidden.all(dim=-1)
+        counts = firm.peak != -torch.inf
         rivals = counts & firm.margin.isfinite()
         for place, (values, kept) in enumerate(((firm.margin, rivals), (firm.entropy, counts))):
             sums[place] += torch.where(kept, values, 0.0).sum(dim=(0, 2))
