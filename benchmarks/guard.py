@@ -631,7 +631,7 @@ def figure(folder: Path, out: Path, seed: int = 20_000) -> None:
         drawing.savefig(out, dpi=160, metadata={"Software": None})
 
 
-def overhead(text: Path, steps: int = 300) -> None:
+def overhead(text: Path, steps: int = 600) -> None:
     """CPU seconds of a step without guard, and with a guard as it is by default on steps that it
     measures and on others; three trainings in turns, the third with an own guard for each step.
     """
@@ -644,23 +644,27 @@ def overhead(text: Path, steps: int = 300) -> None:
     default = LogitGuard(nets[1], optimizer=optimizers[1])
     LogitGuard(nets[2], every=1, optimizer=optimizers[2])
     times: dict[str, list[float]] = {"plain": [], "default": [], "measured": []}
-    count = 0
+    taken_at: list[int] = []
     for step, batch in zip(range(steps), batches(ids, 0), strict=False):
-        for net, optimizer, kind in zip(nets, optimizers, times, strict=True):
+        turns = list(zip(nets, optimizers, times, strict=True))
+        for net, optimizer, kind in turns[step % 3 :] + turns[: step % 3]:
             start = time.process_time()
             optimizer.zero_grad()
             loss_of(net, batch).backward()
             optimizer.step()
             times[kind].append(time.process_time() - start)
-        count += default.measured == step
-    plain, usual, measured = (statistics.median(taken[10:]) for taken in times.values())
-    print(f"step {1e3 * plain:.2f} ms, with an idle guard {1e3 * usual:.2f} ms", end=", ")
+        taken_at += [step] if default.measured == step else []
+    count = len(taken_at)
+    plain, left, measured = (statistics.median(taken[10:]) for taken in times.values())
+    print(f"step {1e3 * plain:.2f} ms, with an idle guard {1e3 * left:.2f} ms", end=", ")
     print(f"measured {1e3 * measured:.2f} ms; {count} of {steps} steps were measured by default")
     shares = {f"every {n} steps": 1 / n for n in (1, 10, 50)} | {"by default": count / steps}
     for name, share in shares.items():
-        extra = ((1 - share) * usual + share * measured) / plain - 1
+        extra = ((1 - share) * left + share * measured) / plain - 1
         print(f"{name}: {100 * extra:+.1f} %")
     whole = sum(times["default"][10:]) / sum(times["plain"][10:]) - 1
+    for many in (100, 300):
+        print(f"of the first {many} steps {sum(each < many for each in taken_at)} were measured")
     print(f"whole training, by default, less one without a guard: {100 * whole:+.1f} %")
 
 

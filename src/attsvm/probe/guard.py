@@ -415,7 +415,7 @@ def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
     k = k.repeat_interleave(H // k.shape[1], dim=1)
     adds = call.mask is not None and call.mask.dtype != torch.bool
     largest = torch.full((2, H), -torch.inf, device=q.device)
-    sums = torch.zeros((4, H), device=q.device)
+    sums, numbers = torch.zeros((2, H), device=q.device), torch.zeros((2, H), device=q.device)
     for some in blocks(Tq, B * H * k.shape[2]):
         rows = torch.arange(some.start, some.stop, device=q.device)
         scaled = call.scale * (q[:, :, some] @ k.mT)
@@ -431,11 +431,10 @@ def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
         top = torch.stack([each.amax(dim=(0, 2)) for each in (firm.peak, most)])
         largest = torch.maximum(largest, top)
         counts = firm.peak != -torch.inf
-        rivals = counts & firm.margin.isfinite()
-        for place, (values, kept) in enumerate(((firm.margin, rivals), (firm.entropy, counts))):
-            sums[place] += torch.where(kept, values, 0.0).sum(dim=(0, 2))
-            sums[2 + place] += kept.sum(dim=(0, 2))
-    return largest, sums[:2] / sums[2:].clamp(min=1.0)
+        kept = torch.stack([counts & firm.margin.isfinite(), counts])
+        sums += torch.where(kept, torch.stack([firm.margin, firm.entropy]), 0.0).sum(dim=(1, 3))
+        numbers += kept.sum(dim=(1, 3))
+    return largest, sums / numbers.clamp(min=1)
 
 
 def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
