@@ -21,6 +21,7 @@ PAPERS = {
     "rates": "Implicit Bias and Fast Convergence Rates for Self-attention",
     "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
     "spectral": "Implicit Bias of Spectral Descent and Muon",
+    "benign": "Benign Overfitting in Single-Head Attention",
     "heads": "The support vector machine inside trained heads (a study of our own)",
     "multihead": "Several heads and layers, starts and noise (a study of our own)",
     "pruning": "Attention that survives pruning (a study of our own)",
