@@ -42,6 +42,7 @@ _HOME = {
     "recombine": "margins",
     "relaxed_margins": "margins",
     "sequence_margins": "margins",
+    "soft_label_margins": "margins",
     "strong_components": "margins",
     "MarginSolution": "solvers",
     "margin_path": "solvers",
@@ -53,6 +54,7 @@ _HOME = {
     "all_support": "selection",
     "gradient_alignment": "selection",
     "graph_svm": "selection",
+    "soft_label_svm": "selection",
     "head_pairs": "queries",
     "self_attention": "queries",
     "sequence_pairs": "queries",
@@ -131,6 +133,8 @@ __all__ = [
     "sequence_margins",
     "sequence_pairs",
     "sklearn",
+    "soft_label_margins",
+    "soft_label_svm",
     "solvers",
     "store",
     "strong_components",
@@ -198,6 +202,7 @@ if TYPE_CHECKING:
         selection_batch,
         selection_margins,
         sequence_margins,
+        soft_label_margins,
         strong_components,
     )
     from attsvm.pipeline.reproduce import reproduce
@@ -208,6 +213,7 @@ if TYPE_CHECKING:
         graph_svm,
         locally_optimal,
         optimal_tokens,
+        soft_label_svm,
         token_scores,
     )
     from attsvm.solvers import MarginSolution, SolutionBatch, margin_path, max_margin

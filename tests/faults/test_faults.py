@@ -647,6 +647,35 @@ def _(b):
     b.patch.setattr(stages, "_singles", lambda run, data: data)
 
 
+@fault(
+    "tokens of one support need not be level",
+    "margins/test_soft_labels.py::test_rows_by_loops",
+    "ntp-7 SL3",
+)
+def _(b):
+    def wrong(right, *arguments):
+        found = right(*arguments)
+        return replace(found.restricted(~found.equalities), equality=None)
+
+    b.around(margins.soft_label_margins, wrong)
+
+
+@fault(
+    "the finite part holds the tokens of a support to be equally frequent",
+    "selection/test_soft_labels.py::test_orthonormal_embeddings_in_closed_form",
+    "ntp-7 SL2",
+)
+def _(b):
+    from attsvm.selection import soft_labels
+
+    def wrong(right, labels, *arguments, **named):
+        p = labels.probabilities
+        even = (p > 0) / (p > 0).sum(axis=1, keepdims=True)
+        return right(labels._replace(probabilities=even), *arguments, **named)
+
+    b.around(soft_labels._likelihood, wrong)
+
+
 @contextmanager
 def broken(by: Fault) -> Iterator[None]:
     """Inside, the library has the fault; afterwards nothing is left of it."""

@@ -34,6 +34,7 @@ from attsvm.margins.selection import (
 )
 from attsvm.margins.sequence import query_positions, sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
+from attsvm.margins.soft_labels import log_odds_margins, soft_label_margins
 
 __all__ = [
     "LeastNorm",
@@ -48,6 +49,7 @@ __all__ = [
     "finite_component",
     "graph_margins",
     "least_norm",
+    "log_odds_margins",
     "multi_token_margins",
     "order_arcs",
     "order_margins",
@@ -62,6 +64,7 @@ __all__ = [
     "selection_batch",
     "selection_margins",
     "sequence_margins",
+    "soft_label_margins",
     "split",
     "strong_components",
 ]

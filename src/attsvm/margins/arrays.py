@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attsvm.errors import InputError
 
 _REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
-_KINDS = ("selection", "set", "ratio", "label", "position", "class", "order")
+_KINDS = ("selection", "set", "ratio", "label", "position", "class", "support", "order")
 
 
 def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:

@@ -30,7 +30,7 @@ from attsvm.printable import Compact
 if TYPE_CHECKING:
     from attsvm.margins.blocks import MarginBlocks
 
-Kind = Literal["selection", "set", "ratio", "label", "position", "class", "order"]
+Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +54,8 @@ class Margins(Compact):
         kind: what a sequence asks for, in which words a contradiction is told: its selected token
             (``selection``), its set (``set``), the ratios in its set (``ratio``), its label
             (``label``), the token of one position (``position``), the class of an input
-            (``class``), or an order of two tokens (``order``).
+            (``class``), the support of a context (``support``), or an order of two tokens
+            (``order``).
         origin: ``(n, k)`` integers: sequence and position of each query of ``position`` margins,
             the query token of ``order`` margins; ``None`` for the others.
         numbers: ``(n,)`` integers, the number of each sequence in the programme that these rows

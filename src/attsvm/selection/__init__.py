@@ -12,15 +12,15 @@ from attsvm.selection.conditions import (
 from attsvm.selection.cones import in_angular_cone, in_bregman_cone, in_margin_cone
 from attsvm.selection.drop import MarginDrop, margin_drop, margin_drop_bound
 from attsvm.selection.graph import (
-    GraphReport,
     GraphSVM,
-    Split,
     graph_svm,
     leading_tokens,
     local_arcs,
     token_masses,
 )
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
+from attsvm.selection.parts import PartsReport, Split, TwoParts
+from attsvm.selection.soft_labels import SoftLabelSVM, soft_label_svm
 from attsvm.selection.tokens import (
     Mixture,
     SelectedSets,
@@ -35,13 +35,15 @@ from attsvm.selection.tokens import (
 
 __all__ = [
     "Dominance",
-    "GraphReport",
     "GraphSVM",
     "Likelihood",
     "MarginDrop",
     "Mixture",
+    "PartsReport",
     "SelectedSets",
+    "SoftLabelSVM",
     "Split",
+    "TwoParts",
     "all_support",
     "attention_likelihood",
     "dominance",
@@ -59,6 +61,7 @@ __all__ = [
     "neighbours",
     "optimal_tokens",
     "selected_sets",
+    "soft_label_svm",
     "sparsemax",
     "sparsemax_selection",
     "stack_likelihoods",

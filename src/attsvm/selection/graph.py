@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,50 +22,18 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.margins import equality_basis, graph_margins, strong_components
-from attsvm.printable import Compact
 from attsvm.selection.likelihood import (
     Likelihood,
     attention_likelihood,
     score_features,
     stack_likelihoods,
 )
-from attsvm.solvers import MarginSolution, max_margin
-
-_CUTOFF = 1e-10  # singular values below this times the largest are taken as zero
-
-
-class Split(NamedTuple):
-    """Weights ``(..., d, d)`` as their part inside the cyclic subspace and the part orthogonal to
-    it.
-    """
-
-    inside: FloatArray
-    outside: FloatArray
-
-
-class GraphReport(NamedTuple):
-    r"""How weights compare with the prediction :math:`W^{fin}+R\,W^{mm}`; each ``(...)``, one
-    number per matrix.
-
-    Attributes:
-        cosine: of W and :math:`W^{mm}`; NaN where :math:`W^{mm}=0` has no direction.
-        outside: of the part of W outside the cyclic subspace and :math:`W^{mm}`; NaN likewise.
-        finite: :math:`\|\Pi_{cyc}W-W^{fin}\|_F`.
-        scale: :math:`R=\arg\min\|W^{fin}+R\,W^{mm}-W\|_F`; 0 where :math:`W^{mm}=0`.
-        residual: the distance that is left at that R.
-        norm: :math:`\|W\|_F`.
-    """
-
-    cosine: FloatArray
-    outside: FloatArray
-    finite: FloatArray
-    scale: FloatArray
-    residual: FloatArray
-    norm: FloatArray
+from attsvm.selection.parts import TwoParts
+from attsvm.solvers import max_margin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GraphSVM(Compact):
+class GraphSVM(TwoParts):
     r"""Both components that theory predicts for training on one set of sentences.
 
     Attributes:
@@ -75,7 +43,7 @@ class GraphSVM(Compact):
             named by its smallest token.
         solution: :math:`W^{mm}` with its certificate; its status is ``infeasible`` where dependent
             embeddings contradict the graphs, and W is 0 where there is no arc between components.
-        cyclic: ``(r, d, d)``, an orthonormal basis of the cyclic subspace.
+        subspace: ``(r, d, d)``, an orthonormal basis of the cyclic subspace.
         finite: ``(d, d)``, :math:`W^{fin}`; 0 without cycles.
         gradient: norm of the gradient of the reduced loss at :math:`W^{fin}`, its certificate: the
             loss is convex.
@@ -88,70 +56,17 @@ class GraphSVM(Compact):
     data: NextTokenData
     orders: PartialOrders
     component: IntArray
-    solution: MarginSolution
-    cyclic: FloatArray
-    finite: FloatArray
-    gradient: float
-    floor: float
     dropped: int
+
+    @property
+    def cyclic(self) -> FloatArray:
+        """:attr:`subspace` in the words of the paper."""
+        return self.subspace
 
     @property
     def acyclic(self) -> bool:
         """Whether no graph has a cycle."""
-        return len(self.cyclic) == 0
-
-    @property
-    def directed(self) -> bool:
-        r"""Whether :math:`W^{mm}` is a direction: feasible and not 0."""
-        return self.solution.has_weights and self.solution.norm > 0.0
-
-    def split(self, W: ArrayLike) -> Split:
-        """Weights ``(..., d, d)`` along and across the cyclic subspace.
-
-        Raises:
-            InputError: weights of another shape.
-        """
-        trained = np.asarray(W, dtype=np.float64)
-        d = self.data.d
-        if trained.shape[-2:] != (d, d):
-            raise InputError(
-                f"W has shape {trained.shape}; it must end in ({d}, {d}), the dimension of the"
-                " embeddings"
-            )
-        basis = self.cyclic.reshape(len(self.cyclic), d * d)
-        inside = ((trained.reshape(*trained.shape[:-2], d * d) @ basis.T) @ basis).reshape(
-            trained.shape
-        )
-        return Split(inside, trained - inside)
-
-    def report(self, W: ArrayLike) -> GraphReport:
-        """Weights ``(..., d, d)`` against both components.
-
-        Raises:
-            InputError: weights of another shape.
-        """
-        trained = np.asarray(W, dtype=np.float64)
-        inside, outside = self.split(trained)
-        norm = np.linalg.norm(trained, axis=(-2, -1))
-        size = self.solution.norm if self.directed else np.nan
-        unit = self.solution.W / size if self.directed else np.full(self.finite.shape, np.nan)
-        along = np.sum((trained - self.finite) * unit, axis=(-2, -1))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            cosine = np.sum(trained * unit, axis=(-2, -1)) / norm
-            across = np.sum(outside * unit, axis=(-2, -1)) / np.linalg.norm(outside, axis=(-2, -1))
-        scale = along / size if self.directed else np.zeros_like(norm)
-        predicted = self.finite + scale[..., None, None] * (
-            self.solution.W if self.directed else 0.0
-        )
-        residual = np.linalg.norm(trained - predicted, axis=(-2, -1))
-        return GraphReport(
-            cosine,
-            across,
-            np.linalg.norm(inside - self.finite, axis=(-2, -1)),
-            scale,
-            residual,
-            norm,
-        )
+        return len(self.subspace) == 0
 
     def winning_component(self) -> BoolArray:
         """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among
@@ -163,21 +78,14 @@ class GraphSVM(Compact):
         """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic
         ones first.
         """
-        d, rows = self.data.d, len(self.cyclic)
-        features = score_features(self.data).reshape(-1, d * d)
-        basis = self.cyclic.reshape(rows, d * d)
-        across = features - (features @ basis.T) @ basis
-        across -= (across @ basis.T) @ basis
-        sigma, V = np.linalg.svd(across, full_matrices=False)[1:]
-        scale = max(float(np.abs(features).max(initial=0.0)), np.finfo(float).tiny)
-        return np.concatenate([basis, V[sigma > _CUTOFF * scale]]).reshape(-1, d, d)
+        return self.completed(score_features(self.data))
 
     def likelihood(self) -> Likelihood:
         """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ
         by cyclic coordinates only.
         """
         whole = attention_likelihood(self.data, self.basis())
-        whole.features[self.winning_component(), len(self.cyclic) :] = 0.0
+        whole.features[self.winning_component(), len(self.subspace) :] = 0.0
         return whole
 
 
@@ -229,9 +137,10 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
         for point, basis in zip(best.point, cyclic, strict=True)
     ]
     dropped = [int((winners(each) < 0).sum()) for each in several]
-    proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), dropped, strict=True)
-    parts = zip(several, orders, component, solutions, cyclic, finite, proofs, strict=True)
-    found = [GraphSVM(*part, *proof) for *part, proof in parts]
+    proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), strict=True)
+    given = zip(several, orders, component, dropped, strict=True)
+    parts = zip(solutions, cyclic, finite, proofs, given, strict=True)
+    found = [GraphSVM(*two, *proof, *rest) for *two, proof, rest in parts]
     return found[0] if isinstance(data, NextTokenData) else found
 
 

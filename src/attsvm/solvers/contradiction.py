@@ -19,12 +19,14 @@ _NOBODY = {
     "label": "no head gives their labels to",
     "position": "no weights select",
     "class": "no output matrix predicts",
+    "support": "no output matrix separates",
     "order": "no weights put",
 }
 
 _OWNER = {
     "position": "position",
     "class": "input",
+    "support": "context",
     "order": "",
 }  # what a demand belongs to, where that is not a sequence
 
@@ -112,6 +114,8 @@ def _demand(margins: Margins, i: int) -> str:
         return f"token {token} for position {position} of sequence {sequence}"
     if margins.kind == "class":
         return f"class {token} for input {number}"
+    if margins.kind == "support":
+        return f"the support with token {token} of context {number}"
     return f"token {token} of sequence {number}"
 
 
@@ -132,6 +136,8 @@ def _impossible(margins: Margins, c: int) -> str:
         return f"token {selected} of sequence {number} is zero, so no head can give it its label"
     if margins.kind == "class" and silent:
         return f"input {number} is zero, so no output matrix can predict its class {selected}"
+    if margins.kind == "support" and silent:
+        return f"the embedding of context {number} is zero, so its logits are all equal"
     if margins.kind == "order":
         where = _query(margins, i)
         if silent:

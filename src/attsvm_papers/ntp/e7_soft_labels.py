@@ -1,0 +1,576 @@
+r"""Soft labels: what an output matrix learns where several tokens follow a context.
+
+Eight contexts, ten tokens, cross-entropy of a linear output matrix from zero; the first kind of
+labels has random unit embeddings with d = 16 and one to four tokens that follow each context, the
+second two topics with d = 3 whose odds no weights meet, the third is the first with d = 3, which
+nothing separates. 40 000 steps: of plain gradient descent with step 1 / L, of normalised descent
+with steps of 0.05, or with steps of 0.5 / sqrt(t). Paths are minimisers in balls. Shares are of
+twelve contexts and six tokens, by dimension.
+
+Source: Thrampoulidis, Implicit Optimization Bias of Next-token Prediction in Linear Models (2024),
+arXiv 2402.18551, abstract; another paper than that of ntp-1 to ntp-6
+
+Notes: Counts of the contexts are 1 to 9. Labels are compatible where log-odds have a solution, and
+separable where the margin programme has one; every answer is proved by multipliers. Where labels
+are separable and not compatible, the finite part is the minimiser of the loss inside supports, and
+the infimum of the loss is above the entropy: ours, after Ji and Telgarsky.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.dynamics import AtSteps, ball_path, direction_gap
+from attsvm.dynamics.next_token import Rule, output_stage
+from attsvm.margins import least_norm, log_odds_margins
+from attsvm.selection import soft_label_svm, stack_likelihoods
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    FAINT,
+    TRAINED,
+    VERDICT,
+    Evidence,
+    at_least,
+    at_most,
+    band,
+    between,
+    blocks,
+    claim,
+    exchanged,
+    grid,
+    loglog,
+    picture,
+    replaced,
+    rows,
+    same,
+    scales,
+    setting,
+    slopes,
+    true,
+)
+from attsvm_papers.ntp.contexts import (
+    longest_step,
+    most_frequent,
+    multipliers,
+    needed_norm,
+    off_support,
+    random_contexts,
+    reversed_odds,
+    sentences,
+    trials,
+    two_topics,
+)
+
+SCALES = scales(
+    m=8,
+    V=10,
+    steps=40_000,
+    paths=40,
+    widths=tuple(range(2, 13)),
+    seeds=100,
+    first_seed=VERDICT,
+    quick={"seeds": 6, "paths": 5, "steps": 10_000, "widths": (3, 6, 12)},
+)
+BOTH, SEPARABLE, COMPATIBLE, HARD = "both", "separable", "compatible", "hard"
+PLAIN, CONSTANT, DECAYING = "plain", "constant", "decaying"
+STEPS = {CONSTANT: Rule(0.05), DECAYING: Rule(0.5, decay=0.5)}
+RUNS = (
+    (BOTH, PLAIN),
+    (SEPARABLE, PLAIN),
+    (COMPATIBLE, PLAIN),
+    (BOTH, CONSTANT),
+    (BOTH, DECAYING),
+    (HARD, CONSTANT),
+)
+RADII = (10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+CONTEXTS, TOKENS = 12, 6  # of the shares
+FEW = 6  # dimensions, half of the contexts
+
+
+def drawn(kind, m, V, seeds):
+    if kind == SEPARABLE:
+        return [two_topics(m, V, seed) for seed in seeds]
+    d = 3 if kind == COMPATIBLE else 16
+    made = [random_contexts(m, V, d, 4, seed) for seed in seeds]
+    return [most_frequent(each) for each in made] if kind == HARD else made
+
+
+def solved(pairs):
+    return soft_label_svm([h for h, _ in pairs], [n for _, n in pairs])
+
+
+@grid(rows("kind rule", RUNS), seeds=blocks(50))
+def trained(kind, rule, m, V, steps, seeds):
+    pairs = drawn(kind, m, V, seeds)
+    svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
+    plain = Rule(tuple(longest_step(svm) for svm in svms), normalize=False)
+    marks = np.unique(np.rint(np.geomspace(10, steps, 25)).astype(int))
+    course = output_stage(
+        [sentences(svm) for svm in svms],
+        STEPS.get(rule, plain),
+        steps,
+        records=AtSteps([*marks, steps // 10]),
+    )
+    tenth = int(np.flatnonzero(course.steps == steps // 10)[0])
+    found = [
+        _followed(svm, other, pair, course.W[:, run], tenth)
+        for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
+    ]
+    columns = {name: np.array([one[name] for one in found]) for name in found[0]}
+    norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
+    return {
+        "step": same(course.steps),
+        "tenth": same(tenth),
+        "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
+        "over_floor": course.loss.T - np.array([[svm.floor] for svm in svms]),
+        "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
+        **columns,
+        "scale_other": columns["scale"] * (norms / np.roll(norms, 1))[:, None],
+        **trials(svms),
+    }
+
+
+def _followed(svm, hard, pair, W, tenth):
+    """What a course ``(records, V, d)`` shows of both parts, and of their nulls."""
+    parts, report = svm.split(W), svm.report(W)
+    other = svm.split(hard.solution.W).outside
+    turned = svm.split(least_norm(log_odds_margins(*reversed_odds(pair))).W).inside
+    added = W[-1] - W[tenth]
+    masses, dual = off_support(svm, W[-1])[:, None], multipliers(svm)[:, None]
+    return {
+        "finite": report.finite,
+        "finite_reversed": np.linalg.norm(parts.inside - turned, axis=(-2, -1)),
+        "finite_squares": np.linalg.norm(parts.inside - svm.odds.W, axis=(-2, -1)),
+        "gap": 1.0 - report.outside,
+        "gap_hard": direction_gap(parts.outside, other),
+        "outside": np.linalg.norm(parts.outside, axis=(-2, -1)),
+        "scale": report.scale,
+        "added": direction_gap(added, svm.solution.W),
+        "added_hard": direction_gap(added, other),
+        "dual_gap": direction_gap(masses, dual),
+        "dual_even": direction_gap(np.ones(dual.shape), dual),
+    }
+
+
+@grid(seeds=lambda parameters: [list(range(parameters.paths))])
+def paths(m, V, seeds):
+    pairs = drawn(BOTH, m, V, seeds)
+    svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
+    path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), RADII)
+    weights = [
+        np.tensordot(path.points[:, k, : len(basis)], basis, axes=1)
+        for k, svm in enumerate(svms)
+        for basis in [svm.basis()]
+    ]
+    found = [
+        _followed(svm, other, pair, W, 0)
+        for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
+    ]
+    names = ("finite", "finite_reversed")
+    return {
+        "radius": same(path.radii),
+        "path": np.array(
+            [direction_gap(W, s.solution.W) for W, s in zip(weights, svms, strict=True)]
+        ),
+        "path_hard": np.array(
+            [direction_gap(W, s.solution.W) for W, s in zip(weights, hard, strict=True)]
+        ),
+        **{f"path_{name}": np.array([one[name] for one in found]) for name in names},
+        **trials(svms),
+    }
+
+
+@grid(width=setting("widths"), seeds=blocks(100))
+def shares(width, seeds):
+    svms = solved([random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds])
+    proofs = {
+        name: np.array(
+            [
+                np.nan if holds else needed_norm(rows.margins, rows.dual, all_rows)
+                for holds, rows in answers
+            ]
+        )
+        for part, answers in (
+            ("margin", [(svm.separable, svm.solution) for svm in svms]),
+            ("odds", [(svm.compatible, svm.odds) for svm in svms]),
+        )
+        for name, all_rows in ((f"{part}_proof", True), (f"{part}_less", False))
+    }
+    return {**trials(svms), **proofs}
+
+
+def of(e, kind=BOTH, rule=PLAIN):
+    return e.where(part="trained", kind=kind, rule=rule)
+
+
+def last_tenfold(values, evidence):
+    """Slope of log values against log steps between a tenth of the steps and the last."""
+    tenth, step = int(evidence["tenth"][0]), evidence["step"][0]
+    return np.log(values[:, -1] / values[:, tenth]) / np.log(step[-1] / step[tenth])
+
+
+PROVED = {"both conditions are proved": lambda e: of(e)["separable"] * of(e)["compatible"]}
+ABSTRACT = "Thrampoulidis (2024), abstract"
+NOT_COMPATIBLE = exchanged("labels whose odds no weights meet", "kind", BOTH, SEPARABLE)
+REVERSED = replaced(
+    "the odds reversed", finite="finite_reversed", path_finite="path_finite_reversed"
+)
+MOST_FREQUENT = replaced(
+    "the solution for the most frequent tokens alone",
+    gap="gap_hard",
+    added="added_hard",
+    path="path_hard",
+)
+
+
+@claim(
+    at_most(1e-3, "nats; tuning seeds end at 2e-4"),
+    "paper",
+    ABSTRACT + ": conditions that enable reaching the data-entropy lower bound",
+    assumes=PROVED,
+    null=NOT_COMPATIBLE,
+)
+def SL1(e):
+    """Where labels are compatible and separable, the loss of gradient descent reaches their
+    entropy.
+    """
+    return of(e)["over_entropy"][:, -1]
+
+
+@claim(
+    between(-1.1, -0.9, "between a tenth of the steps and the last; -1 is expected"),
+    assumes=PROVED,
+    interval=True,
+    null=NOT_COMPATIBLE,
+)
+def SL1r(e):
+    """What is left falls like 1/t."""
+    return last_tenfold(of(e)["over_entropy"], of(e))
+
+
+@claim(
+    at_most(0.01, "of its norm; tuning seeds end at 7e-4"),
+    "paper",
+    ABSTRACT + ": logits' differences of in-support tokens equal their log-odds",
+    assumes=PROVED,
+    null=REVERSED,
+)
+def SL2(e):
+    """The part of W in the span of differences inside supports converges to the solution of the
+    log-odds.
+    """
+    return of(e)["finite"][:, -1] / of(e)["size"]
+
+
+@claim(
+    between(-1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=0.95),
+    assumes=PROVED,
+    interval=True,
+    null=REVERSED,
+)
+def SL2r(e):
+    """Its distance falls like 1/t."""
+    return last_tenfold(of(e)["finite"], of(e))
+
+
+@claim(
+    at_most(0.03, "14 degrees; tuning seeds end at 0.02, those of 6000 steps at 0.024"),
+    "paper",
+    ABSTRACT + ": in the orthogonal subspace GD selects the direction that maximizes a margin",
+    assumes=PROVED,
+    null=MOST_FREQUENT,
+)
+def SL3(e):
+    """The part orthogonal to it turns to the max-margin solution of the supports."""
+    return of(e)["gap"][:, -1]
+
+
+@claim(
+    between(0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=0.95),
+    assumes=PROVED,
+    interval=True,
+    null=replaced(
+        "the norm of another instance's solution",
+        scale="scale_other",
+    ),
+)
+def SL3n(e):
+    """It diverges by one solution per unit of log t."""
+    known = of(e)
+    late = np.arange(len(known["step"][0])) >= known["tenth"][0]
+    return slopes(np.log(np.maximum(known["step"][0], 1)), known["scale"], late)
+
+
+@claim(
+    at_most(1.15, "a tenth of the steps later; the norm itself grows by 1.3", share=0.95),
+    assumes=PROVED,
+    null=MOST_FREQUENT,
+)
+def SL3b(e):
+    """It stays at a bounded distance from the ray of the solution, so the angle falls like
+    1/log t.
+    """
+    known = of(e)
+    off = known["outside"] * np.sqrt(known["gap"] * (2.0 - known["gap"]))
+    return off[:, -1] / off[:, int(known["tenth"][0])]
+
+
+@claim(
+    at_most(0.01, "8 degrees; tuning seeds end at 0.0061"),
+    assumes=PROVED,
+    null=MOST_FREQUENT,
+)
+def SL3i(e):
+    """What the last nine tenths of the steps add points along the solution."""
+    return of(e)["added"]
+
+
+@claim(
+    at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=0.95),
+    assumes=PROVED,
+    null=replaced("the same for every token", dual_gap="dual_even"),
+)
+def SL4(e):
+    """The probabilities that are left on tokens off the supports become proportional to the
+    multipliers of the max-margin programme.
+    """
+    return of(e)["dual_gap"]
+
+
+def only(kind, **wanted):
+    """Labels of which exactly this is proved."""
+    return {
+        "the condition fails, with proof": lambda e: np.all(
+            [of(e, kind)[name] == value for name, value in wanted.items()], axis=0
+        )
+    }
+
+
+ODDS_FAIL = only(SEPARABLE, separable=1, compatible=0)
+MARGIN_FAILS = only(COMPATIBLE, infeasible=1, compatible=1)
+
+
+@claim(
+    at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=0.95),
+    assumes=ODDS_FAIL,
+    null=replaced("the least-squares solution of the log-odds", finite="finite_squares"),
+)
+def SL5(e):
+    """Where labels are separable and their odds cannot be met, the part in the span converges to
+    the minimiser of the loss inside supports.
+    """
+    known = of(e, SEPARABLE)
+    return known["finite"][:, -1] / known["size"]
+
+
+@claim(
+    at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=0.95),
+    assumes=ODDS_FAIL,
+    interval=True,
+    null=replaced("the entropy in its place", over_floor="over_entropy"),
+)
+def SL5l(e):
+    """The loss then falls to its value there, above the entropy, at least like 1/t."""
+    return last_tenfold(of(e, SEPARABLE)["over_floor"], of(e, SEPARABLE))
+
+
+@claim(
+    at_least(0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=0.95),
+    assumes=MARGIN_FAILS,
+    null=exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
+)
+def SL6(e):
+    """Where the odds can be met and nothing separates the supports, the loss stays above the
+    entropy.
+    """
+    known = of(e, COMPATIBLE)["over_entropy"]
+    return known[:, -1] / known[:, int(e["tenth"][0])]
+
+
+def half_steps(e, rule, length):
+    return of(e, BOTH, rule)["finite"][:, -1] / (0.5 * length)
+
+
+@claim(
+    between(0.95, 1.1, "steps of 0.05", share=0.95),
+    null=exchanged("steps that decay", "rule", CONSTANT, DECAYING),
+)
+def SL7(e):
+    """Normalised steps of constant length end half a step from the finite part: they go to and fro
+    around it.
+    """
+    return half_steps(e, CONSTANT, 0.05)
+
+
+@claim(
+    between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=0.95),
+    null=exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
+)
+def SL7d(e):
+    """Those that decay like one over the root of t end half of the last step from it."""
+    return half_steps(e, DECAYING, 0.5 / np.sqrt(e["step"][0, -1]))
+
+
+@claim(
+    at_most(2.5, "in the last tenfold of steps; with hard labels ten"),
+    null=exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
+)
+def SL7g(e):
+    """So normalised steps buy no length: with soft labels the diverging part grows like a
+    logarithm, with hard ones like t.
+    """
+    known = of(e, BOTH, CONSTANT)["outside"]
+    return known[:, -1] / known[:, int(e["tenth"][0])]
+
+
+def path_of(e):
+    return e.where(part="paths")
+
+
+PROVED_OF_PATHS = {"both conditions are proved": lambda e: path_of(e)["separable"] == 1}
+
+
+def at_radius(e, column, radius):
+    return path_of(e)[column][:, RADII.index(radius)]
+
+
+@claim(
+    at_most(0.003, "4 degrees, at R = 160; tuning seeds have 0.0019"),
+    "recalled",
+    "theorem on the ridge-constrained path",
+    assumes=PROVED_OF_PATHS,
+    null=MOST_FREQUENT,
+)
+def SL8(e):
+    """Weights of least loss and norm R turn to the max-margin solution."""
+    return at_radius(e, "path", 160.0)
+
+
+@claim(
+    between(-2.2, -1.6, "slope from R = 80 on; a bounded distance from the ray gives -2"),
+    assumes=PROVED_OF_PATHS,
+    interval=True,
+    null=MOST_FREQUENT,
+)
+def SL8e(e):
+    """The gap falls about like the square of the radius."""
+    radii = np.asarray(RADII)
+    return slopes(np.log(radii), np.log(path_of(e)["path"]), radii >= 80.0)
+
+
+@claim(
+    at_most(1e-4, "at R = 80; tuning seeds have 3.9e-5"),
+    "recalled",
+    "theorem on the ridge-constrained path",
+    assumes=PROVED_OF_PATHS,
+    null=REVERSED,
+)
+def SL8f(e):
+    """Their part in the span converges to the solution of the log-odds."""
+    return at_radius(e, "path_finite", 80.0)
+
+
+@claim(
+    true("a theorem: linearly independent embeddings reach any logits"),
+    "paper",
+    "Thrampoulidis (2024), abstract of version 1: these conditions hold under overparameterization",
+    null=exchanged("half as many dimensions as contexts", "width", CONTEXTS, FEW),
+)
+def SL9(e):
+    """With as many dimensions as contexts, random embeddings make any labels compatible and
+    separable.
+    """
+    known = e.where(part="shares", width=CONTEXTS)
+    return known["compatible"] * known["separable"]
+
+
+def refutations(name):
+    return {"it fails": lambda e: e.where(part="shares")[name] == 0}
+
+
+PROOF = "the norm that weights would need; rounding proves 1e14"
+LESS = replaced(
+    "the same without the largest multiplier", margin_proof="margin_less", odds_proof="odds_less"
+)
+
+
+@claim(at_least(1e9, PROOF), assumes=refutations("separable"), null=LESS, trials="width seed")
+def SL10(e):
+    """Labels that are not separable are proved so, by multipliers of the margin programme."""
+    return e.where(part="shares")["margin_proof"]
+
+
+@claim(at_least(1e9, PROOF), assumes=refutations("compatible"), null=LESS, trials="width seed")
+def SL10c(e):
+    """Labels that are not compatible are proved so, by multipliers of the log-odds."""
+    return e.where(part="shares")["odds_proof"]
+
+
+def bands(axis, lines, step):
+    for values, colour, words in lines:
+        band(axis, step, values, colour)
+        axis.plot([], [], color=colour, label=words)
+    loglog(axis, step, np.concatenate([values.ravel() for values, *_ in lines]))
+    axis.set(xlabel="step")
+    axis.legend(frameon=False, fontsize=8.5, loc="lower left")
+
+
+@picture(
+    "Soft labels: the finite part and the margin",
+    "The loss reaches the entropy with both conditions only; the finite part is reached by plain"
+    " steps like 1/t, by normalised ones to half a step; the direction meets the margin solution of"
+    " the supports, not that of hard labels; with as many dimensions as contexts both conditions"
+    " hold.",
+    6.0,
+    2,
+    2,
+    width=8.6,
+)
+def parts(evidence: Evidence, axes: Any) -> None:
+    """Median and range over trials. Loss over the entropy under plain descent, for labels of which
+    both conditions hold or one. Distance to the finite part, both hold, by steps. 1 - cosine of the
+    part orthogonal to the span, to the max-margin solution of the supports and to that of the most
+    frequent tokens. Shares of labels on twelve contexts for which each condition holds, by
+    dimension; both do from the dotted line on, whatever the labels.
+    """
+    panels = np.ravel(axes)
+    steps = of(evidence)["step"][0]
+    late = steps >= 10
+    step = steps[late]
+
+    def course(kind: str, rule: str, column: str) -> Any:
+        return np.maximum(of(evidence, kind, rule)[column][:, late], 1e-7)
+
+    kinds = (
+        (BOTH, TRAINED, "both"),
+        (SEPARABLE, BEST, "separable only"),
+        (COMPATIBLE, ATTENTION, "compatible only"),
+    )
+    lines = [(course(kind, PLAIN, "over_entropy"), colour, words) for kind, colour, words in kinds]
+    lines[2] = (lines[2][0][of(evidence, COMPATIBLE)["infeasible"] == 1], *lines[2][1:])
+    bands(panels[0], lines, step)
+    rules = (
+        (PLAIN, TRAINED, "plain"),
+        (CONSTANT, ATTENTION, "normalised"),
+        (DECAYING, BEST, "normalised, decaying"),
+    )
+    lines = [(course(BOTH, rule, "finite"), colour, words) for rule, colour, words in rules]
+    bands(panels[1], lines, step)
+    lines = [
+        (course(BOTH, PLAIN, "gap"), TRAINED, "soft labels"),
+        (course(BOTH, PLAIN, "gap_hard"), ATTENTION, "hard labels"),
+    ]
+    bands(panels[2], lines, step)
+    shares_of = evidence.where(part="shares")
+    widths = shares_of.levels("width")
+    for name, colour in (("compatible", BEST), ("separable", TRAINED)):
+        values = [evidence.where(part="shares", width=width)[name].mean() for width in widths]
+        panels[3].plot(widths, values, "o-", ms=4, color=colour, label=name)
+    panels[3].axvline(CONTEXTS, color=FAINT, linestyle=":", linewidth=1.2)
+    panels[3].set(xlabel="dimension", ylim=(-0.03, 1.05))
+    panels[3].legend(frameon=False, fontsize=8.5, loc=(0.6, 0.3))
+    titles = ("Loss over the entropy", "Distance to the finite part")
+    titles += ("1 - cosine to the margin solution of", "Share of random labels")
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title)

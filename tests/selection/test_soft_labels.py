@@ -1,0 +1,239 @@
+"""Both parts of an output matrix on soft labels: closed forms, certificates, another solver, and
+the loss itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from attsvm.errors import InputError
+from attsvm.margins import output_margins
+from attsvm.selection import SoftLabelSVM, soft_label_svm
+from attsvm.solvers import max_margin
+
+
+def drawn(m: int, V: int, d: int, seed: int, most: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    n = np.zeros((m, V))
+    for row in n:
+        support = rng.choice(V, rng.integers(1, most + 1), replace=False)
+        row[support] = rng.integers(1, 8, len(support))
+    return rng.standard_normal((m, d)), n
+
+
+def loss(found: SoftLabelSVM, W: np.ndarray, inside: bool = False) -> float:
+    """Cross-entropy from its definition; ``inside`` with the softmax of supports only."""
+    h, p, weights = found.labels
+    logits = h @ W.T
+    rows = log_softmax(np.where((p > 0) | (not inside), logits, -np.inf), axis=1)
+    return -float(weights @ (p * np.where(p > 0, rows, 0.0)).sum(axis=1))
+
+
+def test_orthonormal_embeddings_in_closed_form() -> None:
+    p = np.array([[0.5, 0.3, 0.2, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
+    found = soft_label_svm(np.eye(3), p)
+    inside = p > 0
+    np.testing.assert_allclose(
+        found.solution.W.T, inside - inside.sum(axis=1, keepdims=True) / 5, atol=1e-12
+    )
+    logs = np.log(p, out=np.zeros(p.shape), where=inside)
+    centred = np.where(inside, logs - logs.sum(1, keepdims=True) / inside.sum(1, keepdims=True), 0)
+    np.testing.assert_allclose(found.finite.T, centred, atol=1e-12)
+    assert found.compatible
+    assert found.separable
+    assert found.floor == pytest.approx(found.entropy, rel=1e-14)
+    assert len(found.subspace) == 3  # two differences of the first context, one of the second
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_independent_embeddings_reach_the_entropy_along_both_parts(seed: int) -> None:
+    found = soft_label_svm(*drawn(5, 6, 7, seed))
+    assert found.compatible
+    assert found.separable
+    assert found.solution.gap <= 1e-9
+    assert np.abs(found.split(found.solution.W).inside).max() <= 1e-9 * found.solution.norm
+    np.testing.assert_allclose(found.split(found.finite).outside, 0.0, atol=1e-10)
+    np.testing.assert_allclose(found.finite, found.odds.W, atol=1e-9)
+    assert found.gradient <= 1e-12
+    assert found.floor == pytest.approx(found.entropy, abs=1e-13)
+    assert loss(found, found.finite + 60.0 * found.solution.W) == pytest.approx(
+        found.entropy, abs=1e-12
+    )
+    logits = found.labels.embeddings @ found.finite.T
+    p = found.labels.probabilities
+    own = np.where(p > 0, np.exp(logits - logits.max(axis=1, keepdims=True)), 0.0)
+    np.testing.assert_allclose(own / own.sum(axis=1, keepdims=True), p, atol=1e-9)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10_000))
+def test_what_changes_nothing_and_what_turns_along(seed: int) -> None:
+    h, n = drawn(4, 5, 3, seed)
+    rng = np.random.default_rng(seed)
+    Q, order, words = np.linalg.qr(rng.standard_normal((3, 3)))[0], rng.permutation(4), [4, 2, 0]
+    words += [1, 3]
+    base, turned, shuffled, renamed, scaled = soft_label_svm(
+        [h, h @ Q, h[order], h, h], [n, n, n[order], n[:, words], 3.0 * n]
+    )
+    for other, back in (
+        (turned, lambda W: W @ Q.T),
+        (shuffled, lambda W: W),
+        (renamed, lambda W: W[np.argsort(words)]),
+        (scaled, lambda W: W),
+    ):
+        assert other.separable == base.separable
+        assert other.compatible == base.compatible
+        assert other.floor == pytest.approx(base.floor, abs=1e-11)
+        np.testing.assert_allclose(back(other.finite), base.finite, atol=1e-5)
+        if base.separable:
+            np.testing.assert_allclose(
+                back(other.solution.W), base.solution.W, atol=1e-6 * base.solution.norm
+            )
+    alone = soft_label_svm(h, n)
+    np.testing.assert_allclose(alone.finite, base.finite, atol=1e-9)
+    assert alone.solution.status == base.solution.status
+
+
+def two_topics(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Four contexts each of two topics with tokens of their own, in two dimensions."""
+    rng = np.random.default_rng(seed)
+    topic = np.repeat([0, 1], 4)
+    n = np.zeros((8, 6))
+    n[np.arange(8)[:, None], 3 * topic[:, None] + np.arange(3)] = rng.integers(1, 9, (8, 3))
+    return np.column_stack([1.0 - 2.0 * topic, rng.standard_normal(8)]), n
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_odds_that_cannot_be_met_are_refuted_and_the_finite_part_minimises(seed: int) -> None:
+    found = soft_label_svm(*two_topics(seed))
+    assert found.separable
+    assert not found.compatible
+    rows, y = found.odds.margins, found.odds.dual
+    written = np.einsum("cv,cd->cvd", rows.differences, rows.queries[rows.sequence])
+    assert np.abs(np.tensordot(y, written, axes=1)).max() <= 1e-12 * (rows.rhs @ y)
+    assert found.floor > found.entropy + 1e-3
+    assert found.floor == pytest.approx(loss(found, found.finite, inside=True), rel=1e-13)
+    best = minimize(
+        lambda c: loss(found, np.tensordot(c, found.subspace, axes=1), inside=True),
+        np.zeros(len(found.subspace)),
+        method="BFGS",
+        options={"gtol": 1e-9},
+    )
+    assert found.floor == pytest.approx(best.fun, abs=1e-12)
+    np.testing.assert_allclose(
+        np.tensordot(best.x, found.subspace, axes=1), found.finite, atol=1e-5
+    )  # a root of the value's rounding
+    assert loss(found, found.finite + 60.0 * found.solution.W) == pytest.approx(found.floor)
+    assert loss(found, found.odds.W + 60.0 * found.solution.W) > found.floor + 1e-4
+
+
+def test_supports_that_nothing_separates_are_refuted_in_words() -> None:
+    h, n = np.array([[1.0], [-1.0], [2.0]]), np.array([[1, 1, 0], [2, 1, 0], [0, 0, 1]])
+    found = soft_label_svm(h, n)
+    assert found.solution.status == "infeasible"
+    assert not found.separable
+    assert not found.directed
+    assert "no output matrix separates the support with token" in found.solution.message
+    assert "of context" in found.solution.message
+    rows, y = found.solution.margins, found.solution.dual
+    assert (y[~rows.equalities] >= 0).all()
+    assert rows.rhs @ y > 0
+    assert np.abs(rows.adjoint(y)).max() <= 1e-12 * (rows.rhs @ y)
+    silent = soft_label_svm(np.zeros((1, 2)), [[1, 1, 0]])
+    assert "the embedding of context 0 is zero, so its logits are all equal" in (
+        silent.solution.message
+    )
+
+
+def test_what_rounding_decides_is_left_open() -> None:
+    """Rank two up to rounding: separable only by weights of norm 1e16."""
+    rng = np.random.default_rng(3)
+    h = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 6))
+    n = np.eye(4)[[0, 1, 2, 3, 0, 1]] + np.eye(4)[[1, 2, 3, 0, 2, 3]]
+    found = soft_label_svm(h, n)
+    assert not found.separable
+    assert found.solution.status != "infeasible"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clarabel_agrees(seed: int) -> None:
+    cvxpy = pytest.importorskip("cvxpy")
+    h, n = drawn(6, 6, 4 if seed % 2 else 6, seed)
+    found = soft_label_svm(h, n)
+    W = cvxpy.Variable((6, h.shape[1]))
+    asked = []
+    for j, row in enumerate(n):
+        inside, outside = np.flatnonzero(row), np.flatnonzero(row == 0)
+        logits = W @ h[j]
+        asked += [logits[z] == logits[inside[0]] for z in inside[1:]]
+        asked += [logits[z] - logits[v] >= 1 for z in inside for v in outside]
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(W)), asked)
+    least = problem.solve(solver="CLARABEL")
+    if found.separable:
+        assert found.solution.norm**2 == pytest.approx(least, rel=1e-6)
+        np.testing.assert_allclose(W.value, found.solution.W, atol=1e-4)
+    else:
+        assert found.solution.status == "infeasible"
+        assert problem.status.startswith("infeasible")
+    odds = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum_squares(W)),
+        [
+            (W @ h[j])[z] - (W @ h[j])[w] == np.log(row[z] / row[w])
+            for j, row in enumerate(n)
+            for z in np.flatnonzero(row)
+            for w in np.flatnonzero(row)[:1]
+            if z != w
+        ],
+    )
+    least = odds.solve(solver="CLARABEL")
+    assert found.compatible == np.isfinite(least)
+    if found.compatible:
+        assert found.odds.norm**2 == pytest.approx(least, rel=1e-6, abs=1e-9)
+
+
+def test_the_likelihood_is_the_loss_in_other_coordinates() -> None:
+    for pair in (drawn(5, 6, 4, 1), two_topics(0)):
+        found = soft_label_svm(*pair)
+        basis = found.basis()
+        flat = basis.reshape(len(basis), -1)
+        np.testing.assert_allclose(flat @ flat.T, np.eye(len(basis)), atol=1e-12)
+        W = np.random.default_rng(0).standard_normal(found.finite.shape)
+        at = np.tensordot(basis, W, axes=2)
+        assert found.likelihood().value(at) == pytest.approx(loss(found, W), rel=1e-12)
+
+
+def test_hard_labels_have_no_finite_part_and_full_supports_no_direction() -> None:
+    h, _ = drawn(4, 5, 4, 0)
+    hard = soft_label_svm(h, np.eye(5)[[0, 1, 1, 4]])
+    best = max_margin(output_margins(h, [0, 1, 1, 4], 5))
+    np.testing.assert_allclose(hard.solution.W, best.W, atol=1e-10)
+    assert hard.subspace.shape == (0, 5, 4)
+    assert (hard.entropy, hard.floor) == (0.0, 0.0)
+    inside, outside = hard.split(best.W)
+    assert not inside.any()
+    np.testing.assert_array_equal(outside, best.W)
+    assert hard.report(best.W).cosine == pytest.approx(1.0)
+    full = soft_label_svm(h, np.arange(1, 21).reshape(4, 5))
+    assert full.separable
+    assert not full.directed
+    assert np.isnan(full.report(full.finite).cosine)
+    assert loss(full, full.finite) == pytest.approx(full.entropy, rel=1e-12)
+
+
+def test_refusals() -> None:
+    h, n = drawn(4, 5, 4, 0)
+    with pytest.raises(InputError, match="there are 2 matrices of embeddings and 1 of counts"):
+        soft_label_svm([h, h], [n])
+    with pytest.raises(InputError, match="at least one"):
+        soft_label_svm([], [])
+    found = soft_label_svm(h, n)
+    with pytest.raises(InputError, match=r"W has shape \(5, 3\); it must end in \(5, 4\)"):
+        found.split(np.zeros((5, 3)))
+    with pytest.raises(InputError, match=r"counts\[0, 0\]"):
+        soft_label_svm(h, -n - 1)
