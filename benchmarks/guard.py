@@ -384,15 +384,6 @@ def beyond(found: dict[str, Any], level: float) -> int | None:
     return next((step for step, peak in peaks if not peak <= level), None)
 
 
-def without(found: dict[str, Any], changes: dict[str, Any]) -> int | None:
-    """The guard's rule for heads that are changed in one respect."""
-    for heads in found["records"]:
-        for each in heads:
-            if in_trouble(HeadMetrics(**each | changes), TAU, HORIZON):
-                return int(each["step"])
-    return None
-
-
 def steep(found: dict[str, Any], factor: float) -> int | None:
     """The first step from 30 on whose gradient is this many times the median of the 30 before."""
     sizes = found["gradients"]
@@ -402,17 +393,17 @@ def steep(found: dict[str, Any], factor: float) -> int | None:
     return None
 
 
-def replayed(
+def heads_at(
     found: dict[str, Any], waits: Callable[[Iterable[Growth]], int]
-) -> tuple[int | None, int]:
-    """The first step at which the guard's rule holds for measurements at other distances, multiples
-    of :data:`EVERY`; and how many measurements the run takes.
+) -> Iterator[tuple[int, list[HeadMetrics]]]:
+    """Step by step what a guard would have known of the heads with measurements at other distances,
+    multiples of :data:`EVERY`.
 
     A direction that is looked at less often is taken to have turned by the sum of the angles.
     """
     tracks: dict[tuple[int, int], Growth] = {}
     angles: dict[tuple[int, int], float] = {}
-    first, count, then = None, 0, 0
+    then = 0
     for heads in found["records"]:
         step = heads[0]["step"]
         for each in heads:
@@ -423,12 +414,38 @@ def replayed(
                 values = [each[name] for name in ("largest", "margin", "entropy", "norm")]
                 track = tracks.setdefault(key, Growth(each["name"]))
                 track.records.append(Record(step, *values, turned))
-                if first is None and in_trouble(track.metrics(*key, TAU), TAU, 4 * USUAL):
-                    first = step
         if step >= then:
-            count += 1
+            yield step, [track.metrics(*key, TAU) for key, track in tracks.items()]
             then = step + max(waits(tracks.values()) // EVERY, 1) * EVERY
+
+
+def replayed(
+    found: dict[str, Any], waits: Callable[[Iterable[Growth]], int]
+) -> tuple[int | None, int]:
+    """The first step at which the guard's rule holds, and how many measurements the run takes."""
+    first, count = None, 0
+    for step, heads in heads_at(found, waits):
+        count += 1
+        if first is None and any(in_trouble(head, TAU, 4 * USUAL) for head in heads):
+            first = step
     return first, count
+
+
+def without(found: dict[str, Any], changes: dict[str, Any]) -> int | None:
+    """The guard's rule every 10 steps for heads that are changed in one respect."""
+    for step, heads in heads_at(found, lambda _: EVERY):
+        if any(in_trouble(replace(each, **changes), TAU, HORIZON) for each in heads):
+            return step
+    return None
+
+
+def fastest(found: dict[str, Any]) -> float:
+    """The largest pace of a head of which all but its pace asks for a warning, every 10 steps."""
+    paces = [0.0]
+    for _, heads in heads_at(found, lambda _: EVERY):
+        close = [h for h in heads if in_trouble(replace(h, pace=math.inf), TAU, HORIZON)]
+        paces += [head.pace for head in close if not math.isnan(head.pace)]
+    return max(paces)
 
 
 def by_default(found: dict[str, Any]) -> tuple[int | None, int]:
@@ -536,14 +553,17 @@ def distances(runs: list[dict[str, Any]]) -> str:
 
 
 def run_table(runs: list[dict[str, Any]]) -> str:
-    head = ["data", "W_Q, W_K by", "peak", "break at step", "warned at step", "held-out loss"]
+    head = ["data", "W_Q, W_K by", "peak", "break at step", "warned at step"]
+    head += ["largest pace of a head that is close", "held-out loss"]
     rows = []
     for condition in sorted({_condition(found) for found in runs}):
         some = [found for found in runs if _condition(found) == condition]
         steps = [
             ", ".join("-" if f(r) is None else str(f(r)) for r in some) for f in (breaks, usual)
         ]
-        rows.append([*map(str, condition), *steps, ", ".join(f"{r['final']:.3f}" for r in some)])
+        paces = ", ".join(f"{fastest(r):.2f}" for r in some)
+        ends = ", ".join(f"{r['final']:.3f}" for r in some)
+        rows.append([*map(str, condition), *steps, paces, ends])
     return _markdown(head, rows)
 
 
