@@ -44,8 +44,13 @@ def _described(name: str) -> nodes.section:
     section += nodes.literal_block("", f"$ attsvm reproduce {name}", language="console")
     claims = nodes.bullet_list()
     for claim in known.claims:
+        share = claim.expect.share
+        asked = "" if share == 1.0 else f" Asked of {100.0 * share:.4g} % of the instances."
         line = nodes.paragraph(
-            "", "", nodes.strong("", claim.id), nodes.Text(f" ({claim.source}): {claim.statement}")
+            "",
+            "",
+            nodes.strong("", claim.id),
+            nodes.Text(f" ({claim.source}): {claim.statement}{asked}"),
         )
         claims += nodes.list_item("", line, ids=[anchor(name, claim.id)])
     section += claims

@@ -27,6 +27,14 @@ def test_the_measured_value_is_the_one_that_decides():
     assert claim(lambda e: e["gap"], at_most(1.0, "why", share=0.75)).check(gaps).measured == 0.3
     assert claim(lambda e: e["gap"], at_least(0.15, "why")).check(gaps).measured == 0.1
     assert claim(lambda e: e["gap"], close_to(0.2, 0.5, "why")).check(gaps).measured == 5.0
+    missing = {"gap": [0.1, math.nan, 0.3, 5.0]}
+    assert claim(lambda e: e["gap"], at_most(1.0, "why", share=0.5)).check(missing).measured == 0.3
+    assert math.isnan(claim(lambda e: e["gap"], at_most(1.0, "why")).check(missing).measured)
+
+
+def test_an_expectation_says_its_share():
+    assert str(at_most(1.0, "why")) == "at most 1"
+    assert str(at_most(1.0, "why", share=0.9)) == "at most 1 in at least 90 % of the instances"
 
 
 def test_nan_never_passes():

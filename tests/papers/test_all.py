@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attsvm_papers.kit import experiment, identifiers, titles
+from attsvm_papers.kit import MOST, experiment, identifiers, titles
 
 VERDICTS = Path(__file__).with_name("verdicts.json")
 """The verdict of every claim at this scale. One that changes, either way, is a change of the
@@ -65,6 +66,27 @@ def test_its_claims_are_named_and_its_scales_differ_in_size_only(identifier):
     assert len(set(names)) == len(names)
     assert type(chosen.quick) is type(chosen.parameters)
     assert chosen.id == identifier
+
+
+SHARES = {
+    0.1: "one trial of ten",
+    0.3: "three trials of ten",
+    0.5: "half of the|every second",
+    0.75: "three of four",
+    0.95: "95 of 100",
+    0.98: "98 in 100",
+    0.99: "99 of 100",
+}
+"""The words in which a statement names a share that is neither all nor the laboratory's."""
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_a_share_is_the_laboratorys_or_its_statement_names_it(identifier):
+    for claim in experiment(identifier).claims:
+        if claim.expect.share not in (MOST, 1.0):
+            words = SHARES.get(claim.expect.share)
+            assert words, f"{claim.id}: say which share in the statement, and here how"
+            assert re.search(words, claim.statement), f"{claim.id}: {claim.statement}"
 
 
 @pytest.mark.parametrize("identifier", identifiers())

@@ -176,12 +176,11 @@ class Expectation:
 
     def worst(self, values: ArrayLike) -> float:
         """The value that decides: with a share below one, the last value that must pass; else the
-        worst of all.
+        worst of all. A missing number, NaN, is worse than any.
         """
         array = np.asarray(values, dtype=np.float64).ravel()
-        if np.isnan(array).any():
-            return math.nan
         excess = np.maximum(self.low - array, array - self.high)
+        excess[np.isnan(array)] = np.inf
         order = np.argsort(excess, kind="stable")
         return float(array[order[min(len(array), math.ceil(self.share * len(array) - 1e-9)) - 1]])
 
@@ -199,7 +198,9 @@ class Expectation:
             words = f"at least {self.low:g}"
         else:
             words = f"from {self.low:g} to {self.high:g}"
-        return words if self.share == 1.0 else f"{words} in {self.share:.4g} of the instances"
+        if self.share == 1.0:
+            return words
+        return f"{words} in at least {100.0 * self.share:.4g} % of the instances"
 
 
 def at_most(bound: float, because: str, share: float = 1.0) -> Expectation:

@@ -26,6 +26,7 @@ from attsvm.models import Exponential, Linear, Logistic, Loss
 from attsvm.selection import token_scores
 
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
+Slack = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 Pullback = Callable[[FloatArray], FloatArray]
 
 _FIRST_ORDER = -14.0  # log G below which the excess is |l'| G to within a relative 1e-6
@@ -136,9 +137,9 @@ class Chart(Protocol):
         """Coordinates of the axis of the cone, or of a point close to it."""
 
     @property
-    def slack(self) -> Objective | None:
-        """What must not be negative at the coordinates of an allowed point, with its gradient; None
-        where all points are allowed.
+    def slack(self) -> Slack | None:
+        """What must not be negative at the coordinates of an allowed point, with a gradient of
+        each; None where all points are allowed.
         """
 
 
@@ -208,22 +209,28 @@ class Factors:
             )
 
     @property
-    def slack(self) -> Objective | None:
-        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the
-        axis.
+    def slack(self) -> Slack | None:
+        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
+        and its nuclear norm, from 0 at half the size to 1 at all of it: factors bound the norm from
+        above, and the local theorem speaks of large weights. In a cone the loss of small ones may
+        lie below that of the tokens that its axis selects.
         """
         if self._cone is None:
             return None
         u, edge = _axis(self._cone), math.cos(math.radians(self._cone.degrees))
 
-        def value(x: FloatArray) -> tuple[float, FloatArray]:
+        def values(x: FloatArray) -> tuple[FloatArray, FloatArray]:
             W, back = self.weights(x, 1.0)
             size = float(np.linalg.norm(W))
             unit = W.reshape(-1) / size
             across = ((u - (unit @ u) * unit) / (size * (1.0 - edge))).reshape(self._shape)
-            return (float(unit @ u) - edge) / (1.0 - edge), back(across)
+            U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
+            return (
+                np.array([(unit @ u - edge) / (1.0 - edge), 2.0 * sigma.sum() - 1.0]),
+                np.stack([back(across), 2.0 * back(U @ Vt)]),
+            )
 
-        return value
+        return values
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
         """See :class:`Chart`."""

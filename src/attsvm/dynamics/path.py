@@ -29,6 +29,7 @@ from attsvm.dynamics.excess import (
     Factors,
     Objective,
     Pair,
+    Slack,
     Sphere,
     joint_objective,
     mapped_keys,
@@ -144,7 +145,7 @@ def regularization_path(
         head_radii: the sizes r of a joint path; ``radii`` when left out.
         cone: keeps ``W``, the prompt, or the product of factors inside this cone: the local path.
             Around a locally optimal solution of the norm that is bounded, in a cone narrow enough,
-            it turns to that solution.
+            it turns to that solution. Products of factors keep at least half of every radius there.
         loss: Logistic, Exponential or Linear; logistic when left out. A joint path is logistic.
 
     Raises:
@@ -293,7 +294,7 @@ def _search(
     objectives: list[Objective],
     points: list[FloatArray],
     method: str = "L-BFGS-B",
-    slack: Objective | None = None,
+    slack: Slack | None = None,
 ) -> tuple[list[FloatArray], FloatArray]:
     """The best point of each objective, and all values from best to worst.
 
@@ -340,10 +341,8 @@ def _descend(objective: Objective, x: FloatArray, method: str) -> tuple[float, F
     return float(result.fun), x
 
 
-def _descend_inside(
-    objective: Objective, x: FloatArray, slack: Objective
-) -> tuple[float, FloatArray]:
-    """The least value where the slack is not negative, infinite where nothing such was found; BFGS
+def _descend_inside(objective: Objective, x: FloatArray, slack: Slack) -> tuple[float, FloatArray]:
+    """The least value where no slack is negative, infinite where nothing such was found; BFGS
     has the last word off the edge.
     """
     unit = 1.0 / max(
@@ -364,8 +363,8 @@ def _descend_inside(
             constraints=[inside],
             options={"ftol": 1e-15, "maxiter": 500},
         ).x
-    if slack(x)[0] < -_EDGE:
+    if slack(x)[0].min() < -_EDGE:
         return np.inf, x
     value, free = _descend(objective, x, "BFGS")
     edge = objective(x)[0]
-    return (value, free) if value <= edge and slack(free)[0] >= 0 else (edge, x)
+    return (value, free) if value <= edge and slack(free)[0].min() >= 0 else (edge, x)

@@ -20,6 +20,7 @@ from attsvm.dynamics.scale_free_descent import Steepest, descend
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -115,7 +116,7 @@ def euclidean(evidence: Evidence) -> Any:
 
 
 @claim(
-    at_least(0.995, "the specification's, from one run"),
+    at_least(0.995, "the specification's, from one run", share=MOST),
     "paper",
     "P6, diagonal case; specification P6-E2",
     assumes=LONG,
@@ -134,7 +135,11 @@ def C6_2(e):
 
 
 @claim(
-    at_least(0.0, "it tends to one from below; the smallest margin and the norm are both exact"),
+    at_least(
+        0.0,
+        "it tends to one from below; the smallest margin and the norm are both exact",
+        share=MOST,
+    ),
     assumes=LONG,
     null=mixed_records("ratio"),
 )
@@ -147,7 +152,7 @@ def C6_2a(e):
     at_least(
         -0.05,
         "where the Euclidean solution is nearly optimal in l1 too the factors need longer",
-        share=0.9,
+        share=MOST,
     ),
     assumes=LONG,
     null=at_start("ratio"),

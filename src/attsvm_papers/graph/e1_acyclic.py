@@ -30,6 +30,7 @@ from attsvm_papers.graph.priority import (
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -165,7 +166,7 @@ def C4_4b(e):
 
 
 @claim(
-    at_least(0.98, "C4.4 of the specification", share=0.95),
+    at_least(0.98, "C4.4 of the specification", share=MOST),
     "recalled",
     null=ALIKE,
 )
@@ -180,6 +181,7 @@ def C4_4s(e):
         1.02,
         "no number is given; .912 to 1.002 in 200 runs. The direction turns first, and starts"
         " have a norm of 1.6 of 40",
+        share=MOST,
     ),
     "recalled",
     null=replaced("steps in random directions", pace=lambda e: e["step"][:, -1] ** -0.5),
@@ -194,7 +196,7 @@ def C4_4n(e):
         -0.6,
         "slope of log error over the last decade: log(t)/t has -0.85 there, and a random start"
         " has to be forgotten",
-        share=0.95,
+        share=MOST,
     ),
     interval=True,
     null=replaced("the distance to the sum of all arcs", error_slope="alike_slope"),

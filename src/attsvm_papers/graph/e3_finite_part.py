@@ -30,6 +30,7 @@ from attsvm_papers.graph.priority import (
 from attsvm_papers.kit import (
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -89,7 +90,7 @@ def _directed(evidence: Evidence) -> Any:
         5e-3,
         "the specification's bound; one of the first 100 full runs ends above, at 5.06e-3,"
         " falling like 1/t",
-        share=0.98,
+        share=MOST,
     ),
     "recalled",
     "P4, main theorem",
@@ -104,7 +105,7 @@ def C4_3f(e):
     at_most(
         -0.8,
         f"slope over the last decade of steps; -1 is expected, as for the loss; {SLOW}",
-        share=0.95,
+        share=MOST,
     ),
     "recalled",
     assumes={"the distance is not rounding": lambda e: e["finite"][:, -1] > RESOLVED},
@@ -117,7 +118,7 @@ def C4_3r(e):
 
 
 @claim(
-    between(-1.1, -0.9, "slope over the last decade"),
+    between(-1.1, -0.9, "slope over the last decade", share=MOST),
     "recalled",
     assumes={"the infimum is not attained": _directed},
     interval=True,
@@ -133,7 +134,7 @@ def C4_3l(e):
         0.96,
         "norms grow like log t, so 1 - cosine falls only like its square; the specification's"
         f" runs are at .973 at t = 4000; {SLOW}",
-        share=0.95,
+        share=MOST,
     ),
     "recalled",
     "P4, main theorem",
@@ -146,7 +147,7 @@ def C4_3o(e):
 
 
 @claim(
-    at_least(0.0, "cosine at the end less that at a tenth of the steps", share=0.95),
+    at_least(0.0, "cosine at the end less that at a tenth of the steps", share=MOST),
     assumes={"the solution is not zero": _directed},
     null=ALIKE,
 )
@@ -160,6 +161,7 @@ def C4_3c(e):
         0.9,
         1.3,
         "fitted to the last ten records; 1 in the limit, more while the direction is not yet met",
+        share=MOST,
     ),
     assumes={"the solution is not zero": _directed},
     interval=True,

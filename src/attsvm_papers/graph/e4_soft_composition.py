@@ -21,6 +21,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     at_most,
@@ -114,6 +115,7 @@ OTHER_QUERY = replaced(
         1e-6,
         "largest error of a probability after training; gradient descent converges at a linear"
         " rate here",
+        share=MOST,
     ),
     "authors' code",
     "P4, soft composition; data of the authors' code",
@@ -134,7 +136,7 @@ def C4_6w(e):
 
 
 @claim(
-    at_most(1e-8, "trained loss and reduced loss at the finite part"),
+    at_most(1e-8, "trained loss and reduced loss at the finite part", share=MOST),
     null=at_start("loss"),
 )
 def C4_6l(e):
@@ -158,7 +160,7 @@ def C4_2z(e):
         1e-5,
         "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
         " a random one in twenty is so close to singular that it needs longer",
-        share=0.9,
+        share=MOST,
     ),
     null=NO_FINITE_PART,
 )

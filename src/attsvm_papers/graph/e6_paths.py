@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -90,7 +91,7 @@ def _far(evidence: Evidence) -> Any:
         0.98,
         "the specification's number, of a few seeds; 284 of the first 300 paths reach it, the"
         " least is .932",
-        share=0.9,
+        share=MOST,
     ),
     "recalled",
     "P4, regularisation path",
@@ -108,7 +109,7 @@ def C4_5a(e):
         0.997,
         "the specification's number, of a few seeds; 282 of the first 300 paths reach it, the"
         " least is .991",
-        share=0.9,
+        share=MOST,
     ),
     "recalled",
     "P4, regularisation path",
@@ -124,7 +125,7 @@ def C4_5b(e):
         4.5,
         "from R = 20 on; half the square of a bounded distance. No number is given; 4.24 is the"
         " most on the first 300 paths, and one of 300 others is above",
-        share=0.95,
+        share=MOST,
     ),
     null=ALIKE,
 )
@@ -141,7 +142,7 @@ def C4_5s(e):
         -1.6,
         "slope from R = 100 on; a constant distance off the ray gives -2, and some still grow"
         " or shrink",
-        share=0.85,
+        share=MOST,
     ),
     interval=True,
     null=ALIKE,
@@ -157,7 +158,7 @@ def C4_5e(evidence):
 
 
 @claim(
-    at_least(0.0, "least increase between two radii"),
+    at_least(0.0, "least increase between two radii", share=MOST),
     "recalled",
     null=ALIKE,
 )
@@ -171,7 +172,7 @@ def C4_5i(e):
         1e-4,
         "the specification's number at R = 60; the distance falls with R / |W_mm|, so few long"
         " solutions need more",
-        share=0.95,
+        share=MOST,
     ),
     "recalled",
     "P4, regularisation path",

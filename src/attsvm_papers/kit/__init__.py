@@ -14,7 +14,7 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
-from attsvm_papers.kit.claims import claim, each
+from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.curves import band, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
@@ -36,6 +36,7 @@ __all__ = [
     "BEST",
     "FAINT",
     "INK",
+    "MOST",
     "PAPERS",
     "RULE",
     "SEARCH",

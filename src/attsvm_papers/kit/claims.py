@@ -14,6 +14,11 @@ from attsvm_papers.kit.words import one_line
 
 Measure = Callable[..., Any]
 
+MOST = 0.9
+"""The share of its instances that a statement about finite runs of a sample asks for, wherever its
+words name no other. Statements that are exact, or certified, ask for all of them.
+"""
+
 
 class Claims:
     """The claims that rest on one measurement; calling it measures.

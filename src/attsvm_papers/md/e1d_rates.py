@@ -20,6 +20,7 @@ from attsvm.optim import MirrorDescent
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -134,7 +135,7 @@ def M4(evidence):
         1.02,
         "the theorem bounds the ratio and does not order it; two hundredths for runs that are"
         " passing a corner",
-        share=0.95,
+        share=MOST,
     ),
     reference="specification T4",
     assumes={

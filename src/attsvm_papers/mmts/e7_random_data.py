@@ -19,6 +19,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -135,25 +136,20 @@ def E1_7c(e):
 )
 def T6(e):
     """Descent ends only at locally optimal selections: among saturated runs with a feasible
-    selection nearly all are.
+    selection at least 95 of 100 are.
     """
     return e["local"]
 
 
 @claim(
-    at_least(0.997, "mean over the runs of one dimension, measured for the specification"),
+    at_least(0.997, "measured for the specification, as a mean", share=MOST),
+    assumes="local",
     null=replaced("the solution of another instance", cosine="cosine_other"),
     trials="d seed",
 )
 def E1_7d(e):
     """The final prompt points along the max-margin prompt of its own selection."""
-    return np.array(
-        [
-            np.nanmean(e.where(d=d, local=True)["cosine"])
-            for d in e.levels("d")
-            if e.where(d=d)["local"].any()
-        ]
-    )
+    return e["cosine"]
 
 
 @claim(

@@ -24,6 +24,7 @@ from attsvm.models import VisionTransformer, soft_sparsity
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
+    MOST,
     RULE,
     TRAINED,
     VERDICT,
@@ -143,7 +144,7 @@ LETTERS = [
 ]
 SIGN = "last epoch over the untrained network; only the sign is recalled, a hundredth is rounding"
 FIGURE = "P1, figure of a vision transformer on CIFAR-10"
-LESS, MORE = at_most(0.99, SIGN), at_least(1.01, SIGN)
+LESS, MORE = at_most(0.99, SIGN, share=MOST), at_least(1.01, SIGN, share=MOST)
 
 
 def on(place, title):
@@ -205,7 +206,9 @@ def change(e, column):
 
 @each(
     claim(
-        at_most(0.5, "1 over the sum of squares, relative to its value before training"),
+        at_most(
+            0.5, "1 over the sum of squares, relative to its value before training", share=MOST
+        ),
         id=f"E1.8{letter}",
         statement="{title}: it stays sparse, in the second half of the epochs spread over at most"
         " half as many tokens as untrained.",

@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     BEST,
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -52,7 +53,8 @@ SCALES = scales(
     seeds=20,
     first_seed=VERDICT,
     path_seeds=20,
-    pair_seeds=20,
+    pair_seeds=60,
+    draws=100,
     steps=300,
     dimensions=(3, 8, 64, 256),
     strengths=(0.2, 0.3),
@@ -61,6 +63,7 @@ SCALES = scales(
     quick={
         "path_seeds": 6,
         "pair_seeds": 4,
+        "draws": 20,
         "dimensions": (3, 8, 64),
         "strengths": (0.3,),
         "prompt_steps": 2000,
@@ -103,12 +106,12 @@ def pairs(common, seeds):
     return joint.random_path(seeds, common)
 
 
-@grid(seeds=first(5), strength=setting("strengths"))
+@grid(seeds=first(None), strength=setting("strengths"))
 def mixture(seeds, strength, sizes):
     return nonlinear_paths.mixture(seeds, strength, sizes)
 
 
-@grid(seeds=first(8))
+@grid(seeds=first(None))
 def ties(seeds):
     return nonlinear_paths.ties(seeds, 30.0)
 
@@ -118,7 +121,7 @@ def hidden_units(seeds):
     return nonlinear_paths.hidden_units(seeds, 30.0)
 
 
-@grid(seeds=first(None), d=setting("dimensions"))
+@grid(seeds=first(None, "draws"), d=setting("dimensions"))
 def enumeration(seeds, d):
     return local_optima.enumeration(seeds, d)
 
@@ -153,6 +156,7 @@ NARROW = at_most(
     0.01,
     "1 - cosine at 30000 norms relative to that of the cone's boundary: a tenth of the opening,"
     " squared",
+    share=MOST,
 )
 GLOBAL = replaced("the global solution", local_gap="local_other")
 
@@ -285,7 +289,7 @@ def T3c(e):
 
 
 @claim(
-    at_most(0.01, f"{EIGHT}; starts are at the edge of a cone that is derived", share=0.95),
+    at_most(0.01, f"{EIGHT}; starts are at the edge of a cone that is derived", share=MOST),
     "recalled",
     "P1, Theorem 2 (number recalled); the cone is derived",
     assumes={"locally optimal": lambda e: e["locally"] == 1},
@@ -298,7 +302,7 @@ def T4(e):
 
 
 @claim(
-    at_least(0.01, f"{EIGHT}; exceptions would be runs that are still moving", share=0.95),
+    at_least(0.01, f"{EIGHT}; exceptions would be runs that are still moving", share=MOST),
     "recalled",
     "P1, Theorem 3 (number recalled)",
     assumes={"not locally optimal": lambda e: e["locally"] == 0},
@@ -313,7 +317,7 @@ def T6(e):
 
 
 @claim(
-    at_least(0.01, f"{EIGHT}; the optimal token is a neighbour with a higher score", share=0.95),
+    at_least(0.01, f"{EIGHT}; the optimal token is a neighbour with a higher score", share=MOST),
     "recalled",
     "P2, over-parameterisation (recalled); derived",
     assumes={
@@ -329,7 +333,7 @@ def T17(e):
 
 
 @claim(
-    at_most(0.01, f"{EIGHT} for prompt and head, at 40 and 2000 solution norms"),
+    at_most(0.01, f"{EIGHT} for prompt and head, at 40 and 2000 solution norms", share=MOST),
     "recalled",
     "P1, Theorem 4 (number recalled)",
     assumes={
@@ -348,7 +352,7 @@ def T7(e):
     at_most(
         0.01,
         f"{EIGHT}, at 40 solution norms; a label margin just above one relaxes later",
-        share=0.9,
+        share=MOST,
     ),
     "recalled",
     "P1, Theorem 5 (number recalled)",
@@ -373,6 +377,7 @@ def T8(e):
         0.05,
         "error at |W| of 12 norms of the max-margin weights over that at 3; it falls as"
         " exp(-size/2) or faster, to 0.011",
+        share=MOST,
     ),
     "recalled",
     "P1, Theorem 6 and P2 (numbers recalled)",
@@ -387,7 +392,7 @@ def T9(e):
 
 
 @claim(
-    at_most(0.02, "1 - cosine at 12 norms; corrections are of order 1/size, squared"),
+    at_most(0.02, "1 - cosine at 12 norms; corrections are of order 1/size, squared", share=MOST),
     "recalled",
     null=replaced("the solution of the likeliest tokens", outside_gap="outside_other"),
     trials="mixture_seed",
@@ -398,7 +403,7 @@ def T9b(e):
 
 
 @claim(
-    at_most(2.0, "1 without terms of higher order; a factor of two for those"),
+    at_most(2.0, "1 without terms of higher order; a factor of two for those", share=MOST),
     "recalled",
     "P1, Theorem 6 and P2 (numbers recalled); the order is derived",
     null=replaced("the solution of the likeliest tokens", path_gap="path_other"),
@@ -413,7 +418,7 @@ def T9c(e):
 
 
 @claim(
-    at_most(0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared"),
+    at_most(0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared", share=MOST),
     "recalled",
     assumes={"the second norm is 1 % larger": lambda e: e["second"] > 1.01},
     null=replaced("the selection of second least norm", tie_gap="tie_other"),
@@ -426,7 +431,7 @@ def T9d(e):
 
 
 @claim(
-    at_most(0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared"),
+    at_most(0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared", share=MOST),
     "recalled",
     "P1, Theorem 6 and P2 (numbers recalled)",
     assumes={"every mixture has a smaller output": lambda e: np.isfinite(e["hidden_gap"])},

@@ -25,6 +25,7 @@ from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (
     ATTENTION,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -127,7 +128,7 @@ def of(e, **fixed):
     return e.where(**{"each": False, "common": False, **fixed})
 
 
-@claim(true("the groups are planted; a start may lead one head elsewhere", share=0.95), null=EQUAL)
+@claim(true("the groups are planted; a start may lead one head elsewhere", share=MOST), null=EQUAL)
 def MH1(e):
     """At 0 degrees head 1 selects the token of group A, and head 2 that of group B, in every
     sequence.
@@ -137,7 +138,7 @@ def MH1(e):
 
 @claim(
     at_least(
-        0.8, "of 200 sequences; one in six is chance; 19 of 20 tuning seeds had 0.86", share=0.95
+        0.8, "of 200 sequences; one in six is chance; 19 of 20 tuning seeds had 0.86", share=MOST
     ),
     null=EQUAL,
 )
@@ -149,7 +150,7 @@ def MH1h(e):
 
 
 @claim(
-    true("as with one head; a few runs are still moving", share=0.95),
+    true("as with one head; a few runs are still moving", share=MOST),
     null=replaced("random tokens", local="local_random"),
 )
 def MH2(e):
@@ -158,7 +159,7 @@ def MH2(e):
 
 
 @claim(
-    at_most(0.01, "8 degrees; the gap falls like log(k)/k", share=0.95),
+    at_most(0.01, "8 degrees; the gap falls like log(k)/k", share=MOST),
     assumes="certified",
     null=replaced("the solution of the other head", gap="gap_other"),
 )
@@ -170,7 +171,7 @@ def MH3(e):
 
 
 @claim(
-    at_most(0.005, "half of what one head is allowed", share=0.95),
+    at_most(0.005, "half of what one head is allowed", share=MOST),
     assumes={"certified": lambda e: of(e, angle=0)["certified"]},
     null=ONE_NORM,
 )
@@ -194,7 +195,7 @@ def lagging(e):
 
 
 @claim(
-    between(0.95, 1.05, "5 %", share=0.95),
+    between(0.95, 1.05, "5 %", share=MOST),
     assumes={"certified": lambda e: of(e, angle=0)["certified"]},
     explanation=lagging,
     null=ONE_NORM,
@@ -205,7 +206,7 @@ def MH4r(e):
     return rows["ratio"] / rows["ratio_best"]
 
 
-@claim(between(0.95, 1.05, "5 %", share=0.95), null=TWO_NORMS)
+@claim(between(0.95, 1.05, "5 %", share=MOST), null=TWO_NORMS)
 def MH5(e):
     """Each measured by its own norm, both heads become equally long, whatever their solutions are
     (0 degrees).
@@ -214,7 +215,7 @@ def MH5(e):
 
 
 @claim(
-    at_most(0.03, "of the best joint margin", share=0.95),
+    at_most(0.03, "of the best joint margin", share=MOST),
     assumes={"certified": lambda e: e.where(angle=0, each=True)["certified"]},
     null=TWO_NORMS,
 )
@@ -227,7 +228,7 @@ def MH5m(e):
 
 
 @claim(
-    at_most(0.02, "twice what either is allowed to its solution", share=0.95),
+    at_most(0.02, "twice what either is allowed to its solution", share=MOST),
     assumes={"both select the same tokens": lambda e: of(e, angle=45)["shared"] == 1},
     null=EQUAL,
 )

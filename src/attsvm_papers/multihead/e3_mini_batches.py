@@ -28,6 +28,7 @@ from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -136,7 +137,7 @@ def certified(**fixed):
 
 
 @claim(
-    at_most(0.04, "16 degrees; 47 of 50 tuning seeds had half of it", share=0.9),
+    at_most(0.04, "16 degrees; 47 of 50 tuning seeds had half of it", share=MOST),
     assumes=certified(batch=4),
     null=BATCH_OF_ONE,
 )
@@ -146,7 +147,7 @@ def MB1(e):
 
 
 @claim(
-    true("45 of 50 tuning seeds; noise may leave a sequence between two tokens", share=0.8),
+    true("45 of 50 tuning seeds; noise may leave a sequence between two tokens", share=MOST),
     null=replaced("random tokens", local="local_random"),
 )
 def MB1l(e):
@@ -155,7 +156,7 @@ def MB1l(e):
 
 
 @claim(
-    at_least(0.05, "18 degrees, more than batches of four may have", share=0.9),
+    at_least(0.05, "18 degrees, more than batches of four may have", share=MOST),
     assumes=certified(),
     null=WHOLE,
 )
@@ -167,7 +168,7 @@ def MB2(e):
 
 
 @claim(
-    at_least(0.05, "as for batches that are drawn", share=0.9),
+    at_least(0.05, "as for batches that are drawn", share=MOST),
     assumes=certified(dealt=True),
     null=WHOLE,
 )
@@ -177,7 +178,7 @@ def MB2d(e):
 
 
 @claim(
-    at_most(0.04, "as for batches of four", share=0.9),
+    at_most(0.04, "as for batches of four", share=MOST),
     assumes=certified(rule="momentum"),
     null=WITHOUT,
 )
@@ -187,7 +188,7 @@ def MB3(e):
 
 
 @claim(
-    at_most(0.1, "26 degrees; plain steps grow like log(k) and are far from done", share=0.9),
+    at_most(0.1, "26 degrees; plain steps grow like log(k) and are far from done", share=MOST),
     assumes=certified(rule="plain"),
     null=exchanged("normalised steps", "rule", "plain", "normalised"),
 )

@@ -34,6 +34,7 @@ from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -208,7 +209,7 @@ LOOSE = "other rivals at positions that are not read"
 
 
 @claim(
-    at_most(0.02, "11 degrees, as the first layer is not saturated everywhere", share=0.85),
+    at_most(0.02, "11 degrees, as the first layer is not saturated everywhere", share=MOST),
     assumes="certified",
     null=RAW,
 )
@@ -219,7 +220,7 @@ def HL1(e):
     return e["second"][:, -1]
 
 
-@claim(at_most(0.02, "as for the second layer", share=0.85), assumes="certified", null=ALONE)
+@claim(at_most(0.02, "as for the second layer", share=MOST), assumes="certified", null=ALONE)
 def HL2(e):
     """The first layer converges to the solution of its relaxed programme: margins of one at the
     positions that the second layer reads, and of zero at all others.
@@ -227,7 +228,7 @@ def HL2(e):
     return e["first"][:, -1]
 
 
-@claim(between(0.95, 1.05, "5 %", share=0.85), assumes="certified", null=ALIKE)
+@claim(between(0.95, 1.05, "5 %", share=MOST), assumes="certified", null=ALIKE)
 def HL3(e):
     """Under one norm for both, the lengths of the layers are to each other as those of their
     solutions.
@@ -236,7 +237,7 @@ def HL3(e):
 
 
 @claim(
-    true("as with one head; a few runs are still moving", share=0.85),
+    true("as with one head; a few runs are still moving", share=MOST),
     null=replaced("random tokens", local="local_random"),
 )
 def HL4(e):
@@ -245,7 +246,7 @@ def HL4(e):
 
 
 @claim(
-    at_least(0.75, "of such rivals; chance has two thirds, others still change places", share=0.75),
+    at_least(0.75, "of such rivals; chance has two thirds, others still change places", share=MOST),
     assumes={"some position is held": lambda e: ~np.isnan(e["lower"])},
     null=replaced(LOOSE, lower="lower_other"),
 )
@@ -257,7 +258,7 @@ def HL5(e):
 
 
 @claim(
-    at_most(1.1, "of the smallest margin; what is left over is logarithmic", share=0.85),
+    at_most(1.1, "of the smallest margin; what is left over is logarithmic", share=MOST),
     assumes={"some position is held": lambda e: ~np.isnan(e["lead"])},
     null=replaced("positions that are neither read nor held", lead="lead_other"),
 )

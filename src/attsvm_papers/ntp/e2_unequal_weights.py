@@ -25,6 +25,7 @@ from attsvm.margins import output_margins
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     at_most,
@@ -126,6 +127,7 @@ LINEAR = (
         at_most(
             -0.9,
             "log-log slope on steps 2000 to 20000; the specification's, 1 with a logarithm",
+            share=MOST,
         ),
         "paper",
         reference=SUBLINEAR,
@@ -145,7 +147,9 @@ def direction_error(e, index):
 
 @claim(
     at_most(
-        1e-5, "slope on steps 3000 to 20000 relative to the predicted one; the specification's"
+        1e-5,
+        "slope on steps 3000 to 20000 relative to the predicted one; the specification's",
+        share=MOST,
     ),
     "paper",
     reference=LINEAR,
@@ -161,7 +165,9 @@ def C3_2c(e):
 
 
 @claim(
-    between(0.95, 1.001, "a path is no longer than its steps, up to the norm of the start"),
+    between(
+        0.95, 1.001, "a path is no longer than its steps, up to the norm of the start", share=MOST
+    ),
     "paper",
     reference="P3, Proposition 1: a norm that grows linearly; the constant is the specification's",
     null=replaced("steps in random directions", growth=lambda e: e["step"][:, -1] ** -0.5),

@@ -17,6 +17,7 @@ from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers.kit import (
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -149,7 +150,7 @@ PROTOCOL = "specification 8.1; P3 calls it the extended query-dependent partial 
 
 @each(
     claim(
-        at_least(1.0, "the specification's, after 10 000 steps"),
+        at_least(1.0, "the specification's, after 10 000 steps", share=MOST),
         "ours",
         reference=f"C3.11, {PROTOCOL}" if name != "G5" else f"C3.12, {PROTOCOL}",
         id=f"P3-E4{name}",
@@ -168,6 +169,7 @@ def predicted(e, name):
     at_least(
         1e-9,
         "strict signs; the sign theorem is of the solution, which the trained weights approach",
+        share=MOST,
     ),
     reference="specification C3.10",
     null=OTHER_QUERY,
@@ -193,7 +195,7 @@ def C3_10b(e):
 
 
 @claim(
-    at_least(1.0, "the specification's"),
+    at_least(1.0, "the specification's", share=MOST),
     reference=(PROTOCOL),
     assumes=drawn("G2"),
     null=OTHER_QUERY,
@@ -245,6 +247,7 @@ def C3_13b(e):
         1.0,
         "reported, not judged, by the specification, which saw 100 % agreement; heads that beat"
         " the same tokens are tied",
+        share=MOST,
     ),
     reference=(PROTOCOL),
     id="P3-E4G6",
@@ -259,7 +262,7 @@ def P3_E4G6(e):
 
 
 @claim(
-    true("its score is exactly zero"),
+    true("its score is exactly zero", share=MOST),
     reference=(PROTOCOL),
     id="P3-E4G8",
     assumes=drawn("G8"),

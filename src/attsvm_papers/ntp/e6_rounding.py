@@ -15,6 +15,7 @@ from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers.kit import (
     ATTENTION,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -73,7 +74,7 @@ EXCHANGED = exchanged("each gradient for the other", "textbook", False, True)
 
 
 @claim(
-    at_most(0.9, "the specification's, after 40 000 steps; it measured .80"),
+    at_most(0.9, "the specification's, after 40 000 steps; it measured .80", share=MOST),
     reference="specification P3-E6",
     id="P3-E6a",
     null=EXCHANGED,
@@ -84,7 +85,7 @@ def P3_E6a(e):
 
 
 @claim(
-    at_least(0.999, "the specification's"),
+    at_least(0.999, "the specification's", share=MOST),
     reference="specification P3-E6",
     id="P3-E6b",
     null=EXCHANGED,
@@ -95,7 +96,7 @@ def P3_E6b(e):
 
 
 @claim(
-    at_least(0.01, "the specification's"),
+    at_least(0.01, "the specification's", share=MOST),
     reference="specification P3-E6",
     id="P3-E6c",
     null=EXCHANGED,
@@ -106,7 +107,7 @@ def P3_E6c(e):
 
 
 @claim(
-    at_most(1e-12, "the error is still falling"),
+    at_most(1e-12, "the error is still falling", share=MOST),
     reference="specification P3-E6",
     id="P3-E6d",
     null=EXCHANGED,

@@ -22,6 +22,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -103,7 +104,9 @@ def _spread(values: Any) -> str:
 
 
 @claim(
-    at_most(3.0, "largest over smallest at step 10 000; a limit up to logarithms, derived"),
+    at_most(
+        3.0, "largest over smallest at step 10 000; a limit up to logarithms, derived", share=MOST
+    ),
     reference="specification C5.2",
     null=shuffled("norm", words="each rule with the norm of another"),
 )
@@ -132,10 +135,10 @@ def C5_2(evidence):
         step=step,
     )
     for letter, rule, step, expected in (
-        ("a", CONSTANT, 10_000, at_most(0.02, MEASURED)),
-        ("b", ROOT, 10_000, at_most(0.07, MEASURED)),
-        ("c", POLYAK, 100, at_most(0.06, MEASURED)),
-        ("d", PLAIN, 10_000, at_least(0.1, MEASURED)),
+        ("a", CONSTANT, 10_000, at_most(0.02, MEASURED, share=MOST)),
+        ("b", ROOT, 10_000, at_most(0.07, MEASURED, share=MOST)),
+        ("c", POLYAK, 100, at_most(0.06, MEASURED, share=MOST)),
+        ("d", PLAIN, 10_000, at_least(0.1, MEASURED, share=MOST)),
     )
 )
 def error_at(e, rule, step):
@@ -143,7 +146,7 @@ def error_at(e, rule, step):
 
 
 @claim(
-    at_most(-0.75, "-1 is derived, up to a logarithm; the specification's threshold"),
+    at_most(-0.75, "-1 is derived, up to a logarithm; the specification's threshold", share=MOST),
     interval=True,
     null=_instead(CONSTANT, ROOT),
 )
@@ -153,7 +156,9 @@ def C5_2e(e):
 
 
 @claim(
-    between(-0.6, -0.3, "-1/2 is derived, up to a logarithm; the specification's thresholds"),
+    between(
+        -0.6, -0.3, "-1/2 is derived, up to a logarithm; the specification's thresholds", share=MOST
+    ),
     interval=True,
     null=_instead(ROOT, CONSTANT),
 )
@@ -163,7 +168,11 @@ def C5_2f(e):
 
 
 @claim(
-    at_least(-0.15, "1/log t has slope -0.125 between these steps; the specification's threshold"),
+    at_least(
+        -0.15,
+        "1/log t has slope -0.125 between these steps; the specification's threshold",
+        share=MOST,
+    ),
     explanation=lambda e: (
         "A margin that joins late, and an error that is still falling onto its 1/log t."
         f" {_spread(_measure_rate(e, PLAIN))}"
@@ -177,7 +186,7 @@ def C5_2g(e):
 
 
 @claim(
-    at_most(-0.9, "-1 is derived: steps are bounded below and the norm grows linearly"),
+    at_most(-0.9, "-1 is derived: steps are bounded below and the norm grows linearly", share=MOST),
     interval=True,
     null=_instead(POLYAK, ROOT),
 )
@@ -187,7 +196,9 @@ def C5_2h(e):
 
 
 @claim(
-    close_to(0.0, 0.02, "derived; early steps that do not point the same way are lost once"),
+    close_to(
+        0.0, 0.02, "derived; early steps that do not point the same way are lost once", share=MOST
+    ),
     null=exchanged("constant steps and steps 1/√t exchanged", "rule", CONSTANT, ROOT),
 )
 def C5_2i(e):
@@ -203,7 +214,7 @@ def C5_2i(e):
 
 
 @claim(
-    between(0.7, 1.3, "one on the limit; margins of all sequences still settle"),
+    between(0.7, 1.3, "one on the limit; margins of all sequences still settle", share=MOST),
     null=_instead(PLAIN, ROOT),
 )
 def C5_2j(evidence):

@@ -25,6 +25,7 @@ from attsvm_papers.kit import (
     BEST,
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -167,7 +168,7 @@ FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= SCALES.parameters.f
 
 @each(
     claim(
-        at_least(0.94, "the specification's, from two seeds; one on the limit"),
+        at_least(0.94, "the specification's, from two seeds; one on the limit", share=MOST),
         "ours",
         reference="specification P7-E1",
         id=f"C7.4{letter}",
@@ -185,7 +186,9 @@ def own_margin(e, beta):
 
 
 @claim(
-    at_least(0.94, "gaps fall like one over the root of the step: to half from 5000 on"),
+    at_least(
+        0.94, "gaps fall like one over the root of the step: to half from 5000 on", share=MOST
+    ),
     assumes=FAR,
     null=another_norm,
 )
@@ -195,7 +198,7 @@ def C7_4b(e):
 
 
 @claim(
-    at_least(0.0, "each column of the matrix is won on its diagonal"),
+    at_least(0.0, "each column of the matrix is won on its diagonal", share=MOST),
     explanation=(
         "Where the Frobenius solution has nearly the best nuclear margin, descent in the nuclear"
         " norm is behind that in the Frobenius norm at these steps."
@@ -203,8 +206,8 @@ def C7_4b(e):
     null=exchanged("Frobenius and spectral descent exchanged", "norm", 0, 1),
 )
 def C7_4c(evidence):
-    """Every optimiser is the best of the four in the ratio of its own norm, with and without
-    momentum: lead over the next.
+    """An optimiser is the best of the four in the ratio of its own norm, with and without momentum:
+    lead over the next.
     """
     # By how much an optimiser is ahead of the best of the others, in the ratio of its own norm.
     found = []
@@ -222,7 +225,11 @@ def C7_4c(evidence):
 
 @each(
     claim(
-        at_most(-0.3, "the specification's; the bound of the theorem has -1/2 up to a logarithm"),
+        at_most(
+            -0.3,
+            "the specification's; the bound of the theorem has -1/2 up to a logarithm",
+            share=MOST,
+        ),
         "ours",
         reference=f"P7, rate of {words} on multiclass data, carried over by C4.1",
         id=f"C7.{number}",
@@ -285,7 +292,7 @@ def C7_4f(e):
 
 
 @claim(
-    between(-0.02, 0.02, "the third digit in the specification's runs"),
+    between(-0.02, 0.02, "the third digit in the specification's runs", share=MOST),
     null=another_norm_with_momentum,
 )
 def C7_4g(e):

@@ -21,6 +21,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -165,7 +166,7 @@ SLOW = (
 
 @each(
     claim(
-        at_least(0.0, "the ordering of the paper's figure; the specification's P7-E2"),
+        at_least(0.0, "the ordering of the paper's figure; the specification's P7-E2", share=MOST),
         "paper",
         reference="P7, Figure of synthetic multiclass data",
         id=f"C7.{number}",
@@ -195,6 +196,7 @@ def own_margin_leads(e, norm, without):
     at_least(
         0.0,
         "its limit is the max-norm margin; the order of the columns is the specification's P7-E2",
+        share=MOST,
     ),
     "paper",
     "P7, Adam",
@@ -210,7 +212,7 @@ def C7_3(e):
 
 
 @claim(
-    at_least(0.0, "the limit does not depend on the memory"),
+    at_least(0.0, "the limit does not depend on the memory", share=MOST),
     explanation=(
         "The loss falls faster than squares are forgotten, so steps are a fraction of the rate, and"
         " the weights are far smaller than those that signs give."
@@ -225,7 +227,7 @@ def C7_3a(e):
 
 
 @claim(
-    at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm"),
+    at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm", share=MOST),
     "paper",
     "P7, rate of Adam",
     explanation="The theorem has a logarithm more, and steps of t^(-2/3).",
@@ -239,7 +241,7 @@ def C7_3b(e):
 
 @each(
     claim(
-        at_most(-0.3, BAR),
+        at_most(-0.3, BAR, share=MOST),
         "paper",
         reference="P7, rates of NSD and NMD",
         id=f"C7.{number}",

@@ -20,6 +20,7 @@ from attsvm import Frobenius, Lp, Spectral, max_margin
 from attsvm.dynamics.scale_free_descent import Adam, Steepest, descend
 from attsvm_papers.kit import (
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -131,7 +132,7 @@ BARS = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
 @each(
     claim(
         at_least(
-            BARS[k], "1 in the limit; tuning seeds had a little more after 4000 steps", share=0.9
+            BARS[k], "1 in the limit; tuning seeds had a little more after 4000 steps", share=MOST
         ),
         reference="Gronich and Vardi, 2026, prove the limit",
         id=f"HN{k + 1}",
@@ -153,7 +154,7 @@ def near(e, optimiser):
 
 @each(
     claim(
-        at_least(0.0, "the norm of its own steps, at any length of training", share=0.9),
+        at_least(0.0, "the norm of its own steps, at any length of training", share=MOST),
         id=f"HN{k + 1}l",
         statement=(
             f"{name} is nearer to that than optimisers of other norms: lead over the best of them."

@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     BEST,
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -55,7 +56,7 @@ from attsvm_papers.kit import (
 SCALES = scales(
     radii=(10.0, 30.0, 100.0, 300.0, 1000.0),
     random_starts=10,
-    seeds=30,
+    seeds=60,
     first_seed=VERDICT,
     quick={"random_starts": 4, "seeds": 4},
 )
@@ -281,7 +282,7 @@ def T18(e):
 
 
 @claim(
-    at_most(1e-4, "a few solution norms of offset over a thousand, squared"),
+    at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=MOST),
     "paper",
     "P2, Theorem 2",
     assumes={"feasible": lambda e: np.isfinite(e["far_gap"])},
@@ -295,7 +296,9 @@ def T12c(e):
 
 
 @claim(
-    at_most(0.02, "a few solution norms of offset over a thousand, as on the two instances"),
+    at_most(
+        0.02, "a few solution norms of offset over a thousand, as on the two instances", share=MOST
+    ),
     "paper",
     "P2, Theorem 2",
     assumes={"one nuclear solution, of rank two or more": lambda e: np.isfinite(e["far_distance"])},
@@ -309,7 +312,7 @@ def T12d(e):
 
 
 @claim(
-    at_most(1e-4, "a few solution norms of offset over a thousand, squared"),
+    at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=MOST),
     "recalled",
     "P2, local regularisation path (recalled)",
     assumes={"another locally optimal direction": lambda e: np.isfinite(e["far_local"])},

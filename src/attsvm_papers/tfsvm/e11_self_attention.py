@@ -17,6 +17,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -195,7 +196,7 @@ def E2_11c(evidence):
 
 
 @claim(
-    at_most(0.01, "8 degrees, as for cross-attention (E2.5)"),
+    at_most(0.01, "8 degrees, as for cross-attention (E2.5)", share=MOST),
     "recalled",
     assumes={"aligned and feasible": lambda e: np.isfinite(_kind(e, OUTCOMES)["far_gap"])},
     null=replaced("the long first step alone", far_gap="far_first"),

@@ -22,6 +22,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -159,13 +160,14 @@ def E2_4b(evidence):
         0.0,
         "the proof bounds the singular values of every solution from both sides; an instance"
         " without one does not pass",
+        share=MOST,
     ),
     assumes="feasible",
     null=replaced("the rank of the Frobenius solution", nuc_rank="fro_rank"),
 )
 def E2_4c(e):
-    """The rank of the nuclear solution is certified in every feasible instance: every solution has
-    this rank at a thousandth.
+    """The rank of the nuclear solution can be proved: every solution of the instance has this rank
+    at a thousandth.
     """
     return np.abs(e["nuc_proved"] - e["nuc_rank"])
 

@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -60,7 +61,7 @@ SCALES = scales(
     d=4,
     steps=3000,
     lr=0.1,
-    seeds=30,
+    seeds=60,
     first_seed=VERDICT,
     quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10},
 )
@@ -83,7 +84,7 @@ RADII = (
     10.0,
     30.0,
 )  # sizes of the weights of the regularisation path, in units of the max-margin norm
-PATHS = 3  # draws whose path is followed
+PATHS = 3  # draws of each block whose path is followed
 STARTS = 5  # random ones at every size
 
 
@@ -234,6 +235,12 @@ def _log_excess(
     return float(np.log(excess.sum())), gradient - flat * (flat @ gradient) / size**2
 
 
+def _widening(evidence: Evidence) -> Any:
+    """By how much the lead of both parts is larger at strength 1 than at .05, per draw."""
+    lead = evidence["both_fixed"] - evidence["margin_fixed"]
+    return lead[evidence["strength"] == 1.0] - lead[evidence["strength"] == 0.05]
+
+
 def _median(evidence: Evidence, column: str) -> Any:
     return np.array(
         [
@@ -278,6 +285,7 @@ def T19(e):
         0.02,
         "at 30 times the max-margin norm; the finite part still turns the direction by its size"
         " over the radius",
+        share=MOST,
     ),
     "recalled",
     "P1 Theorem 6 and P2 (recalled); proof idea derived",
@@ -292,7 +300,7 @@ def T9(e):
 
 
 @claim(
-    at_most(0.05, "at 10 times the max-margin norm, where masked tokens weigh e^-10", share=0.9),
+    at_most(0.05, "at 10 times the max-margin norm, where masked tokens weigh e^-10", share=MOST),
     "recalled",
     "P1 Theorem 6 and P2 (recalled); proof idea derived",
     assumes={"a path was followed": lambda e: np.isfinite(e["path"][:, 1, 1])},
@@ -304,7 +312,11 @@ def T9b(e):
 
 
 @claim(
-    at_least(0.0, "the support of a projection onto the simplex grows as its argument shrinks"),
+    at_least(
+        0.0,
+        "the support of a projection onto the simplex grows as its argument shrinks",
+        share=MOST,
+    ),
     null=shuffled("selected"),
 )
 def E2_8a(e):
@@ -317,15 +329,16 @@ def E2_8a(e):
 @claim(
     at_least(
         0.0,
-        "from each strength to the next, up to 1; the specification measured 0, 0, .001, .005,"
-        " .018, .028, .086",
+        "of one draw, at strength 1 over .05; the specification measured medians of 0, 0, .001,"
+        " .005, .018, .028, .086",
+        share=MOST,
     ),
-    assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
+    assumes={"both have a max-margin part": lambda e: np.isfinite(_widening(e))},
     null=shuffled("both_fixed", "margin_fixed"),
 )
 def E2_8b(e):
-    """The advantage of both parts widens with the strength."""
-    return np.diff(_median(e, "both_fixed") - _median(e, "margin_fixed"))
+    """The advantage of both parts widens with the strength, from .05 to 1."""
+    return _widening(e)
 
 
 @claim(
@@ -361,7 +374,7 @@ def E2_8d(e):
         0.05,
         "distance to the predicted finite weights, which here are all there is; probabilities"
         " are exact to 1e-3",
-        share=0.9,
+        share=MOST,
     ),
     null=exchanged("strength 1 in its place", "strength", 2.0, 1.0),
 )
