@@ -137,10 +137,10 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
         for point, basis in zip(best.point, cyclic, strict=True)
     ]
     dropped = [int((winners(each) < 0).sum()) for each in several]
-    proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), strict=True)
-    given = zip(several, orders, component, dropped, strict=True)
-    parts = zip(solutions, cyclic, finite, proofs, given, strict=True)
-    found = [GraphSVM(*two, *proof, *rest) for *two, proof, rest in parts]
+    proofs = best.gradient.tolist(), best.curvature.value.tolist()
+    rest = several, orders, component, dropped
+    parts = zip(solutions, cyclic, finite, *proofs, *rest, strict=True)
+    found = [GraphSVM(*each) for each in parts]
     return found[0] if isinstance(data, NextTokenData) else found
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -118,8 +118,8 @@ def soft_label_svm(
     labels compatible and separable.
 
     Args:
-        embeddings: ``(m, d)``, one row per context; or ``(instances, m, d)``, or a list of
-            matrices, which are solved together.
+        embeddings: ``(m, d)``, one row per context; or a list of matrices, which are solved
+            together.
         counts: ``(m, V)``, counts or probabilities of the next token, zero off the support; as many
             as embeddings.
 
@@ -127,8 +127,8 @@ def soft_label_svm(
         InputError: arrays of other shapes, a value that is not finite, a negative count, a context
             that nothing follows, or more equalities than can be written out.
     """
-    one = not isinstance(embeddings, list | tuple) and np.ndim(embeddings) <= 2
-    pairs = [(embeddings, counts)] if one else _paired(list(embeddings), list(counts))  # type: ignore[arg-type]
+    several = isinstance(embeddings, list | tuple) and embeddings and np.ndim(embeddings[0]) == 2
+    pairs: list[Any] = _paired(embeddings, counts) if several else [(embeddings, counts)]
     labels = [soft_labels(*pair) for pair in pairs]
     margins = [soft_label_margins(*pair) for pair in pairs]
     odds = [least_norm(log_odds_margins(*pair)) for pair in pairs]
@@ -142,17 +142,17 @@ def soft_label_svm(
         np.tensordot(point[: len(basis)], basis, axes=1)
         for point, basis in zip(best.point, subspace, strict=True)
     ]
-    proofs = zip(best.gradient.tolist(), best.curvature.value.tolist(), labels, odds, strict=True)
-    parts = zip(max_margin(margins), subspace, finite, proofs, strict=True)
-    found = [SoftLabelSVM(*two, *rest) for *two, rest in parts]
-    return found[0] if one else found
+    proofs = best.gradient.tolist(), best.curvature.value.tolist()
+    parts = zip(max_margin(margins), subspace, finite, *proofs, labels, odds, strict=True)
+    found = [SoftLabelSVM(*each) for each in parts]
+    return found if several else found[0]
 
 
-def _paired(embeddings: list[ArrayLike], counts: list[ArrayLike]) -> list[tuple[ArrayLike, ...]]:
-    if len(embeddings) != len(counts) or not embeddings:
+def _paired(embeddings: Any, counts: Any) -> list[Any]:
+    if len(embeddings) != len(counts):
         raise InputError(
             f"there are {len(embeddings)} matrices of embeddings and {len(counts)} of counts; give"
-            " as many of each, and at least one"
+            " as many of each"
         )
     return list(zip(embeddings, counts, strict=True))
 

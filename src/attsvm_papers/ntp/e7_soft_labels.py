@@ -570,7 +570,11 @@ def parts(evidence: Evidence, axes: Any) -> None:
     panels[3].axvline(CONTEXTS, color=FAINT, linestyle=":", linewidth=1.2)
     panels[3].set(xlabel="dimension", ylim=(-0.03, 1.05))
     panels[3].legend(frameon=False, fontsize=8.5, loc=(0.6, 0.3))
-    titles = ("Loss over the entropy", "Distance to the finite part")
-    titles += ("1 - cosine to the margin solution of", "Share of random labels")
+    titles = (
+        "Loss over the entropy",
+        "Distance to the finite part",
+        "1 - cosine to the margin solution of",
+        "Share of random labels",
+    )
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title)
