@@ -295,8 +295,8 @@ class LogitGuard:
         self._last[name] = *now, square
         if before is None:
             return square.sqrt().tolist(), _Unknown()
-        *earlier, size = before
-        turned = 1.0 - products(*now, *earlier) / (square * size).sqrt()
+        queries, keys, size = before
+        turned = 1.0 - products(*now, queries, keys) / (square * size).sqrt()
         return square.sqrt().tolist(), turned.tolist()
 
     def _clipped(self, name: str, lies: dict[str, HeadWeights | None]) -> HeadWeights:
