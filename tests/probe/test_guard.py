@@ -500,8 +500,11 @@ def test_a_checkpoint_goes_on() -> None:
     whole, _ = trained(6, None)
     net = Net()
     first, _ = trained(3, None)
-    second, _ = trained(3, json.dumps(first.state_dict()))
-    assert second.steps == 6
+    state = first.state_dict()
+    second, _ = trained(3, json.dumps(state))
+    assert (second.steps, second.measured) == (6, 5)
+    older = {name: each for name, each in state.items() if name not in ("measured", "next")}
+    assert trained(1, json.dumps(older))[0].measured == 3
     for one, other in zip(whole.metrics(), second.metrics(), strict=True):
         assert (one.largest, one.exponent, one.steps_to_tau, one.turned) == (
             other.largest,

@@ -181,8 +181,8 @@ class LogitGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
-        self.steps, self.measured = int(state["steps"]), int(state["measured"])
-        self._next = int(state["next"])
+        self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
+        self._next = int(state.get("next", 0))  # not in states of older versions
         self._warned = {(layer, head) for layer, head in state["warned"]}
         self._clip.shrunk = {
             name: torch.tensor(each, dtype=torch.float64) for name, each in state["shrunk"].items()
@@ -295,8 +295,8 @@ class LogitGuard:
         self._last[name] = *now, square
         if before is None:
             return square.sqrt().tolist(), _Unknown()
-        *earlier, size = before
-        turned = 1.0 - products(*now, *earlier) / (square * size).sqrt()
+        queries, keys, size = before
+        turned = 1.0 - products(*now, queries, keys) / (square * size).sqrt()
         return square.sqrt().tolist(), turned.tolist()
 
     def _clipped(self, name: str, lies: dict[str, HeadWeights | None]) -> HeadWeights:
