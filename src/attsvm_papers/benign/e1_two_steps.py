@@ -28,6 +28,7 @@ from attsvm_papers.kit import (
     BEST,
     FAINT,
     INK,
+    MOST,
     TRAINED,
     VERDICT,
     at_least,
@@ -117,7 +118,7 @@ NEARLY = "near-optimal: a hundredth beside the share of wrong labels"
 
 
 @claim(
-    true("with high probability", share=0.95),
+    true("with high probability", share=MOST),
     "paper",
     "abstract: benign overfitting already after two steps; the SNR is ours",
     null=earlier("after one step", "fitted"),
@@ -128,7 +129,7 @@ def BO1(e):
 
 
 @claim(
-    at_most(NEAR, NEARLY, share=0.95),
+    at_most(NEAR, NEARLY, share=MOST),
     "paper",
     "abstract: near-optimal test performance; the SNR is ours",
     null=exchanged("a quarter of the signal", "snr", RIGHT, LOWEST),
@@ -139,7 +140,7 @@ def BO1e(e):
 
 
 @claim(
-    at_least(0.95, "most; wrong labels alone are 0.05", share=0.95),
+    at_least(0.95, "most; wrong labels alone are 0.05", share=MOST),
     "recalled",
     "a summary of the paper's experiments",
     null=replaced("the labels of other sequences", as_labelled="as_others"),
@@ -152,7 +153,7 @@ def BO2(e):
 
 
 @claim(
-    at_most(NEAR, NEARLY, share=0.95),
+    at_most(NEAR, NEARLY, share=MOST),
     null=exchanged("half of the signal", "snr", RIGHT, LOW),
 )
 def BO3(e):
@@ -161,7 +162,7 @@ def BO3(e):
 
 
 @claim(
-    at_most(NEAR, NEARLY, share=0.95),
+    at_most(NEAR, NEARLY, share=MOST),
     null=exchanged("half of the signal", "snr", LOW, LOWEST),
 )
 def BO4(e):
@@ -169,14 +170,14 @@ def BO4(e):
     return np.where(at(e, LOW, TWO, "fitted") == 1.0, at(e, LOW, TWO), 1.0)
 
 
-@claim(at_least(HARM, HARMFUL, share=0.95), null=earlier("after two steps", "error", record=TWO))
+@claim(at_least(HARM, HARMFUL, share=MOST), null=earlier("after two steps", "error", record=TWO))
 def BO5(e):
     """There it is harmful after a hundred steps and more: two steps do not tell the end."""
     return at(e, LOW, LAST)
 
 
 @claim(
-    at_least(HARM, HARMFUL, share=0.95),
+    at_least(HARM, HARMFUL, share=MOST),
     null=exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6(e):
@@ -187,7 +188,7 @@ def BO6(e):
 
 
 @claim(
-    at_most(1.0, "tuning seeds: none or one; three at 2 over the root of n", share=0.95),
+    at_most(1.0, "tuning seeds: none or one; three at 2 over the root of n", share=MOST),
     null=exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6l(e):

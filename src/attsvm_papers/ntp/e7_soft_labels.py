@@ -28,6 +28,7 @@ from attsvm_papers.kit import (
     ATTENTION,
     BEST,
     FAINT,
+    MOST,
     TRAINED,
     VERDICT,
     Evidence,
@@ -264,7 +265,7 @@ def SL2(e):
 
 
 @claim(
-    between(-1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=0.95),
+    between(-1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=MOST),
     assumes=PROVED,
     interval=True,
     null=REVERSED,
@@ -287,7 +288,7 @@ def SL3(e):
 
 
 @claim(
-    between(0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=0.95),
+    between(0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=MOST),
     assumes=PROVED,
     interval=True,
     null=replaced(
@@ -303,7 +304,7 @@ def SL3n(e):
 
 
 @claim(
-    at_most(1.15, "a tenth of the steps later; the norm itself grows by 1.3", share=0.95),
+    at_most(1.15, "a tenth of the steps later; the norm itself grows by 1.3", share=MOST),
     assumes=PROVED,
     null=MOST_FREQUENT,
 )
@@ -327,7 +328,7 @@ def SL3i(e):
 
 
 @claim(
-    at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=0.95),
+    at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=MOST),
     assumes=PROVED,
     null=replaced("the same for every token", dual_gap="dual_even"),
 )
@@ -352,7 +353,7 @@ MARGIN_FAILS = only(COMPATIBLE, infeasible=1, compatible=1)
 
 
 @claim(
-    at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=0.95),
+    at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=MOST),
     assumes=ODDS_FAIL,
     null=replaced("the least-squares solution of the log-odds", finite="finite_squares"),
 )
@@ -365,7 +366,7 @@ def SL5(e):
 
 
 @claim(
-    at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=0.95),
+    at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=MOST),
     assumes=ODDS_FAIL,
     interval=True,
     null=replaced("the entropy in its place", over_floor="over_entropy"),
@@ -376,7 +377,7 @@ def SL5l(e):
 
 
 @claim(
-    at_least(0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=0.95),
+    at_least(0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=MOST),
     assumes=MARGIN_FAILS,
     null=exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
 )
@@ -393,7 +394,7 @@ def half_steps(e, rule, length):
 
 
 @claim(
-    between(0.95, 1.1, "steps of 0.05", share=0.95),
+    between(0.95, 1.1, "steps of 0.05", share=MOST),
     null=exchanged("steps that decay", "rule", CONSTANT, DECAYING),
 )
 def SL7(e):
@@ -404,7 +405,7 @@ def SL7(e):
 
 
 @claim(
-    between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=0.95),
+    between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=MOST),
     null=exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
 )
 def SL7d(e):

@@ -86,6 +86,7 @@ RADII = (
 )  # sizes of the weights of the regularisation path, in units of the max-margin norm
 PATHS = 3  # draws of each block whose path is followed
 STARTS = 5  # random ones at every size
+OTHER_STRENGTH = "the same draw at another strength"
 
 
 @grid(seeds=blocks(30))
@@ -312,12 +313,8 @@ def T9b(e):
 
 
 @claim(
-    at_least(
-        0.0,
-        "the support of a projection onto the simplex grows as its argument shrinks",
-        share=MOST,
-    ),
-    null=shuffled("selected"),
+    at_least(0.0, "the support of a projection onto the simplex grows as its argument shrinks"),
+    null=shuffled("selected", within="seed", words=OTHER_STRENGTH),
 )
 def E2_8a(e):
     """The number of selected tokens does not fall when the strength grows."""
@@ -334,7 +331,7 @@ def E2_8a(e):
         share=MOST,
     ),
     assumes={"both have a max-margin part": lambda e: np.isfinite(_widening(e))},
-    null=shuffled("both_fixed", "margin_fixed"),
+    null=shuffled("both_fixed", "margin_fixed", within="seed", words=OTHER_STRENGTH),
 )
 def E2_8b(e):
     """The advantage of both parts widens with the strength, from .05 to 1."""
@@ -346,7 +343,7 @@ def E2_8b(e):
         -0.3, 0.3, "other draws: two standard errors of a mean over 30 draws of three sequences"
     ),
     assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
-    null=shuffled("selected"),
+    null=shuffled("selected", within="seed", words=OTHER_STRENGTH),
 )
 def E2_8c(e):
     """Mean numbers of selected tokens are those of the specification."""
@@ -360,7 +357,7 @@ def E2_8c(e):
 @claim(
     between(-0.01, 0.01, "other draws"),
     assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
-    null=shuffled("both_fixed"),
+    null=shuffled("both_fixed", within="seed", words=OTHER_STRENGTH),
 )
 def E2_8d(e):
     """Median cosines to both parts are those of the specification."""
