@@ -108,7 +108,9 @@ def soft_label_svm(
     r"""Finite part and max-margin direction of an output matrix on soft labels, with both proofs.
 
     .. math:: W^{mm}=\arg\min\|W\|_F\ \text{ s.t. }\ (\mathbf 1_z-\mathbf 1_{z'})^\top Wh_j=0,\quad
-        (\mathbf 1_z-\mathbf 1_v)^\top Wh_j\ge1\quad(z,z'\in\mathcal S_j,\ v\notin\mathcal S_j),
+        (\mathbf 1_z-\mathbf 1_v)^\top Wh_j\ge1
+
+    for all contexts, :math:`z,z'\in\mathcal S_j` and :math:`v\notin\mathcal S_j`, and
 
     .. math:: W^{fin}=\arg\min_{W\in\mathcal F}-\sum_j\pi_j\sum_{z\in\mathcal S_j}p_{jz}\log
         \frac{e^{(Wh_j)_z}}{\sum_{z'\in\mathcal S_j}e^{(Wh_j)_{z'}}}.
