@@ -320,6 +320,18 @@ def test_pruned_networks_are_read_beside_their_nulls() -> None:
     assert courses.mean == 0
 
 
+def test_reviews_on_which_attention_is_pruned_are_of_both_classes(monkeypatch) -> None:
+    """They lie class after class."""
+    monkeypatch.setattr(trained_networks, "PRUNED", 20)
+    known = examples(TEXTS)
+    grouped = replace(known, test=known.test[torch.argsort(known.test.labels)])
+    labels = trained_networks._some(grouped).labels.double()
+    assert len(labels) == 20
+    assert abs(labels.mean() - known.test.labels.double().mean()) <= 0.05
+    images = examples(IMAGES)
+    assert torch.equal(trained_networks._some(images).labels, images.test.labels[:20])
+
+
 def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> None:
     """Where code that only reads networks has changed, the training stays."""
     monkeypatch.setenv("ATTSVM_TRAINED", str(tmp_path))
