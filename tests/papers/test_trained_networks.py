@@ -320,6 +320,18 @@ def test_pruned_networks_are_read_beside_their_nulls() -> None:
     assert courses.mean == 0
 
 
+def test_reviews_on_which_attention_is_pruned_are_of_both_classes(monkeypatch) -> None:
+    """They lie class after class."""
+    monkeypatch.setattr(trained_networks, "PRUNED", 20)
+    known = examples(TEXTS)
+    grouped = replace(known, test=known.test[torch.argsort(known.test.labels)])
+    labels = trained_networks._some(grouped).labels.double()
+    assert len(labels) == 20
+    assert abs(labels.mean() - known.test.labels.double().mean()) <= 0.05
+    images = examples(IMAGES)
+    assert torch.equal(trained_networks._some(images).labels, images.test.labels[:20])
+
+
 def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> None:
     """Where code that only reads networks has changed, the training stays."""
     monkeypatch.setenv("ATTSVM_TRAINED", str(tmp_path))
@@ -368,7 +380,7 @@ import attsvm.training
 attsvm.training.train_classifier = often
 step, saved = classifier._Run._step, []
 def killed(self, *given):
-    if self.state.epoch == 1 and self.state.step == 4:
+    if [self.state.epoch, self.state.step] == {at!r}:
         import os, signal
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, *given)
@@ -383,25 +395,35 @@ def medium() -> dict:
     return {**chosen, "train": 640, "validation": 100, "test": 200, "epochs": 2}
 
 
-@pytest.mark.parametrize("scale", ["smoke", pytest.param("medium", marks=pytest.mark.slow)])
-def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(scale, tmp_path, monkeypatch) -> None:
-    """SIGKILL after four steps of the second epoch, the last checkpoint inside it."""
+@pytest.mark.parametrize(
+    ("scale", "kills"),
+    [
+        ("smoke", [[1, 4]]),
+        pytest.param("medium", [[0, 7], [1, 4], [1, 19]], marks=pytest.mark.slow),
+    ],
+)
+def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(
+    scale, kills, tmp_path, monkeypatch
+) -> None:
+    """SIGKILL at an epoch and a step, the last checkpoint inside it."""
     if scale == "medium" and not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} names no folder with the reviews")
     monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
     task = short(dropout=0.3, parts=2) if scale == "smoke" else medium()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
     for name in ("adam", "l1.1"):
-        method, folder = {**METHOD, "name": name}, tmp_path / name
-        script = KILLED.format(task=task, method=method, folder=str(folder))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-        done = subprocess.run([sys.executable, "-c", script], env=environment)
-        assert done.returncode == -signal.SIGKILL
-        place = load_arrays(folder / "checkpoint" / "training.partial.safetensors")["place"]
-        assert place.tolist() == [1, 4], "inside the second epoch"
+        method = {**METHOD, "name": name}
         whole = run(task, method, seed=0, digest="")
-        resumed = run(task, method, seed=0, digest="", folder=folder)
-        for column in {*whole} - {"elapsed", "seconds", "speed"}:
-            assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
+        for at in kills:
+            folder = tmp_path / f"{name}-{at[0]}-{at[1]}"
+            script = KILLED.format(task=task, method=method, folder=str(folder), at=at)
+            done = subprocess.run([sys.executable, "-c", script], env=environment)
+            assert done.returncode == -signal.SIGKILL
+            place = load_arrays(folder / "checkpoint" / "training.partial.safetensors")["place"]
+            assert place.tolist() == at, "inside the epoch"
+            resumed = run(task, method, seed=0, digest="", folder=folder)
+            for column in {*whole} - {"elapsed", "seconds", "speed"}:
+                assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
 
 
 def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -> None:

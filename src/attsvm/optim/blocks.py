@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,9 +75,7 @@ def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
         )
 
 
-def portions(
-    rows: list[tuple[Tensor, Tensor, Tensor | None]],
-) -> list[list[tuple[Tensor, Tensor, Tensor | None]]]:
+def portions(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
     """Parameters (each with what belongs to it), equal shapes next to each other, in portions that
     one call should update.
 
@@ -85,7 +84,7 @@ def portions(
     """
     if len(rows) == 1:
         return [rows]
-    found: list[list[tuple[Tensor, Tensor, Tensor | None]]] = []
+    found: list[list[tuple[Any, ...]]] = []
     room = 0
     for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):
         size = row[0].numel()

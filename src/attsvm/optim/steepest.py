@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, overload
 
 import torch
@@ -24,6 +25,8 @@ from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
+Cut = tuple[Blocks, int]
+"""Blocks of a parameter and their axis."""
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # asked for at every step
 _LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
@@ -206,12 +209,26 @@ class SteepestDescent(DescentOptimizer):
             )
         }
 
+    def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
+        """Groups in the spectral norm that differ in their blocks alone move as one, so that
+        matrices of equal shape share a batch.
+        """
+        joint: list[tuple[Any, ...]] = []
+        for group, *columns in moving:
+            columns += [[(group["blocks"], group["blocks_axis"])] * len(columns[0])]
+            if joint and _alike(joint[-1][0], group):
+                for all_of_it, column in zip(joint[-1][1:], columns, strict=True):
+                    all_of_it += column
+            else:
+                joint.append((group, *columns))
+        super()._update_groups(joint)
+
     def _update(
         self,
         group: dict[str, Any],
         parameters: TensorList,
         gradients: TensorList,
-        *states: StateList,
+        *states: Any,
     ) -> None:
         lr = scalar(group, "lr")
         if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
@@ -223,7 +240,7 @@ class SteepestDescent(DescentOptimizer):
                 1 - lr * group["weight_decay"],
                 lr,
             )
-        rows = [row for row in zip(parameters, gradients, states[0], strict=True) if row[0].numel()]
+        rows = [row for row in zip(parameters, gradients, *states, strict=True) if row[0].numel()]
         if group["step_size"] == "polyak":  # one step for all
             parts = [rows]
         elif group["foreach"] is False:
@@ -241,6 +258,7 @@ class SteepestDescent(DescentOptimizer):
         parameters: TensorList,
         gradients: TensorList,
         buffers: StateList,
+        cuts: list[Cut],
     ) -> None:
         placed, parameters = (
             parameters,
@@ -256,9 +274,10 @@ class SteepestDescent(DescentOptimizer):
         steps: Tensor | None = None
         if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
-                vectors, steps = sharded_directions(group, vectors, placed, self._directions)
+                directions = partial(self._directions, cuts=cuts)
+                vectors, steps = sharded_directions(group, vectors, placed, directions)
             else:
-                vectors, steps = self._directions(group, vectors)
+                vectors, steps = self._directions(group, vectors, cuts)
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
         if steps is not None:  # one step length, or one per run
@@ -266,14 +285,14 @@ class SteepestDescent(DescentOptimizer):
         add_scaled(parameters, vectors, -lr)
 
     def _directions(
-        self, group: dict[str, Any], vectors: TensorList
+        self, group: dict[str, Any], vectors: TensorList, cuts: list[Cut]
     ) -> tuple[TensorList, Tensor | None]:
         """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
-        normalize, axis = group["normalize"], group["blocks_axis"]
-        parts = [matrices(vector, group["blocks"], axis) for vector in vectors]
+        normalize, spectral = group["normalize"], group["norm"] == _SPECTRAL
+        parts = [matrices(vector, *cut) for vector, cut in zip(vectors, cuts, strict=True)]
         batches = [batch for part in parts for batch in part]
         # a transposed matrix has the transposed polar factor: both shapes go into one batch
-        turned = [group["norm"] == _SPECTRAL and b.shape[-2] > b.shape[-1] for b in batches]
+        turned = [spectral and b.shape[-2] > b.shape[-1] for b in batches]
         batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:
@@ -315,15 +334,17 @@ class SteepestDescent(DescentOptimizer):
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)
-            for vector, part in zip(vectors, parts, strict=True)
+            for vector, part, (_, axis) in zip(vectors, parts, cuts, strict=True)
         ], steps
 
     def check_step(self) -> None:
         """See :meth:`DescentOptimizer.check_step`."""
         super().check_step()
         for group in self.param_groups:
+            if group["step_size"] != "polyak":
+                continue
             moving = [p for p in group["params"] if p.grad is not None and p.numel()]
-            if group["step_size"] == "polyak" and moving:
+            if moving:
                 runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
                 check_loss(self._loss, group["loss_floor"], runs)
 
@@ -343,6 +364,16 @@ class SteepestDescent(DescentOptimizer):
                 "two groups have step_size='polyak', and the loss cannot be shared out; put their"
                 " parameters into one group"
             )
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two groups in the spectral norm differ in their parameters and blocks alone."""
+    same = (
+        one[name] is other[name] or (not isinstance(one[name], Tensor) and one[name] == other[name])
+        for name in one
+        if name not in ("params", "param_names", "blocks", "blocks_axis")
+    )
+    return bool(one["norm"] == _SPECTRAL and one.keys() == other.keys() and all(same))
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
@@ -425,7 +456,7 @@ def check_settings(group: dict[str, Any]) -> None:
 def decomposes(group: dict[str, Any]) -> bool:
     """Whether the direction takes a singular value decomposition, or may."""
     norm = group["norm"]
-    return takes_singular_values(norm) and not (norm == Spectral() and group["polar"] != "exact")
+    return takes_singular_values(norm) and not (group["polar"] != "exact" and norm == _SPECTRAL)
 
 
 def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:

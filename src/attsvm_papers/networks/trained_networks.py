@@ -339,7 +339,7 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     columns = {
         f"right_{task.data}": right.double().numpy(),
         **weight_sizes(attention_weights(network), task.width),
-        **_pruned(model, known.test[:PRUNED]),
+        **_pruned(model, _some(known)),
     }
     if known.sentences:
         model.eval()
@@ -355,6 +355,13 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
             ]
         columns |= opinion_scores(rows, known.places)
     return columns
+
+
+def _some(known: Known) -> Examples:
+    """A few test examples; of reviews, which lie class after class, at equal distances."""
+    test, count = known.test, min(PRUNED, len(known.test))
+    last = (len(test) if known.sentences else count) - 1
+    return test[np.linspace(0, last, count).astype(int)]
 
 
 def _pruned(model: nn.Module, held: Examples) -> dict[str, Any]:
