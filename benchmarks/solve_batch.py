@@ -37,8 +37,8 @@ import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
+from attsvm.bench.entrants import OURS, PEERS  # noqa: E402
 from attsvm.bench.instances import written_out as rows  # noqa: E402
-from attsvm.bench.peers import OURS, PEERS  # noqa: E402
 from attsvm.bench.record import versions  # noqa: E402
 from attsvm.bench.solve import certified_gap  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
@@ -46,7 +46,7 @@ from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
 from attsvm.selection import optimal_tokens  # noqa: E402
 from attsvm.solvers import SolutionBatch, max_margin  # noqa: E402
-from attsvm.solvers.certificates import certify_hard  # noqa: E402
+from attsvm.solvers.proofs.certificates import certify_hard  # noqa: E402
 
 Answer = tuple[np.ndarray, np.ndarray]
 Solve = Callable[[Any], Answer]

@@ -19,7 +19,8 @@ import numba
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.bench.instances import SIZES, random_instance
-from attsvm.solvers import max_margin, threads
+from attsvm.solvers import max_margin
+from attsvm.solvers.programme import threads
 
 WAYS = ("default", "one", "all")
 

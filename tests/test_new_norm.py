@@ -13,7 +13,7 @@ import torch
 import attsvm
 from attsvm.cli import main
 from attsvm.geometry import Norm, parse_norm
-from attsvm.geometry.cones import Cone, Cones
+from attsvm.geometry.conic import Cone, Cones
 from attsvm.optim import SteepestDescent
 from attsvm.sklearn import AttentionSVC
 

@@ -25,7 +25,7 @@ def dies(margins, norm, accuracy):
         os.kill(os.getpid(), 11)
 
 def logs(margins, norm, accuracy):
-    from attsvm.bench.peers import PEERS
+    from attsvm.bench.entrants import PEERS
     if not small(margins):
         with Path(os.environ["ATTSVM_TEST_LOG"]).open("a") as log:
             log.write("solved\\n")

@@ -10,7 +10,7 @@ from attsvm.bench.solve import certified_gap, lower_bound, upper_bound
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin
-from attsvm.solvers.certificates import certify_hard
+from attsvm.solvers.proofs.certificates import certify_hard
 
 NORMS = ["fro", "l1", "linf", "lp:1.75", "lp:3", "nuc", "spec", "schatten:3"]
 

@@ -5,8 +5,8 @@ import functools
 import pytest
 
 from attsvm.bench import solve
+from attsvm.bench.entrants import PEERS, Peer
 from attsvm.bench.instances import random_instance
-from attsvm.bench.peers import PEERS, Peer
 from attsvm.bench.record import Cells, recording
 from attsvm.bench.solve import certified_gap
 from attsvm.bench.worker import FAILED, OVER, Worker

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import instance, load, names, toy, unit_sphere
-from attsvm.datasets.base import Views
+from attsvm.datasets.source import Views
 from attsvm.errors import InputError
 from attsvm.files import save_arrays
 

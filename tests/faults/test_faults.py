@@ -630,9 +630,9 @@ def _(b):
     part="local_path",
 )
 def _(b):
-    from attsvm.dynamics import path
+    from attsvm.dynamics import regularization_path
 
-    b.patch.setattr(path, "as_norm", lambda norm: geometry.Frobenius())
+    b.patch.setattr(regularization_path, "as_norm", lambda norm: geometry.Frobenius())
 
 
 @fault(
@@ -642,9 +642,9 @@ def _(b):
     "ntp-1 C3.1a",
 )
 def _(b):
-    from attsvm.dynamics.next_token import stages
+    from attsvm.dynamics.next_token import two_stages
 
-    b.patch.setattr(stages, "_singles", lambda run, data: data)
+    b.patch.setattr(two_stages, "_singles", lambda run, data: data)
 
 
 @fault(

@@ -11,7 +11,7 @@ import torch
 from attsvm import InputError
 from attsvm.cli import main
 from attsvm.probe import Audit, Checkpoints, audit, capture
-from attsvm.probe.page import headline, page
+from attsvm.probe.audit_page import headline, page
 
 from .conftest import batch, family
 

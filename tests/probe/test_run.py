@@ -12,8 +12,8 @@ import torch
 
 from attsvm.cli import main
 from attsvm.probe import audit, capture
+from attsvm.probe.audit_page import page
 from attsvm.probe.demo import Pieces, Stories
-from attsvm.probe.page import page
 
 from .conftest import batch, family
 

@@ -17,7 +17,7 @@ import pytest
 
 import attsvm.report
 from attsvm.errors import InputError
-from attsvm.report.numbers import THIN
+from attsvm.report.printing import THIN
 
 Make = Callable[..., Path]
 VOID = {
@@ -419,8 +419,8 @@ def test_import_is_cheap_and_writing_needs_neither_torch_nor_pyplot(make_folder:
 
 
 def test_table_of_constraints_names_the_words_of_its_sequence(written: Make) -> None:
-    from attsvm.report.folder import read
     from attsvm.report.page import constraints
+    from attsvm.report.run_contents import read
 
     run = read(written("text"))
     rows = constraints(run)

@@ -33,7 +33,7 @@ from attsvm.margins import (
     sequence_margins,
 )
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.verification import Verifier, second_opinion
+from attsvm.solvers.verify.verification import Verifier, second_opinion
 
 NORMS = [
     "fro",

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 from fuzz import proper
 
-from attsvm.solvers import double_double, energies, kernels
+from attsvm.solvers.methods import energies
+from attsvm.solvers.programme import kernels
+from attsvm.solvers.proofs import double_double
 
 FUZZ = Path(__file__).with_name("fuzz.py")
 

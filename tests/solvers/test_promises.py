@@ -14,9 +14,9 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, order_margins, relax, selection_margins
 from attsvm.solvers import max_margin
-from attsvm.solvers.certificates import farkas_residual
-from attsvm.solvers.farkas import proved
-from attsvm.solvers.verification import second_opinion
+from attsvm.solvers.proofs.certificates import farkas_residual
+from attsvm.solvers.proofs.farkas import proved
+from attsvm.solvers.verify.verification import second_opinion
 
 
 def near_contradiction(s: float = 1e-8) -> Margins:

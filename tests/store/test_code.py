@@ -146,7 +146,7 @@ EDITS = {
         "d, 1, cyclic",
     ),
     "a kernel that a solver calls": (
-        "solvers/kernels.py",
+        "solvers/programme/kernels.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\nEDITED = 1\n",
     ),

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.bench.entrants import OURS, PEERS, Answer, Peer
 from attsvm.bench.instances import SIZES, RefusedError, random_instance
-from attsvm.bench.peers import OURS, PEERS, Answer, Peer
 from attsvm.bench.record import Cells, digits, duration, load, markdown
 from attsvm.bench.worker import FAILED, OVER, Worker, cpu_limit
 from attsvm.data import FloatArray

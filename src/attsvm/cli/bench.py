@@ -154,7 +154,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(options: argparse.Namespace) -> int:
     """Measure solvers, print the tables."""
-    from attsvm.bench import peers, solve
+    from attsvm.bench import entrants, solve
 
     plan = solve.Plan(
         norms=_words(options.norms, "norms"),
@@ -162,7 +162,7 @@ def run_solve(options: argparse.Namespace) -> int:
         accuracies=tuple(_number(word) for word in _words(options.accuracies, "accuracies")),
         seeds=options.seeds,
         seconds=options.seconds,
-        peers=tuple(peers.choose(options.peers)),
+        peers=tuple(entrants.choose(options.peers)),
         batch=options.batch,
         threads=options.threads,
     )

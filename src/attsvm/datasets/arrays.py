@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.bags import as_bags, bag_labels
 from attsvm.data import AttentionData, IntArray
-from attsvm.datasets.base import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.files import load_arrays, opened
 from attsvm.printable import name_of

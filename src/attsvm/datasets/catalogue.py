@@ -7,8 +7,8 @@ from typing import Any
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.datasets.arrays import array, from_data
-from attsvm.datasets.base import Dataset
 from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
+from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
@@ -114,7 +114,7 @@ def _texts(path: Path, options: dict[str, Any]) -> Dataset:
 def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
     _refuse(options, _IMAGE_OPTIONS if name == "digits" else (), name)
     if name == "digits":
-        from attsvm.datasets.images import digits
+        from attsvm.datasets.digits import digits
 
         pair = _integers(arguments or "3-8", "-", "digits:4-9", 2)
         return digits(*pair, **options)

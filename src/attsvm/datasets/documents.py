@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray, given_away
-from attsvm.datasets.base import Dataset, Encoded, View, Views
 from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
+from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.printable import name_of
 from attsvm.queries import bag_queries

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.datasets.base import Dataset, Encoded
 from attsvm.datasets.documents import (
     Query,
     Span,
@@ -21,6 +20,7 @@ from attsvm.datasets.documents import (
     unit_rows,
 )
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts
+from attsvm.datasets.source import Dataset, Encoded
 from attsvm.errors import InputError, MissingExtraError
 
 

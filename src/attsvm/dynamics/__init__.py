@@ -1,8 +1,8 @@
 """Training many runs at once, and what is kept of it."""
 
 from attsvm.dynamics.ball import BallPath, ball_path
-from attsvm.dynamics.path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.planning import Plan, plan
+from attsvm.dynamics.regularization_path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.train import train
 from attsvm.dynamics.trajectory import (
     AtSteps,

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from attsvm.geometry import cones
+from attsvm.geometry import conic
+from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-from attsvm.geometry.numbers import exponent_text
 from attsvm.geometry.potential import PowerPotential
 
 Array = Any
@@ -74,9 +74,9 @@ class Lp(Entrywise):
         """See :attr:`Norm.mirror_map`."""
         return MirrorMap("power", self.p) if self.strictly_convex else None
 
-    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+    def cones(self, shape: tuple[int, int]) -> conic.Cones:
         """See :meth:`Norm.cones`."""
-        return cones.of_entries(shape, self.p)
+        return conic.of_entries(shape, self.p)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         """See :meth:`Norm.direction_divergence`; here nothing cancels

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
+from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, floating, per_run
 from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm
-from attsvm.geometry.numbers import checked_exponent, conjugate_exponent, floating, per_run
 
 Array = Any
 EUCLIDEAN = gauge(2.0, 2.0)

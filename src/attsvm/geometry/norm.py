@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
-from attsvm.geometry.cones import Cones
-from attsvm.geometry.numbers import floating, non_negative
+from attsvm.geometry.conic import Cones
+from attsvm.geometry.exponents import floating, non_negative
 
 Array = Any  # numpy.ndarray or torch.Tensor: whatever array_namespace understands
 

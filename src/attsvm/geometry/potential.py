@@ -10,8 +10,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
+from attsvm.geometry.exponents import conjugate_exponent, floating
 from attsvm.geometry.gauge import Gauge, power, reciprocal_power
-from attsvm.geometry.numbers import conjugate_exponent, floating
 
 Array = Any
 

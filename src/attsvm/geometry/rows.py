@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from attsvm.geometry import cones
+from attsvm.geometry import conic
 from attsvm.geometry.lifts import EUCLIDEAN, RowLengths
 from attsvm.geometry.norm import Descent, Norm
 
@@ -49,9 +49,9 @@ class Rows(RowLengths):
         along = xp.sum(H * unit, axis=-1)[..., None] * unit
         return xp.where(kept, H - share * (H - along), xp.zeros_like(H))
 
-    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+    def cones(self, shape: tuple[int, int]) -> conic.Cones:
         """See :meth:`Norm.cones`."""
-        return cones.of_rows(shape, self.p)
+        return conic.of_rows(shape, self.p)
 
     __repr__ = Norm.__repr__
 
@@ -78,8 +78,8 @@ class MaxRow(RowLengths):
         """The sum of the lengths of the rows."""
         return Rows()
 
-    def cones(self, shape: tuple[int, int]) -> cones.Cones:
+    def cones(self, shape: tuple[int, int]) -> conic.Cones:
         """See :meth:`Norm.cones`."""
-        return cones.of_rows(shape, self.p)
+        return conic.of_rows(shape, self.p)
 
     __repr__ = Norm.__repr__

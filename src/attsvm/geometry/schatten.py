@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from attsvm.geometry import cones
+from attsvm.geometry import conic
+from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.lifts import SingularValues
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-from attsvm.geometry.numbers import exponent_text
 
 Array = Any
 INFINITY = float("inf")
@@ -94,9 +94,9 @@ class Schatten(SingularValues):
         """See :attr:`Norm.takes_slack`."""
         return self.p == 2.0
 
-    def cones(self, shape: tuple[int, int]) -> cones.Cones | None:
+    def cones(self, shape: tuple[int, int]) -> conic.Cones | None:
         """See :meth:`Norm.cones`: of the nuclear and the spectral norm."""
-        return None if self.strictly_convex else cones.of_singular_values(shape, self.p)
+        return None if self.strictly_convex else conic.of_singular_values(shape, self.p)
 
     def value(self, W: Array) -> Array:
         """See :meth:`Norm.value`."""

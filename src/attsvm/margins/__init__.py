@@ -4,8 +4,8 @@ theory.
 
 from __future__ import annotations
 
-from attsvm.margins.batch import MarginsBatch, selection_batch
 from attsvm.margins.blocks import MarginBlocks
+from attsvm.margins.concatenated import MarginsBatch, selection_batch
 from attsvm.margins.finite import (
     LeastNorm,
     Recombination,

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.margins.arrays import check_arrays
+from attsvm.margins.consistency import check_arrays
 from attsvm.printable import Compact
 
 if TYPE_CHECKING:

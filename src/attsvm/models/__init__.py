@@ -12,7 +12,7 @@ from attsvm.models.classifiers import (
     VisionTransformer,
     soft_sparsity,
 )
-from attsvm.models.heads import LambdaHead, LinearHead, MLPHead
+from attsvm.models.decision_heads import LambdaHead, LinearHead, MLPHead
 from attsvm.models.losses import (
     Custom,
     Exponential,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData, FloatArray, floats, spread
 from attsvm.errors import InputError
 from attsvm.margins.checks import reals
-from attsvm.models.heads import LinearHead
+from attsvm.models.decision_heads import LinearHead
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import Logistic, LogScale, Loss, PerRun, as_loss, penalised
 from attsvm.models.sequences import Reading, Sequences

@@ -136,13 +136,13 @@ class _Compiled(_Gradients):
         codes: IntArray,
         scale: LogScale | None,
     ) -> Tensor:
-        from attsvm.models import fused  # and with it numba, which no other path needs
+        from attsvm.models import compiled  # and with it numba, which no other path needs
 
         keys, _, _, labels, _ = sequences.arrays
         moving = _three(moved.numpy())
         _check("the moved queries", moving, (labels.shape[1], keys.shape[3]), sequences.instances)
         return _compiled(
-            ctx, fused.loss, moved, (moving,), readout, has_intercept, sequences, codes, scale
+            ctx, compiled.loss, moved, (moving,), readout, has_intercept, sequences, codes, scale
         )
 
 
@@ -157,14 +157,14 @@ class _CompiledMatrix(_Gradients):
         codes: IntArray,
         scale: LogScale | None,
     ) -> Tensor:
-        from attsvm.models import fused
+        from attsvm.models import compiled
 
         moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
         keys, _, _, labels, _ = sequences.arrays
         _check("the matrix", moving[0], (keys.shape[3], moving[1].shape[-1]), sequences.instances)
         rows = labels.shape[1], moving[1].shape[-1]
         _check("the queries", moving[1], rows, 1, (1, len(moving[0])))
-        passes = fused.matrix_loss
+        passes = compiled.matrix_loss
         return _compiled(
             ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale
         )

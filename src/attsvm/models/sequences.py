@@ -104,7 +104,7 @@ class Sequences:
         known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
         asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
         if known is None or known[0] != asked:
-            from attsvm.models.fused import token_scores
+            from attsvm.models.compiled import token_scores
 
             tokens = self.arrays[1]
             known = asked, np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))

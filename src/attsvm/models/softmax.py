@@ -157,7 +157,7 @@ class _Attend(torch.autograd.Function):
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, moved: Tensor, sequences: Sequences, scale: LogScale | None) -> Tensor:
-        from attsvm.models import fused
+        from attsvm.models import compiled
 
         keys, tokens, mask, *_ = sequences.arrays
         _, n, q, T = mask.shape
@@ -171,7 +171,7 @@ class _Compiled(torch.autograd.Function):
         outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
         ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
         ctx.q, ctx.scale = q, scale
-        passing: Any = fused.forward[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
+        passing: Any = compiled.forward[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
         passing(
             moved.contiguous().numpy().reshape(runs, n * q, -1),
             *ctx.inputs,
@@ -185,13 +185,13 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        from attsvm.models import fused
+        from attsvm.models import compiled
 
         keys, tokens = ctx.inputs
         runs, N, _ = ctx.log_s.shape
         pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
         factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        fused.backward[worth_sharing(ctx.log_s.size, tokens.shape[-1])](
+        compiled.backward[worth_sharing(ctx.log_s.size, tokens.shape[-1])](
             grad.contiguous().numpy().reshape(runs, N, -1),
             keys,
             tokens,

@@ -16,7 +16,7 @@ import attsvm
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
-from attsvm.fitting.descent import descent_kind
+from attsvm.fitting.descent_of_norm import descent_kind
 from attsvm.fitting.preparation import check_selectable, split
 from attsvm.fitting.stage import Progress
 from attsvm.geometry import parse_norm
@@ -153,7 +153,7 @@ def fit_dataset(
             return run_folder.finish(run)
         write_report(run_folder.path, run)
         if dataset.kind == "array":  # bags of vectors, each with its evidence
-            from attsvm.report.bags import write_bags  # needs jinja2, as every page
+            from attsvm.report.bags_page import write_bags  # needs jinja2, as every page
 
             names = [f"sequence {i}" for i in test]
             page = run_folder.path / "bags.html"

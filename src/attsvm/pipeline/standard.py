@@ -120,7 +120,7 @@ def write_page(
     folder: Path, model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], run: Any
 ) -> None:
     """``report.html``: what was measured, and the held-out sequences with their evidence."""
-    from attsvm.report.bags import Shown, write_joint_page  # needs jinja2, as every page
+    from attsvm.report.bags_page import Shown, write_joint_page  # needs jinja2, as every page
 
     def shown(rows: IntArray) -> Shown:
         names = [f"sequence {i}" for i in rows]

@@ -10,8 +10,8 @@ from attsvm.probe.demo import story
 from attsvm.probe.growth import HeadMetrics
 from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
-from attsvm.probe.heads import Comparison, Head, Support
-from attsvm.probe.nulls import reflection
+from attsvm.probe.head_findings import Comparison, Head, Support
+from attsvm.probe.null_weights import reflection
 from attsvm.probe.pruning import PruningCurve, pruning_curve
 
 __all__ = [

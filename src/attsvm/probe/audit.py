@@ -16,9 +16,9 @@ from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
 from attsvm.probe.capture import Recording
 from attsvm.probe.comparison import Settings, Subject
-from attsvm.probe.heads import Comparison, Head, Support, frame
+from attsvm.probe.head_findings import Comparison, Head, Support, frame
 from attsvm.probe.inputs import Inputs
-from attsvm.probe.nulls import NULLS, Null
+from attsvm.probe.null_weights import NULLS, Null
 from attsvm.probe.selections import KINDS, Classes, Selections, selections
 from attsvm.solvers import MarginSolution
 from attsvm.workers import Workers

@@ -9,7 +9,7 @@ from typing import Any
 
 from attsvm.errors import InputError
 from attsvm.probe.audit import Audit
-from attsvm.probe.heads import Head, frame
+from attsvm.probe.head_findings import Head, frame
 
 
 @dataclass(eq=False)

@@ -31,9 +31,9 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import PairMargins
-from attsvm.probe.heads import Comparison
+from attsvm.probe.head_findings import Comparison
 from attsvm.probe.inputs import Inputs
-from attsvm.probe.nulls import Null, surest, variant
+from attsvm.probe.null_weights import Null, surest, variant
 from attsvm.probe.selections import Selections
 from attsvm.solvers import MarginSolution, max_margin
 

@@ -15,7 +15,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
 from attsvm.probe.capture import Layer
-from attsvm.probe.nulls import reflection
+from attsvm.probe.null_weights import reflection
 from attsvm.probe.selections import Classes, labels
 
 
@@ -68,8 +68,8 @@ class Inputs:
 
     def reflected(self, rng: np.random.Generator) -> FloatArray:
         """The own weights between random reflections of the inputs, see
-        :func:`~attsvm.probe.nulls.reflection`: the same of keys and queries, unless these are
-        another text's.
+        :func:`~attsvm.probe.null_weights.reflection`: the same of keys and queries, unless these
+        are another text's.
         """
         P = self.layer.projection
         assert P is not None

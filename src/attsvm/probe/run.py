@@ -17,10 +17,10 @@ from attsvm.errors import InputError
 from attsvm.files import atomic_write, opened
 from attsvm.geometry import parse_norm
 from attsvm.probe.audit import Audit, audit
+from attsvm.probe.audit_page import detail, headline, page
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
-from attsvm.probe.nulls import Null
-from attsvm.probe.page import detail, headline, page
+from attsvm.probe.null_weights import Null
 from attsvm.store import RunFolder, environment, finished_run
 from attsvm.store.folder import FORMAT
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.report.folder import Run
-from attsvm.report.numbers import MINUS, count, degrees, finite, number, percent, threshold
 from attsvm.report.plots import course, histogram
+from attsvm.report.printing import MINUS, count, degrees, finite, number, percent, threshold
+from attsvm.report.run_contents import Run
 from attsvm.report.style import (
     ATTENTION,
     BEST,

@@ -15,14 +15,14 @@ from attsvm.errors import InputError
 from attsvm.files import brief, write_file
 from attsvm.geometry import Lp, parse_norm
 from attsvm.printable import name_of, visible
-from attsvm.report import examples, numbers, pixels
-from attsvm.report.examples import token_name, view_of
+from attsvm.report import pixels, printing, token_sequences
 from attsvm.report.explorer import fragment, script_hash, style
 from attsvm.report.explorer.states import Own, state_of
 from attsvm.report.figures import accuracy_rows, draw
-from attsvm.report.folder import Run, read
-from attsvm.report.numbers import NONE, count, degrees, finite, number, percent, threshold
+from attsvm.report.printing import NONE, count, degrees, finite, number, percent, threshold
+from attsvm.report.run_contents import Run, read
 from attsvm.report.style import Picture, inline
+from attsvm.report.token_sequences import token_name, view_of
 from attsvm.store import announce
 
 if TYPE_CHECKING:
@@ -102,7 +102,13 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for convert in (numbers.count, numbers.number, numbers.percent, numbers.degrees, numbers.plain):
+    for convert in (
+        printing.count,
+        printing.number,
+        printing.percent,
+        printing.degrees,
+        printing.plain,
+    ):
         environment.filters[convert.__name__] = convert
     environment.filters["mark"] = lambda verdict: {
         "holds": "✓",
@@ -129,7 +135,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     """The HTML of the report."""
     from markupsafe import Markup
 
-    peak = examples.peak(run)
+    peak = token_sequences.peak(run)
     explored = explorer(run)
     filters: dict[str, Callable[..., str]] = {
         "share": lambda value: f"{min(1.0, max(0.0, float(value))):.3f}",
@@ -153,8 +159,8 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         claims=_objects(run.at("claims")),
         tally=tally(_objects(run.at("claims"))),
         accuracy=accuracy_rows(run),
-        groups=examples.groups(run),
-        shown=examples.SHOWN,
+        groups=token_sequences.groups(run),
+        shown=token_sequences.SHOWN,
         peak=peak,
         constraints=constraints(run),
         class_names=run.class_names,
@@ -207,18 +213,18 @@ def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     }
     training = run.at("results.training") or {}
     tables = [
-        ("Data", [(_words(key), numbers.plain(value)) for key, value in dataset.items()]),
+        ("Data", [(_words(key), printing.plain(value)) for key, value in dataset.items()]),
         (
             "Parameters",
             [
-                (_PARAMETERS.get(key, _words(key)), numbers.plain(value))
+                (_PARAMETERS.get(key, _words(key)), printing.plain(value))
                 for key, value in (run.at("parameters") or {}).items()
             ],
         ),
         (
             "Training",
             [
-                (_words(key), numbers.plain(value))
+                (_words(key), printing.plain(value))
                 for key, value in training.items()
                 if "second" not in key
             ],
@@ -226,7 +232,7 @@ def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         (
             "Margin programme",
             [
-                (_words(key), numbers.plain(value))
+                (_words(key), printing.plain(value))
                 for key, value in (run.at("results.margin") or {}).items()
                 if value != ""
             ],
@@ -234,8 +240,8 @@ def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         (
             "Environment",
             [
-                ("attsvm", numbers.plain(run.at("attsvm"))),
-                *((_words(k), numbers.plain(v)) for k, v in (run.at("environment") or {}).items()),
+                ("attsvm", printing.plain(run.at("attsvm"))),
+                *((_words(k), printing.plain(v)) for k, v in (run.at("environment") or {}).items()),
             ],
         ),
     ]

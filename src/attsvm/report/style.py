@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.printable import visible
-from attsvm.report.numbers import count, power
+from attsvm.report.printing import count, power
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,6 @@ from attsvm.selection.conditions import (
     feasible,
     gradient_alignment,
 )
-from attsvm.selection.cones import in_angular_cone, in_bregman_cone, in_margin_cone
 from attsvm.selection.drop import MarginDrop, margin_drop, margin_drop_bound
 from attsvm.selection.graph import (
     GraphSVM,
@@ -21,6 +20,7 @@ from attsvm.selection.graph import (
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.parts import PartsReport, Split, TwoParts
 from attsvm.selection.soft_labels import SoftLabelSVM, soft_label_svm
+from attsvm.selection.start_cones import in_angular_cone, in_bregman_cone, in_margin_cone
 from attsvm.selection.tokens import (
     Mixture,
     SelectedSets,

@@ -22,7 +22,7 @@ from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes, gi
 from attsvm.dynamics import Trajectory, direction_gap
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP, layers
-from attsvm.fitting.descent import (
+from attsvm.fitting.descent_of_norm import (
     check_step,
     descent_kind,
     joint_descent,
@@ -83,9 +83,9 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     With ``explain=True`` two stages follow the predictor:
 
     1. *selection* (``collective``): the head stays, scaled to unit norm, :math:`W` goes on by the
-       descent that belongs to ``norm`` (:mod:`attsvm.fitting.descent`) until each bag selects one
-       instance. With ``standard`` the selection is the predictor's: the witness of a positive bag,
-       the null token of a negative one;
+       descent that belongs to ``norm`` (:mod:`attsvm.fitting.descent_of_norm`) until each bag
+       selects one instance. With ``standard`` the selection is the predictor's: the witness of a
+       positive bag, the null token of a negative one;
     2. *margin*: the max-margin programme of these selections is solved in that norm, with a
        certificate.
 
@@ -119,7 +119,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seconds of one core.
         lr: length of a step of the selection stage, in the norm: after N steps the weights (for
             normalised tokens and queries) have grown to at most N times that. ``None`` for
-            :func:`attsvm.fitting.descent.step_length`.
+            :func:`attsvm.fitting.descent_of_norm.step_length`.
         validation_size: share of the bags kept aside to choose the step of joint training.
         slack: penalty C of the soft margin, used only when the hard margin is infeasible. Norms of
             singular values have no soft margin here, and are then ``infeasible``.

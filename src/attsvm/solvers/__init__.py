@@ -4,12 +4,12 @@ by the first solve.
 
 from __future__ import annotations
 
-from attsvm.solvers.batch import SolutionBatch
-from attsvm.solvers.choice import Choice, choose, solver_names
+from attsvm.solvers.answers.solution import MarginSolution, SecondOpinion, Status
 from attsvm.solvers.front import max_margin
+from attsvm.solvers.large.batch import SolutionBatch
 from attsvm.solvers.path import margin_path
-from attsvm.solvers.residuals import Residuals
-from attsvm.solvers.solution import MarginSolution, SecondOpinion, Status
+from attsvm.solvers.programme.choice import Choice, choose, solver_names
+from attsvm.solvers.proofs.residuals import Residuals
 
 __all__ = [
     "Choice",

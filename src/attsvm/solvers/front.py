@@ -23,18 +23,19 @@ from attsvm.margins import (
     selection_batch,
     selection_margins,
 )
-from attsvm.margins.arrays import check_arrays, check_batch
+from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import equalities, streaming, working_sets
-from attsvm.solvers.batch import SolutionBatch, solve_all
-from attsvm.solvers.choice import method_of, module_of, pointed
-from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
-from attsvm.solvers.scaling import OutOfRangeError, scaled
-from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.spread import spread
-from attsvm.solvers.starts import Start, carried
-from attsvm.solvers.threads import threads_that_pay
-from attsvm.solvers.verification import Verifier, check_verifier, verified
+from attsvm.solvers.answers import equalities
+from attsvm.solvers.answers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.answers.starts import Start, carried
+from attsvm.solvers.large import streaming, working_sets
+from attsvm.solvers.large.batch import SolutionBatch, solve_all
+from attsvm.solvers.large.spread import spread
+from attsvm.solvers.programme.choice import method_of, module_of, pointed
+from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
+from attsvm.solvers.programme.threads import threads_that_pay
+from attsvm.solvers.verify.verification import Verifier, check_verifier, verified
 
 
 @overload
@@ -113,7 +114,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
        \qquad\text{or, with slack } C,\qquad
        \min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+ .
 
-    Rows marked in ``margins.equality`` are met with equality; see :mod:`attsvm.solvers.equalities`.
+    Rows marked in ``margins.equality`` are met with equality; see
+    :mod:`attsvm.solvers.answers.equalities`.
 
     Args:
         margins: data, with the tokens that are selected; or one programme; or several, as a
@@ -122,7 +124,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             Data with leading axes are several programmes. Small hard-margin programmes are solved
             together in the Frobenius, nuclear and spectral norm and in the entrywise norms with
             p = 1, infinity, and 1.2 to 2, all others one by one, on all cores. Or a programme of
-            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.streaming`.
+            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.large.streaming`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
@@ -134,14 +136,14 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             several digits.
         warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by
             sequence and tokens, see
-            :mod:`attsvm.solvers.starts`), or multipliers ``(m,)``.
+            :mod:`attsvm.solvers.answers.starts`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified
             weights so far come back.
         solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that
             :func:`~attsvm.solvers.choose` names.
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
-            and what it says becomes ``second_opinion``; see :mod:`attsvm.solvers.verification`. It
-            takes the time that it takes.
+            and what it says becomes ``second_opinion``; see
+            :mod:`attsvm.solvers.verify.verification`. It takes the time that it takes.
         memory: of a programme of blocks, what the solver takes beside what the process has: bytes,
             or a text such as ``"500MB"``; ``"2GiB"`` when left out.
         executor: a :class:`concurrent.futures.Executor`; this process when left out. Of several

@@ -2,10 +2,10 @@
 checkpoints, many processes.
 """
 
+from attsvm.training.augmentation import Pixels
 from attsvm.training.classifier import train_classifier
 from attsvm.training.evaluation import predict
 from attsvm.training.history import History
-from attsvm.training.images import Pixels
 from attsvm.training.labelled import Examples
 from attsvm.training.many import train_many
 from attsvm.training.plan import TrainingPlan, build_optimizer, frozen_tensors

@@ -21,6 +21,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.store import Stages, fingerprint, flatten, gather, in_the_way, versions
 from attsvm.store.code import code_fingerprint
+from attsvm.training.augmentation import cropped_and_flipped, draw_shifts
 from attsvm.training.evaluation import (
     Forward,
     correct,
@@ -30,7 +31,6 @@ from attsvm.training.evaluation import (
     summed_loss,
 )
 from attsvm.training.history import CURVES, Curves, History
-from attsvm.training.images import cropped_and_flipped, draw_shifts
 from attsvm.training.labelled import Examples, Placed, Schedule, shuffled
 from attsvm.training.plan import TrainingPlan, build_optimizer, frozen_tensors
 from attsvm.training.processes import Processes, local_device, processes

@@ -15,7 +15,7 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.claims import MOST, claim, each
-from attsvm_papers.kit.curves import band, loglog
+from attsvm_papers.kit.drawing import band, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
 from attsvm_papers.kit.nulls import (

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
 from attsvm.dynamics.next_token.problem import Loss, NoAttentionSignalError, Problem, output_values
-from attsvm.dynamics.next_token.stages import (
+from attsvm.dynamics.next_token.two_stages import (
     Joint,
     Rule,
     TwoStages,

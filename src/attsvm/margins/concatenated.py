@@ -1,0 +1,172 @@
+"""Many programmes end to end in memory, for solvers that take them all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.data import AttentionData, FloatArray, IntArray, require_data
+from attsvm.errors import InputError
+from attsvm.margins.checks import integers
+from attsvm.margins.consistency import check_batch
+from attsvm.margins.operator import Margins
+from attsvm.printable import Compact
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginsBatch(Compact, Sequence[Margins]):
+    """``B`` programmes of inequalities with weights of one shape; ``batch[k]`` is the k-th as
+    :class:`Margins` that share its memory.
+
+    Attributes:
+        differences: ``(M, d_x)``, the differences of all programmes, programme by programme and in
+            each sequence by sequence.
+        queries: ``(N, d_z)``, the queries of all sequences.
+        offsets: ``(N + 1,)``, where the rows of each sequence begin, from 0 to M.
+        rhs: ``(M,)``, right-hand sides.
+        token: ``(M,)``, see :attr:`Margins.token`.
+        selected: ``(N,)``, see :attr:`Margins.selected`.
+        instances: ``(B + 1,)``, where the sequences of each programme begin, from 0 to N.
+
+    Raises:
+        InputError: arrays that do not fit together.
+    """
+
+    differences: FloatArray
+    queries: FloatArray
+    offsets: IntArray
+    rhs: FloatArray
+    token: IntArray
+    selected: IntArray
+    instances: IntArray
+
+    def __post_init__(self) -> None:
+        for name, array in check_batch(self).items():
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def stack(cls, programmes: Sequence[Margins]) -> MarginsBatch:
+        """A copy of these programmes, end to end.
+
+        Raises:
+            InputError: no programmes, weights of different shapes, or a programme with equalities.
+        """
+        if len(programmes) == 0:
+            raise InputError("there are no programmes to stack; give at least one")
+        differences, queries = (
+            [each.differences for each in programmes],
+            [each.queries for each in programmes],
+        )
+        shapes = [(D.shape[1], Z.shape[1]) for D, Z in zip(differences, queries, strict=True)]
+        if len(set(shapes)) > 1:
+            k = next(k for k, shape in enumerate(shapes) if shape != shapes[0])
+            raise InputError(
+                f"programme {k} has weights {shapes[k]}, programme 0 {shapes[0]}; stack programmes"
+                " of one shape"
+            )
+        for k, each in enumerate(programmes):
+            if each.equality is not None and each.equalities.any():
+                raise InputError(f"programme {k} holds equalities; a batch takes inequalities only")
+        rows = np.concatenate([[0], np.cumsum([len(part) for part in differences])])
+        instances = np.concatenate([[0], np.cumsum([len(part) for part in queries])])
+        ends = np.concatenate([each.offsets[1:] for each in programmes]) + np.repeat(
+            rows[:-1], np.diff(instances)
+        )
+        return cls(
+            np.concatenate(differences),
+            np.concatenate(queries),
+            np.concatenate([[0], ends]),
+            np.concatenate([each.rhs for each in programmes]),
+            np.concatenate([each.token for each in programmes]),
+            np.concatenate([each.selected for each in programmes]),
+            instances,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape ``(d_x, d_z)`` of the weights of every programme."""
+        return int(self.differences.shape[1]), int(self.queries.shape[1])
+
+    @property
+    def rows(self) -> IntArray:
+        """``(B + 1,)``: where the rows of each programme begin."""
+        return self.offsets[self.instances]
+
+    def __len__(self) -> int:
+        return len(self.instances) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Margins: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Margins]: ...
+
+    def __getitem__(self, index: int | slice) -> Margins | list[Margins]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        i, j = self.instances[k], self.instances[k + 1]
+        first, last = self.offsets[i], self.offsets[j]
+        return Margins(
+            self.differences[first:last],
+            self.queries[i:j],
+            self.offsets[i : j + 1] - first,
+            self.rhs[first:last],
+            self.token[first:last],
+            self.selected[i:j],
+        )
+
+
+def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
+    r"""The margins of a selection in every instance: :func:`~attsvm.margins.selection_margins` for
+    data with leading axes.
+
+    .. math:: (x_{ki\alpha_{ki}} - x_{kit})^\top W_k z_{ki} \ge 1 \qquad\text{for all visible }
+        t\ne\alpha_{ki},\ \text{one } W_k
+       \text{ per instance } k.
+
+    Args:
+        data: instances along the leading axes, which are flattened in row-major order.
+        tokens: ``(..., n)`` integers, the selected token :math:`\alpha_{ki}` of each sequence of
+            each instance, as
+            :func:`attsvm.optimal_tokens` and :attr:`attsvm.Trajectory.selected` have them.
+
+    Raises:
+        InputError: wrong shape, no integers, a position that is out of range or masked.
+    """
+    require_data(data)
+    selected = integers("tokens", tokens)
+    wanted = (*data.batch_shape, data.n)
+    if selected.shape != wanted:
+        raise InputError(
+            f"tokens has shape {selected.shape}; it must be {wanted}, one selected token per"
+            " sequence"
+        )
+    mask = data.mask.reshape(-1, data.T)
+    X, chosen, every = (
+        data.tokens.reshape(-1, data.T, data.d_x),
+        selected.reshape(-1),
+        np.arange(len(mask)),
+    )
+    wrong = (chosen < 0) | (chosen >= data.T)
+    wrong |= ~mask[every, np.where(wrong, 0, chosen)]
+    if wrong.any():
+        where = np.argwhere(wrong.reshape(wanted))[0].tolist()
+        raise InputError(
+            f"tokens holds {selected[tuple(where)]} at {where}, which is not a visible position (0"
+            f" to {data.T - 1}); select a visible token"
+        )
+    others = mask.copy()
+    others[every, chosen] = False
+    sequence, token = np.nonzero(others)
+    differences = X[sequence, chosen[sequence]] - X[sequence, token]
+    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
+    instances = np.arange(0, len(mask) + 1, data.n)
+    queries = np.array(data.queries.reshape(-1, data.d_z))
+    return MarginsBatch(
+        differences, queries, offsets, np.ones(len(token)), token, chosen, instances
+    )

@@ -1,0 +1,382 @@
+"""The page of a classifier of bags: which instances decide, whether they suffice, what holds the
+margin up, and which bags are rejected.
+
+It asks a fitted model for everything and computes nothing of its own, so it belongs to no
+estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attsvm.bags import Bags, as_bags, bag_labels
+from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.files import write_file
+from attsvm.report import pixels
+from attsvm.report.page import POLICY, document
+from attsvm.report.printing import MINUS
+
+SHOWN = 8  # bags of a group
+_INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
+_WORD = 25  # characters up to which instances are words, which stand beside one another
+_SUPPORT = 20  # rows of the table of support instances
+
+GROUPS = {
+    "wrong": ("Wrong", "Bags that are classified wrongly, the most confident first."),
+    "rejected": ("Rejected", "Their margin is below the threshold: ask somebody who knows."),
+    "insufficient": (
+        "One instance does not suffice",
+        "The selected instance alone would give another prediction.",
+    ),
+    "near": ("Close", "Classified rightly, with the smallest margins of each class."),
+    "confident": ("Confident", "Classified rightly, with the largest margins of each class."),
+}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance of a bag on the page.
+
+    Attributes:
+        name: its position, counted from 1.
+        text: what it says; empty for images and vectors.
+        uri: its picture; empty for texts and vectors.
+        part: what it adds to the bag's value, towards the predicted class.
+        share: the size of that relative to the largest one of its bag.
+        against: whether it speaks against the predicted class.
+        value: the value of a bag with this instance alone.
+        selected: whether it is the selected one.
+    """
+
+    name: str
+    text: str
+    uri: str
+    part: float
+    share: float
+    against: bool
+    value: float
+    selected: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """One bag on the page; ``short`` says that its instances are words."""
+
+    name: str
+    label: str
+    predicted: str
+    correct: bool
+    probability: float
+    margin: float
+    rejected: bool
+    sufficient: bool
+    necessary: bool
+    kind: str
+    short: bool
+    instances: list[Instance]
+    more: int
+
+
+def write_bags(
+    path: str | Path,
+    model: Any,
+    X: Any,
+    y: ArrayLike | None = None,
+    *,
+    groups: ArrayLike | None = None,
+    instances: Sequence[str] | ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    trained: bool = False,
+    title: str = "Bags",
+) -> Path:
+    """Write one self-contained page about bags and the model that classifies them.
+
+    Args:
+        path: the HTML file.
+        model: a fitted :class:`attsvm.sklearn.AttentionSVC`, or a pipeline that ends in one.
+        X: bags, in any form that :func:`attsvm.bags.as_bags` takes.
+        y: ``(n,)`` their labels; None for those that came with the bags.
+        groups: the bag of each row, when ``X`` is a table.
+        instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
+            width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.bags.Bags.source`,
+            where the bags have one). Without it an instance is its position.
+        names: ``(n,)`` of the bags; by default their position.
+        trained: these are the bags that the model was fitted to; with ``explain=True`` the page
+            then shows its support instances.
+        title: of the page.
+
+    Raises:
+        InputError: bags or labels that do not fit the model, or too few pictures or names.
+    """
+    bags = as_bags(X, groups)
+    labels = bag_labels(y, bags)
+    given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
+    seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
+    return _written(Path(path), _page(seen, seen if trained else None, title, None))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Bags for :func:`write_joint_page`: their data, how their instances look, their names, and the
+    names of the classes -1 and +1.
+    """
+
+    data: AttentionData
+    instances: Sequence[str] | FloatArray | None
+    names: list[str]
+    class_names: Sequence[str]
+
+    def seen(self, model: Any) -> _Seen:
+        """What the model says about them."""
+        bags = as_bags(self.data)
+        looks = _looks(self.instances, bags)
+        return _Seen(
+            model, self.data, bags, bag_labels(None, bags), looks, self.names, self.class_names
+        )
+
+
+def write_joint_page(
+    path: Path, model: Any, held: Shown, learned: Shown, run: dict[str, Any]
+) -> Path:
+    """The page of a fit: what it measured (``run``, the content of ``run.json``), the bags that it
+    held out, and the support instances among those it was fitted to.
+    """
+    page = _page(held.seen(model), learned.seen(model), run["dataset"]["title"], run)
+    return _written(path, page)
+
+
+def _written(path: Path, page: str) -> Path:
+    write_file(path, page)
+    return path
+
+
+def _page(seen: _Seen, fitted: _Seen | None, title: str, run: dict[str, Any] | None) -> str:
+    groups = [
+        (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
+        for name, rows in seen.groups().items()
+        if len(rows)
+    ]
+    return document(
+        "bags.html.j2",
+        {"share": "{:.3f}".format, "fixed": lambda value: f"{value:.3f}".replace("-", MINUS)},
+        policy=POLICY,
+        title=title,
+        totals=seen.totals(),
+        groups=groups,
+        run=run,
+        accuracy=sorted(run["results"]["accuracy"], key=lambda row: -row["test"]) if run else [],
+        support=fitted.support() if fitted else [],
+        certificate=_certificate(seen.estimator),
+        standard=seen.estimator.assumption == "standard",
+        classes=[seen.class_name(label) for label in seen.estimator.classes_],
+    )
+
+
+class _Seen:
+    """Everything that the model says about the bags, asked for once."""
+
+    def __init__(
+        self,
+        model: Any,
+        given: Any,
+        bags: Bags,
+        labels: np.ndarray[Any, Any],
+        looks: tuple[str, Any],
+        names: Sequence[str] | None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        if names is not None and len(names) != bags.n:
+            raise InputError(f"there are {len(names)} names for {bags.n} bags; give one for each")
+        self.bags, self.labels, (self.kind, self.looks) = bags, labels, looks
+        self.names, self.class_names = names, class_names
+        self.estimator = model[-1] if hasattr(model, "named_steps") else model
+        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else given
+        self.predicted = self.estimator.predict(inner)
+        self.column = np.searchsorted(self.estimator.classes_, self.predicted)
+        self.correct = self.predicted == labels
+        self.evidence = self.estimator.evidence(inner)
+        self.probability = self.estimator.predict_proba(inner)[np.arange(bags.n), self.column]
+        self.parts = self._toward(self.estimator.contributions(inner))
+        self.values = self._toward(self.estimator.decision_function_instances(inner))
+
+    def _toward(self, values: list[FloatArray]) -> list[FloatArray]:
+        """Values of instances towards the predicted class of their bag."""
+        return [
+            part[:, column] if part.ndim > 1 else (1 if column else -1) * part
+            for part, column in zip(values, self.column, strict=True)
+        ]
+
+    def totals(self) -> dict[str, Any]:
+        """Shares for the top of the page."""
+        found = self.evidence
+        return {
+            "bags": self.bags.n,
+            "instances": len(self.bags.rows),
+            "correct": int(self.correct.sum()),
+            "accuracy": float(self.correct.mean()),
+            "sufficient": float(np.mean(found.sufficient)),
+            "necessary": float(np.mean(found.necessary)),
+            "agrees": float(np.mean(found.agrees)),
+            "rejected": int(found.rejected.sum()),
+        }
+
+    def groups(self) -> dict[str, IntArray]:
+        """Positions of the bags of each group."""
+        margin, wrong = self.evidence.margin, ~self.correct
+        rising = np.argsort(margin, kind="stable")
+        right = rising[self.correct[rising]]
+        return {
+            "wrong": rising[::-1][wrong[rising[::-1]]],
+            "rejected": rising[self.evidence.rejected[rising]],
+            "insufficient": rising[~self.evidence.sufficient[rising]],
+            "near": self._in_turn(right),
+            "confident": self._in_turn(right[::-1]),
+        }
+
+    def _in_turn(self, rows: IntArray) -> IntArray:
+        """The classes in turn, each in the order of ``rows``."""
+        place = np.zeros(len(rows), dtype=np.int64)
+        for column in np.unique(self.column[rows]):
+            own = self.column[rows] == column
+            place[own] = np.arange(own.sum())
+        return rows[np.argsort(place, kind="stable")]
+
+    def card(self, i: int) -> Card:
+        """One bag."""
+        part, value, found = self.parts[i], self.values[i], self.evidence
+        selected = found.instances[i]
+        limit = _INSTANCES[self.kind]
+        kept = np.union1d(np.argsort(-np.abs(part), kind="stable")[:limit], selected)
+        if self.kind != "text":  # sentences stay in their order
+            kept = kept[np.argsort(-part[kept], kind="stable")]
+        largest = float(np.abs(part).max()) or 1.0
+        shown = [
+            Instance(
+                str(t + 1),
+                *self._look(i, int(t)),
+                float(part[t]),
+                float(abs(part[t]) / largest),
+                bool(part[t] < 0),
+                float(value[t]),
+                bool(t in selected),
+            )
+            for t in kept
+        ]
+        return Card(
+            self._name(i),
+            self.class_name(self.labels[i]),
+            self.class_name(self.predicted[i]),
+            bool(self.correct[i]),
+            float(self.probability[i]),
+            float(found.margin[i]),
+            bool(found.rejected[i]),
+            bool(found.sufficient[i]),
+            bool(found.necessary[i]),
+            self.kind,
+            all(len(one.text) < _WORD for one in shown),
+            shown,
+            int(self.bags.lengths[i]) - len(shown),
+        )
+
+    def class_name(self, label: Any) -> str:
+        """A class in words: ``1`` for 1.0."""
+        if self.class_names is not None:
+            return self.class_names[int(np.searchsorted(self.estimator.classes_, label))]
+        return f"{label:g}" if isinstance(label, float) else str(label)
+
+    def _name(self, i: int) -> str:
+        return f"bag {i + 1}" if self.names is None else str(self.names[i])
+
+    def _look(self, i: int, t: int) -> tuple[str, str]:
+        source = int(self.bags.source[self.bags.offsets[i] + t])
+        if self.kind == "text":
+            return str(self.looks[source]), ""
+        if self.kind == "image":
+            return "", pixels.data_uri(self.looks[source], *self.looks_range)
+        return "", ""
+
+    @property
+    def looks_range(self) -> tuple[float, float]:
+        """The pixels that are black and white."""
+        return 0.0, 255.0 if self.looks.max() > 1.0 else 1.0
+
+    def support(self) -> list[dict[str, Any]]:
+        """The instances whose constraints hold the margin up, by falling multiplier."""
+        if not hasattr(self.estimator, "solution_"):
+            return []
+        solution, positive = self.estimator.solution_, self.estimator.classes_[-1]
+        rows = []
+        for (i, rival), dual in zip(
+            self.estimator.support_tokens_[:_SUPPORT],
+            np.sort(solution.dual[solution.support])[::-1][:_SUPPORT],
+            strict=True,
+        ):
+            chosen = int(self.estimator.selected_tokens_[i])
+            inside = self.estimator.assumption == "collective" or self.labels[i] == positive
+            rows.append(
+                {
+                    "bag": self._name(i),
+                    "label": self.class_name(self.labels[i]),
+                    "selected": self._titled(i, chosen) if inside else ("no witness", "", ""),
+                    "rival": self._titled(i, int(rival))
+                    if rival < self.bags.lengths[i]
+                    else ("no witness", "", ""),
+                    "dual": float(dual),
+                }
+            )
+        return rows
+
+    def _titled(self, i: int, t: int) -> tuple[str, str, str]:
+        return (f"instance {t + 1}", *self._look(i, t))
+
+
+def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:
+    """The kind of the instances, and how they look by the row of their source."""
+    if instances is None:
+        return "array", None
+    if not isinstance(instances, np.ndarray) and isinstance(instances[0], str):
+        kind, looks = "text", instances
+    else:
+        looks = np.asarray(instances, dtype=np.float64)
+        if looks.ndim == 4 and looks.shape[3] == 1:
+            looks = looks[..., 0]
+        if not (looks.ndim == 3 or (looks.ndim == 4 and looks.shape[3] == 3)):
+            raise InputError(
+                f"instances has shape {looks.shape}; give texts, or images of one or three channels"
+            )
+        kind = "image"
+    if len(looks) <= int(bags.source.max()):
+        raise InputError(
+            f"instances has {len(looks)} entries and the bags speak of row"
+            f" {int(bags.source.max())}; give one for each row"
+        )
+    return kind, looks
+
+
+def _certificate(estimator: Any) -> dict[str, Any]:
+    """What was proved of the fit."""
+    steps = estimator.convex_steps_
+    solution = getattr(estimator, "solution_", None)
+    return {
+        "steps": len(steps),
+        "optimal": sum(step.status == "optimal" for step in steps),
+        "gap": max((step.gap for step in steps), default=0.0),
+        "violation": max((step.violation for step in steps), default=0.0),
+        "optimum": estimator.optimum_,
+        "margin": None
+        if solution is None
+        else {
+            "status": solution.status,
+            "margin": solution.margin,
+            "gap": solution.gap,
+            "violation": solution.violation,
+            "norm": estimator.norm_.title,
+        },
+    }

@@ -1,0 +1,138 @@
+r"""Equalities for solvers that know inequalities only.
+
+An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\rangle\ge b_c`,
+:math:`\langle -A_c,W\rangle\ge-b_c`, and its multiplier of any sign is the difference of theirs. So
+any solver that takes right-hand sides of both signs takes equalities: it is handed the pairs, and
+its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs,
+which bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of
+any sign on equalities. A programme of equalities alone is, in the Frobenius norm, a least-norm
+problem with a closed solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins, least_norm
+from attsvm.solvers.answers.outcomes import Request, Solver, infeasible_solution, solved
+from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.proofs.certificates import Certificate, lower_bound
+
+_PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
+
+
+def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
+    """The solution of a programme with equalities.
+
+    Raises:
+        InputError: a norm whose solver does not take equalities, or a soft margin.
+    """
+    equal = margins.equalities
+    if not norm.takes_equalities:
+        raise InputError(
+            f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm"
+        )
+    if request.slack is not None:
+        raise InputError(
+            "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
+        )
+    if (
+        equal.all()
+        and (margins.rhs != 0).any()
+        and norm == Frobenius()
+        and request.method in (None, "least-norm")
+    ):
+        return _least_norm(margins, norm, request)
+    pairs, source, sign = opposite_pairs(margins)
+    opposite = np.full(pairs.m, -1)
+    opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
+    opposite[partner] = np.flatnonzero(sign < 0)
+    start = (
+        None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
+    )
+    return _folded(
+        margins,
+        norm,
+        solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)),
+        source,
+        sign,
+    )
+
+
+def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
+    """The programme with every equality as two opposite inequalities, and row and sign that each of
+    its rows comes from.
+    """
+    equal = np.flatnonzero(margins.equalities)
+    source = np.concatenate([np.arange(margins.m), equal])
+    sign = np.concatenate([np.ones(margins.m), -np.ones(len(equal))])
+    order = np.argsort(margins.sequence[source], kind="stable")
+    source, sign = source[order], sign[order]
+    offsets = np.concatenate(
+        [[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))]
+    )
+    differences = sign[:, None] * margins.differences[source]
+    rhs = sign * margins.rhs[source] + 0.0
+    pairs = replace(
+        margins,
+        differences=differences,
+        offsets=offsets,
+        rhs=rhs,
+        token=margins.token[source],
+        equality=None,
+    )
+    return pairs, source, sign
+
+
+def _folded(
+    margins: Margins, norm: Norm, found: MarginSolution, source: IntArray, sign: FloatArray
+) -> MarginSolution:
+    dual = np.zeros(margins.m)
+    np.add.at(dual, source, sign * found.dual)
+    if found.status in ("infeasible", "almost infeasible") and dual.any():
+        dual = dual / np.abs(dual).max()
+        support = np.flatnonzero(dual)
+    else:
+        support = np.unique(source[found.support])
+        support = np.union1d(support, np.flatnonzero(margins.equalities))
+    gap = found.gap
+    if found.status != "infeasible" and 0.0 < found.norm < np.inf and dual.any():
+        # A multiplier of an equality is a difference, which rounds once more.
+        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / found.norm)
+    message = found.message.replace(
+        f"({len(found.support)} of {found.margins.m} constraints support it)",
+        f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of"
+        " them equalities)",
+    )
+    return replace(
+        found,
+        margins=margins,
+        dual=dual,
+        gap=gap if found.gap < 1.0 else 1.0,
+        status="inaccurate" if found.status == "optimal" and gap > found.tol else found.status,
+        support=support,
+        slacks=np.zeros(margins.m),
+        message=message,
+    )
+
+
+def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+    found = least_norm(margins, request.tol)
+    if not found.consistent and found.distance <= _PROVED:
+        return infeasible_solution(margins, found.dual, request, "least norm", 0)
+    size = float(norm.value(found.W))
+    lower = lower_bound(margins, norm, found.dual) if found.consistent else 0.0
+    gap = max(0.0, 1.0 - lower / size) if size > 0 else 1.0
+    values = margins(found.W)
+    return solved(
+        margins,
+        Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0),
+        request,
+        "least norm",
+        1,
+    )

@@ -1,0 +1,275 @@
+"""What a solver is asked, and the solutions that it makes of what it finds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol, overload
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.geometry import Norm
+from attsvm.margins import Margins
+from attsvm.solvers.answers.solution import MarginSolution, Status
+from attsvm.solvers.programme.scaling import Scaling
+from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, farkas_residual
+from attsvm.solvers.proofs.contradiction import contradiction, few_rows
+
+_SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
+_CHEAP_REDUCTION = (
+    200  # rows of a certificate that are reduced at once, so that the message can name them
+)
+# weights in which terms cancel to this many roundings over the tolerance may be beyond float64
+_BEYOND = 4.0
+_SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
+HOPELESS = 1e-3
+"""Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What the caller asked a solver for, after checking.
+
+    Attributes:
+        tol: largest gap and violation of an ``optimal`` solution.
+        rough: no more than that is needed, however cheap.
+        slack: penalty C of the soft margin, ``None`` for the hard one.
+        warm_start: ``(m,)`` multipliers to start from, or ``None``.
+        warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
+        warm_step: step of the splitting that found them, or ``None``.
+        max_seconds: wall-clock limit, or ``None``.
+        opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the
+            other row of the pair, -1 for rows without one. A solver may use it; the programme means
+            the same without.
+        method: one method of the family on its own, a name of
+        :mod:`attsvm.solvers.programme.choice`;
+            ``None`` for the whole cascade.
+    """
+
+    tol: float
+    slack: float | None
+    warm_start: FloatArray | None
+    max_seconds: float | None
+    opposite: IntArray | None = None
+    method: str | None = None
+    warm_weights: FloatArray | None = None
+    warm_step: float | None = None
+    rough: bool = False
+
+
+class Solver(Protocol):
+    """What a solver module offers as ``solve``."""
+
+    def __call__(self, margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+        """The solution in ``norm``, certified from ``margins``."""
+
+
+def solved(
+    margins: Margins, found: Certificate, request: Request, solver: str, iterations: int
+) -> MarginSolution:
+    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance,
+    else ``inaccurate``.
+    """
+    short = np.maximum(margins.rhs - found.values, 0.0)
+    slacks = short if request.slack is not None else np.zeros(margins.m)
+    close = (
+        found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
+    ) | margins.equalities
+    status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
+    residual = math.inf
+    if status != "optimal" and request.slack is None and found.dual.any():
+        residual = farkas_residual(margins, found.dual)
+        if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
+            status = "almost infeasible"
+    figures = _figures(found.norm, found.gap, found.violation)
+    if status == "optimal":
+        message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
+    elif status == "almost infeasible":
+        best = "no weights were found" if found.gap == 1.0 else f"the best have {figures}"
+        message = _almost(margins, found.dual, residual, best)
+    elif found.gap == 1.0:
+        message = (
+            "inaccurate: neither weights that meet every margin nor a contradiction was found"
+            f" (violation {found.violation:.1e})"
+        )
+    else:
+        message = (
+            f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more"
+            " time or a larger tol"
+        )
+    return MarginSolution(
+        margins=margins,
+        status=status,
+        W=found.W,
+        norm=found.norm,
+        dual=found.dual,
+        gap=found.gap,
+        violation=found.violation,
+        support=np.flatnonzero(close),
+        tol=request.tol,
+        slack=request.slack,
+        slacks=slacks,
+        solver=solver,
+        iterations=iterations,
+        message=message,
+    )
+
+
+def _figures(norm: float, gap: float, violation: float) -> str:
+    return f"norm {norm:.6g}, gap {gap:.1e}, violation {violation:.1e}"
+
+
+def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+    """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of
+    both.
+
+    Raises:
+        InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
+    """
+    slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
+    if not found.has_weights:  # a certificate has no scale
+        return replace(
+            found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
+        )
+    W, dual = near.restored(found.W, found.dual)
+    norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
+    message = found.message.replace(
+        _figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation)
+    )
+    return replace(
+        found,
+        margins=margins,
+        W=W,
+        norm=norm,
+        dual=dual,
+        violation=violation,
+        slack=slack,
+        slacks=np.ldexp(found.slacks, near.sides),
+        message=message.replace(
+            f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"
+        ),
+    )
+
+
+@overload
+def kept(error: float, rounding: float, tol: float) -> bool: ...
+
+
+@overload
+def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
+
+
+def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
+    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and no
+    rounding in them that matters.
+    """
+    return (error <= tol) & (rounding <= NO_MATTER)
+
+
+def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+    """Zero weights, optimal because no right-hand side is positive."""
+    W = np.zeros(margins.shape)
+    close = np.flatnonzero(margins.rhs <= _SUPPORT)
+    reason = "no sequence has a rival token" if margins.m == 0 else "no right-hand side is positive"
+    return MarginSolution(
+        margins=margins,
+        status="optimal",
+        W=W,
+        norm=float(norm.value(W)),
+        dual=np.zeros(margins.m),
+        gap=0.0,
+        violation=0.0,
+        support=close,
+        tol=request.tol,
+        slack=request.slack,
+        slacks=np.zeros(margins.m),
+        solver="inspection",
+        iterations=0,
+        message=f"optimal: {reason}, so the zero weights are the solution",
+    )
+
+
+def infeasible_solution(
+    margins: Margins,
+    dual: FloatArray,
+    request: Request,
+    solver: str,
+    iterations: int,
+    *,
+    minimal: bool = False,
+) -> MarginSolution:
+    """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
+    of one): ``infeasible`` where :func:`attsvm.solvers.answers.finish.certain` proves it, ``almost
+    infeasible`` where it does not.
+
+    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
+    cheap.
+    """
+    from attsvm.solvers.answers.finish import certain
+
+    dual = dual / np.abs(dual).max()
+    proof = None
+    if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
+        few = few_rows(margins, dual)
+        proof = None if few is dual else certain(margins, few)
+    if proof is None:
+        proof = certain(margins, dual)
+    if proof is None and not minimal and np.count_nonzero(dual) > _CHEAP_REDUCTION:
+        few = few_rows(margins, dual)
+        proof = None if few is dual else certain(margins, few)
+    status: Status = "infeasible"
+    if proof is not None:
+        dual = proof / np.abs(proof).max()
+        message = f"infeasible: {contradiction(margins, dual)}"
+    else:
+        residual = farkas_residual(margins, dual)
+        status = "almost infeasible" if residual <= _SMALL else "inaccurate"
+        message = (
+            _almost(margins, dual, residual, "no weights were found")
+            if status == "almost infeasible"
+            else "inaccurate: neither weights that meet every margin nor a contradiction was found"
+        )
+    return MarginSolution(
+        margins=margins,
+        status=status,
+        W=np.zeros(margins.shape),
+        norm=float("inf"),
+        dual=dual,
+        gap=1.0,
+        violation=float(np.abs(margins.rhs).max()),
+        support=np.flatnonzero(dual),
+        tol=request.tol,
+        slack=request.slack,
+        slacks=np.zeros(margins.m),
+        solver=solver,
+        iterations=iterations,
+        message=message,
+    )
+
+
+def _almost(margins: Margins, dual: FloatArray, residual: float, best: str) -> str:
+    return (
+        f"almost infeasible: {contradiction(margins, dual)}; weights that meet all margins hold"
+        f" terms {1.0 / max(residual, 1e-300):.0e} times as large as a margin, and {best}"
+    )
+
+
+def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str) -> MarginSolution:
+    """No answer for a programme whose solution leaves float64: no weights, and the reason."""
+    return MarginSolution(
+        margins=margins,
+        status="inaccurate",
+        W=np.zeros(margins.shape),
+        norm=float("inf"),
+        dual=np.zeros(margins.m),
+        gap=1.0,
+        violation=float(np.abs(margins.rhs).max(initial=0.0)),
+        support=np.zeros(0, dtype=np.int64),
+        tol=tol,
+        slack=slack,
+        slacks=np.zeros(margins.m),
+        solver="none",
+        iterations=0,
+        message=f"inaccurate: {reason}",
+    )

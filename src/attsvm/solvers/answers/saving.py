@@ -1,0 +1,78 @@
+"""Solutions on disk, bit for bit.
+
+Every array goes into ``.npz`` or ``.safetensors`` under its name, those of the programme under
+``margins.NAME``; everything else, the norm by its name, goes into one array of JSON text. Python
+prints a float64 so that it reads back as the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import InputError
+from attsvm.files import load_arrays, save_arrays
+from attsvm.geometry import parse_norm
+from attsvm.margins import Margins
+from attsvm.solvers.answers.solution import MarginSolution, SecondOpinion
+
+FORMAT = "attsvm-solution/1"
+_RECORD = "record"
+
+
+def save(solution: MarginSolution, path: str | Path) -> None:
+    """See :meth:`attsvm.MarginSolution.save`."""
+    arrays: dict[str, Any] = {}
+    record: dict[str, Any] = {"format": FORMAT, "geometry": solution.geometry.name}
+    if parse_norm(solution.geometry.name) != solution.geometry:
+        raise InputError(
+            f"the norm {solution.geometry!r} has no name that gives it back, so the solution cannot"
+            " be saved"
+        )
+    for prefix, part in (("", solution), ("margins.", solution.margins)):
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if field.name in ("geometry", "margins"):
+                continue
+            if isinstance(value, np.ndarray):
+                arrays[prefix + field.name] = value
+            else:
+                opinion = isinstance(value, SecondOpinion)
+                record[prefix + field.name] = asdict(value) if opinion else _plain(value)
+    text = json.dumps(record).encode()
+    save_arrays(arrays | {_RECORD: np.frombuffer(text, dtype=np.uint8)}, path)
+
+
+def load(path: str | Path) -> MarginSolution:
+    """See :meth:`attsvm.MarginSolution.load`."""
+    arrays = load_arrays(path)
+    try:
+        record = json.loads(np.asarray(arrays.pop(_RECORD), dtype=np.uint8).tobytes())
+        if record.pop("format") != FORMAT:
+            raise ValueError("another format")
+        parts: dict[str, Any] = {**record, **arrays}
+        programme = {
+            name.removeprefix("margins."): parts.pop(name)
+            for name in [name for name in parts if name.startswith("margins.")]
+        }
+        opinion = parts.pop("second_opinion")
+        return MarginSolution(
+            margins=Margins(**programme),
+            geometry=parse_norm(parts.pop("geometry")),
+            second_opinion=None if opinion is None else SecondOpinion(**opinion),
+            **parts,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} holds no solution that this version reads ({type(error).__name__}); write it"
+            " with MarginSolution.save"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """The same number as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value

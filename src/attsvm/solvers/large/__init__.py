@@ -1,0 +1,1 @@
+"""Many programmes at once, and programmes of very many rows."""

@@ -1,0 +1,279 @@
+r"""Many programmes in one call, each with its own status.
+
+Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
+:mod:`attsvm.solvers.small.small_frobenius` and those of other norms through
+:mod:`attsvm.solvers.small.interior_batch`; every other one, and every one that is not settled
+there, through the ordinary solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm.cores import shared_out
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins, MarginsBatch
+from attsvm.presentation import cell
+from attsvm.printable import Compact
+from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
+from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.programme.choice import FEW
+from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, certify_hard
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SolutionBatch(Compact, Sequence[MarginSolution]):
+    r"""The solutions of ``B`` programmes as arrays; ``batch[k]`` is the k-th with everything a
+    :class:`MarginSolution` has.
+
+    The numbers are those of the single solutions: gaps and violations are certified from the data
+    of each programme.
+
+    Attributes:
+        margins: the programmes.
+        status: ``(B,)`` strings, see :attr:`MarginSolution.status`.
+        W: ``(B, d_x, d_z)`` weights, zeros where infeasible; a list of matrices when the programmes
+            have weights of several shapes.
+        norm: ``(B,)``, ``inf`` where infeasible.
+        gap: ``(B,)``, rigorous relative duality gaps.
+        violation: ``(B,)``, largest missed margin.
+        dual: ``(M,)`` multipliers of all programmes end to end, Farkas certificates where
+            infeasible.
+        rows: ``(B + 1,)``, where those of each programme begin: ``dual[rows[k]:rows[k + 1]]``.
+    """
+
+    margins: Sequence[Margins]
+    status: NDArray[Any]
+    W: FloatArray | list[FloatArray]
+    norm: FloatArray
+    gap: FloatArray
+    violation: FloatArray
+    dual: FloatArray
+    rows: IntArray
+    _blur: FloatArray = field(repr=False)
+    _systems: IntArray = field(repr=False)
+    _request: Request | None = field(repr=False)
+    _norm: Norm = field(repr=False)
+    _proofs: dict[int, Certificate] = field(repr=False)
+    _written: dict[int, MarginSolution] = field(repr=False)
+
+    @property
+    def optimal(self) -> BoolArray:
+        """``(B,)``: True where the status is ``optimal``."""
+        return np.asarray(self.status == "optimal")
+
+    def _repr_html_(self) -> str:
+        return cell(self)
+
+    def __len__(self) -> int:
+        return len(self.margins)
+
+    @overload
+    def __getitem__(self, index: int) -> MarginSolution: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[MarginSolution]: ...
+
+    def __getitem__(self, index: int | slice) -> MarginSolution | list[MarginSolution]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        if k not in self._written:
+            self._written[k] = self._from_figures(k)
+        return self._written[k]
+
+    def _from_figures(self, k: int) -> MarginSolution:
+        assert self._request is not None
+        systems = int(self._systems[k])
+        if k in self._proofs:
+            from attsvm.solvers.small import interior_batch
+
+            return interior_batch.finished(
+                self.margins[k], self._norm, self._proofs[k], self._request, systems
+            )
+        found = Found(
+            self.W[k],
+            self.dual[self.rows[k] : self.rows[k + 1]],
+            self.norm[k],
+            self.gap[k],
+            self.violation[k],
+            self._blur[k],
+        )
+        return found.solution(self.margins[k], self._request, systems)
+
+
+class Found(NamedTuple):
+    """One programme's part of what :func:`attsvm.solvers.small.small_frobenius.settle` wrote."""
+
+    W: FloatArray
+    dual: FloatArray
+    norm: float
+    gap: float
+    violation: float
+    rounding: float
+
+    def solution(self, margins: Margins, request: Request, systems: int) -> MarginSolution:
+        """The same with support, message and all the rest."""
+        if self.norm == np.inf:
+            return infeasible_solution(
+                margins, self.dual, request, "least distance", systems, minimal=True
+            )
+        norm, gap, violation, rounding = (float(x) for x in self[2:])
+        if rounding > NO_MATTER:
+            proof = certify_hard(margins, Frobenius(), self.W, self.dual)
+        else:
+            proof = Certificate(self.W, self.dual, margins(self.W), norm, gap, violation, rounding)
+        return solved(margins, proof, request, "principal pivoting", systems)
+
+
+def solve_all(
+    programmes: Sequence[Margins],
+    norm: Norm,
+    one: Callable[[Margins], MarginSolution],
+    together: Request | None,
+    first: int = 0,
+) -> SolutionBatch:
+    """Every programme solved: small ones in compiled code when there is a request for it, the
+    others by ``one``.
+
+    Raises:
+        InputError: what ``one`` refuses, with the position of the programme, from ``first`` on.
+    """
+    count = len(programmes)
+    if isinstance(programmes, MarginsBatch):
+        rows, shapes = programmes.rows, [programmes.shape] * count
+    else:
+        rows = np.concatenate(
+            [[0], np.cumsum([len(each.differences) for each in programmes])]
+        ).astype(np.int64)
+        shapes = [(each.differences.shape[1], each.queries.shape[1]) for each in programmes]
+    W: FloatArray | list[FloatArray] = (
+        np.zeros((count, *shapes[0]))
+        if len(set(shapes)) == 1
+        else [np.zeros(shape) for shape in shapes]
+    )
+    status, figures, dual = (
+        np.full(count, "", dtype="<U17"),
+        np.zeros((count, 4)),
+        np.zeros(int(rows[-1])),
+    )
+    systems = np.zeros(count, dtype=np.int64)
+    written: dict[int, MarginSolution] = {}
+    proofs: dict[int, Certificate] = {}
+    from attsvm.solvers.small import interior_batch, small_frobenius
+
+    if together is not None:
+        for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
+            if norm == Frobenius():
+                arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
+                found = small_frobenius.settle(*arrays)
+            else:
+                found, certified, solutions = interior_batch.certified(batch, norm, together)
+                proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
+                for j, solution in solutions.items():
+                    k = int(chosen[j])
+                    written[k] = replace(solution, margins=programmes[k])
+            optimal = found.outcome == small_frobenius.WEIGHTS
+            optimal &= kept(
+                np.maximum(found.figures[:, 1], found.figures[:, 2]),
+                found.figures[:, 3],
+                together.tol,
+            )
+            figures[chosen], systems[chosen] = found.figures, found.systems
+            status[chosen[optimal]] = "optimal"
+            if len(chosen) == count:
+                W, dual = found.W, found.dual
+            else:
+                parts = np.split(found.dual, batch.rows[1:-1])
+                for k, weights, multipliers in zip(chosen.tolist(), found.W, parts, strict=True):
+                    W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
+            for k in chosen[found.outcome == small_frobenius.CONTRADICTION].tolist():
+                part = slice(rows[k], rows[k + 1])
+                verdict = interior_batch.contradicted(
+                    programmes[k], norm, dual[part], together, int(systems[k])
+                )
+                if verdict is not None:
+                    written[k], status[k], dual[part] = verdict, "infeasible", verdict.dual
+
+    def settled(k: int) -> MarginSolution:
+        try:
+            return one(programmes[k])
+        except InputError as error:
+            raise InputError(f"programme {first + k}: {error}") from None
+
+    left = np.flatnonzero(status == "").tolist()
+    for k, solution in zip(left, shared_out(settled, left), strict=True):
+        written[k] = solution
+        status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
+        figures[k], systems[k] = (
+            (solution.norm, solution.gap, solution.violation, 0.0),
+            solution.iterations,
+        )
+    length, gap, violation, blur = np.ascontiguousarray(figures.T)
+    return SolutionBatch(
+        programmes,
+        status,
+        W,
+        length,
+        gap,
+        violation,
+        dual,
+        rows,
+        blur,
+        systems,
+        together,
+        norm,
+        proofs,
+        written,
+    )
+
+
+def _fits(
+    programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
+) -> BoolArray:
+    """The programmes that are small enough for compiled code."""
+    from attsvm.solvers.small import interior_batch
+
+    few: BoolArray = np.diff(rows) <= FEW
+    if norm == Frobenius():
+        return few
+    queries = (
+        np.diff(programmes.instances).tolist()
+        if isinstance(programmes, MarginsBatch)
+        else [len(each.queries) for each in programmes]
+    )
+    sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
+    return few & np.array([interior_batch.fits(norm, *size) for size in sizes], dtype=np.bool_)
+
+
+def _stacks(
+    programmes: Sequence[Margins], shapes: list[tuple[int, int]], fits: BoolArray
+) -> Iterator[tuple[MarginsBatch, IntArray]]:
+    """The programmes that fit and hold inequalities and finite numbers only, stacked by shape, with
+    their positions.
+    """
+    if isinstance(programmes, MarginsBatch) and fits.all():
+        stacks = [(programmes, np.arange(len(programmes)))] if len(programmes) else []
+    else:
+        groups: dict[tuple[int, int], list[int]] = {}
+        for k in np.flatnonzero(fits).tolist():
+            if programmes[k].equality is None:
+                groups.setdefault(shapes[k], []).append(k)
+        stacks = [
+            (MarginsBatch.stack([programmes[k] for k in chosen]), np.array(chosen))
+            for chosen in groups.values()
+        ]
+    for batch, positions in stacks:
+        # A programme that must be refused is left to the front door, which knows the words.
+        if (
+            all(np.isfinite(array).all() for array in (batch.differences, batch.queries, batch.rhs))
+            and (batch.rhs >= 0.0).all()
+        ):
+            yield batch, positions

@@ -1,0 +1,1 @@
+"""One solver for each family of norms, put together from methods and proofs."""

@@ -1,0 +1,234 @@
+r"""The programme a solver works on: the caller's margins with rows of one size.
+
+Row :math:`c` of ``minimise 1/2 ||W||^2 + C sum xi  subject to  <A_c, W> >= b_c - xi_c`` is
+multiplied by a power of two that brings :math:`\|\delta_c\|` and :math:`\|z_i\|` into
+:math:`[1/2, 1)`, then all right-hand sides by one more. Powers of two are exact, so both programmes
+have the same solutions bit for bit, at any scale of the data, and token pairs that nearly coincide
+become rows like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.cores import shared_out
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.margins import Margins
+from attsvm.solvers.programme import kernels
+from attsvm.solvers.programme.scaling import OutOfRangeError
+from attsvm.solvers.programme.threads import all_threads
+
+_BLOCK = 256  # rows up to which sequences of one query are treated together
+_LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
+_LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
+
+
+@dataclass(frozen=True, eq=False)
+class Programme:
+    r"""Rows :math:`\hat a_c = \hat\delta_c\hat z_i^\top`, right-hand sides and boxes
+    :math:`0\le\hat\lambda_c\le\hat C_c`.
+
+    Attributes:
+        D: ``(m, d_x)`` differences with norms in [1/2, 1), or exactly zero.
+        Z: ``(k, d_z)`` queries, likewise; neighbouring sequences with one query share a block, so
+            ``k <= n``.
+        offsets: ``(k + 1,)`` where each block's rows start.
+        sequence: ``(m,)`` the block of each row.
+        b: ``(m,)`` right-hand sides, the largest in [1/2, 1). Negative ones come with their
+            opposite rows: equalities written as pairs.
+        cap: ``(m,)`` upper bounds of the multipliers, ``inf`` for the hard margin.
+        weight_exponent: ``W = 2**weight_exponent * W_hat``.
+        dual_exponent: ``(m,)``, ``dual = 2**dual_exponent * dual_hat``.
+        opposite: ``(m,)`` the row :math:`-\hat a_c` with which row ``c`` makes an equality, -1 for
+            none; ``None`` without equalities.
+    """
+
+    D: FloatArray
+    Z: FloatArray
+    offsets: IntArray
+    sequence: IntArray
+    b: FloatArray
+    cap: FloatArray
+    weight_exponent: int
+    dual_exponent: IntArray
+    opposite: IntArray | None = None
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+        return int(self.D.shape[0])
+
+    @property
+    def dof(self) -> int:
+        """Number of entries of the weights."""
+        return int(self.D.shape[1] * self.Z.shape[1])
+
+    @cached_property
+    def hard(self) -> bool:
+        """True when no multiplier has an upper bound."""
+        return bool(np.isinf(self.cap).all())
+
+    @cached_property
+    def diagonal(self) -> FloatArray:
+        r""":math:`\|\hat a_c\|^2`."""
+        squares: FloatArray = (
+            np.einsum("cd,cd->c", self.D, self.D)
+            * np.einsum("nd,nd->n", self.Z, self.Z)[self.sequence]
+        )
+        return squares
+
+    def values(self, W: FloatArray) -> FloatArray:
+        r""":math:`(\langle\hat a_c, W\rangle)_c`."""
+
+        def part(first: int, last: int) -> FloatArray:
+            rows, offsets = self.rows_of(first, last)
+            moved = np.ascontiguousarray(self.Z[first:last] @ W.T)
+            return kernels.values(self.D[rows], offsets, moved)
+
+        return self._shared(part)
+
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        r""":math:`\sum_c\lambda_c\hat a_c`."""
+
+        def part(first: int, last: int) -> FloatArray:
+            rows, offsets = self.rows_of(first, last)
+            return kernels.pulled(self.D[rows], offsets, dual[rows])
+
+        pulled = self._shared(part).T
+        if self.D.size < _LARGE:
+            return pulled @ self.Z
+        columns = np.array_split(pulled, _SHARES)
+        return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
+
+    def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
+        """The rows of the blocks from ``first`` to before ``last``, and where those of each begin
+        among them.
+        """
+        start = self.offsets[first]
+        return slice(start, self.offsets[last]), self.offsets[first : last + 1] - start
+
+    def _shared(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
+        """``run(first, last)`` over shares of the blocks, on all cores where the rows are many."""
+        count = len(self.Z)
+        if self.D.size < _LARGE:
+            return run(0, count)
+        ends = np.linspace(0, count, _SHARES + 1).astype(int).tolist()
+        return np.concatenate(shared_out(lambda part: run(*part), list(itertools.pairwise(ends))))
+
+    def gram(self, rows: IntArray) -> FloatArray:
+        """Gram matrix of these rows, in Fortran order for LAPACK."""
+        D, Z = self.D[rows], self.Z[self.sequence[rows]]
+        with all_threads(len(D)):
+            G = D @ D.T
+            G *= Z @ Z.T
+        return G.T  # symmetric: the transposed view is the same matrix, column by column
+
+    def restored(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights and multipliers of the caller's programme."""
+        return np.ldexp(W, self.weight_exponent), np.ldexp(dual, self.dual_exponent)
+
+    def scaled_dual(self, dual: FloatArray) -> FloatArray:
+        """Multipliers of the caller's programme, brought to this one's scale and into its box."""
+        clipped: FloatArray = np.clip(np.ldexp(dual, -self.dual_exponent), 0.0, self.cap)
+        return clipped
+
+    def cancelled(self, dual: FloatArray) -> FloatArray:
+        """The same ``adjoint`` with at most one of two opposite multipliers positive."""
+        if self.opposite is None:
+            return dual
+        return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
+
+
+def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:
+    """``(k, dof)``: the rows written out, for systems small enough to hold them."""
+    D, Z = p.D[rows], p.Z[p.sequence[rows]]
+    written: FloatArray = (D[:, :, None] * Z[:, None, :]).reshape(len(rows), p.dof)
+    return written
+
+
+def empty_rows(margins: Margins) -> BoolArray:
+    """Rows whose difference or query is exactly zero: their margin is 0 whatever the weights
+    are.
+    """
+    silent: BoolArray = np.logical_not(np.any(margins.queries, axis=1))
+    equal: BoolArray = np.logical_not(np.any(margins.differences, axis=1))
+    return equal | silent[margins.sequence]
+
+
+def equilibrate(
+    margins: Margins, slack: float | None, opposite: IntArray | None = None
+) -> Programme:
+    """The programme with rows of one size.
+
+    Raises:
+        OutOfRangeError: differences times queries leave the range in which weights and multipliers
+            are float64 numbers.
+    """
+    D, d_exponent = _unit_rows(margins.differences)
+    Z, z_exponent = _unit_rows(margins.queries)
+    sequence = margins.sequence
+    row_exponent = -(d_exponent + z_exponent[sequence])
+    mantissa, exponent = np.frexp(margins.rhs)
+    exponent = exponent.astype(np.int64) + row_exponent
+    positive = margins.rhs > 0
+    weight_exponent = int(exponent[positive].max())
+    dual_exponent = row_exponent + weight_exponent
+    if (
+        abs(weight_exponent) > _LARGEST_EXPONENT
+        or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any()
+    ):
+        sizes = -row_exponent[positive]
+        raise OutOfRangeError(
+            "weights for rows (differences of tokens times queries) of sizes from"
+            f" 2^{int(sizes.min())} to 2^{int(sizes.max())} leave the range of float64; divide the"
+            " tokens or the queries by a constant first"
+        )
+    b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
+    cap = (
+        np.full(margins.m, np.inf)
+        if slack is None
+        else np.ldexp(np.full(margins.m, slack), -dual_exponent)
+    )
+    Z, offsets = _blocks(Z, np.ascontiguousarray(margins.offsets, dtype=np.int64), z_exponent)
+    sequence = np.repeat(np.arange(len(Z)), np.diff(offsets))
+    return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
+
+
+def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[FloatArray, IntArray]:
+    """Queries and offsets with neighbours of equal queries made one block, up to a size.
+
+    Token-priority graphs have a sequence per query and winner, but only as many queries as tokens.
+    """
+    new = np.ones(len(Z), dtype=np.bool_)
+    new[1:] = (
+        (Z[1:] != Z[:-1]).any(axis=1)
+        | (exponent[1:] != exponent[:-1])
+        | (offsets[2:] // _BLOCK != offsets[1:-1] // _BLOCK)
+    )
+    first = np.flatnonzero(new)
+    if len(first) == len(Z):
+        return Z, offsets
+    return np.ascontiguousarray(Z[first]), np.append(offsets[first], offsets[-1])
+
+
+def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Rows divided by the power of two above their norm, and the exponents."""
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)
+
+    def part(some: slice) -> None:
+        peak, relative = kernels.row_norms(rows[some])
+        exponent[some] = powers = np.frexp(peak)[1].astype(np.int64) + np.frexp(relative)[1]
+        if (np.abs(powers) < 1000).all():
+            np.multiply(rows[some], np.ldexp(1.0, -powers)[:, None], out=unit[some])
+        else:
+            np.ldexp(rows[some], -powers[:, None], out=unit[some])
+
+    ends = np.linspace(0, len(rows), (_SHARES if rows.size >= _LARGE else 1) + 1).astype(int)
+    shared_out(part, [slice(*each) for each in itertools.pairwise(ends.tolist())])
+    return unit, exponent

@@ -1,0 +1,49 @@
+"""How many threads BLAS takes while a programme is solved.
+
+Most products and factorisations are so small that a second thread costs more than it saves: it
+waits for the first one, at full load, between any two calls. Programmes are solved with one thread.
+In those whose rows are many, factorisations of thousands of rows take the threads that the process
+has; the loops over rows are shared out among threads of our own (:mod:`attsvm.cores`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from attsvm.margins import Margins
+from attsvm.solvers.programme.choice import FEW
+from attsvm.thread_limits import at_most_threads, lifted, thread_pools
+
+_LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
+_MANY = 1500  # rows from which one pays
+_here = threading.local()
+
+
+@contextmanager
+def threads_that_pay(margins: Margins) -> Iterator[None]:
+    """One thread of BLAS in this block, but for :func:`all_threads` where the programme is large;
+    as before after it.
+    """
+    before = getattr(_here, "large", False)
+    _here.large = margins.m * min(margins.m, margins.shape[0] * margins.shape[1]) >= _LARGE
+    try:
+        with one_thread(scipy=margins.m > FEW):  # smaller ones may do without SciPy's
+            yield
+    finally:
+        _here.large = before
+
+
+def all_threads(rows: int) -> AbstractContextManager[None]:
+    """The threads of BLAS that the process has, for a factorisation of so many rows, where the
+    programme that this thread solves is large.
+    """
+    if rows < _MANY or not getattr(_here, "large", False):
+        return nullcontext()
+    return lifted(*thread_pools("blas", scipy=False))
+
+
+def one_thread(*, scipy: bool = False) -> AbstractContextManager[None]:
+    """One thread of BLAS, of SciPy's too if asked, inside; as before after it."""
+    return at_most_threads(1, *thread_pools("blas", scipy=scipy))

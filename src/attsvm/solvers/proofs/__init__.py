@@ -1,0 +1,1 @@
+"""Proofs from the caller's data: gaps, residuals, Farkas certificates, ranks, uniqueness."""

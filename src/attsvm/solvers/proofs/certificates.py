@@ -1,0 +1,274 @@
+r"""Proofs of accuracy that do not depend on how a solution was found.
+
+For any :math:`\lambda\ge0` and any :math:`W` whose margins meet :math:`b`,
+
+.. math:: \frac{b^\top\lambda}{\|A^\top\lambda\|_*} \;\le\; \min\|W\| \;\le\; \|W\|,
+
+because :math:`b^\top\lambda\le\langle A^\top\lambda, W\rangle\le\|A^\top\lambda\|_*\|W\|`. When
+:math:`A^\top\lambda = 0` and
+:math:`b^\top\lambda>0` the lower bound is infinite and no weights exist (Farkas). Every number here
+is computed from the caller's margins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.geometry import Norm
+from attsvm.margins import Margins
+
+_TINY = float(np.finfo(np.float64).tiny)
+_EPS = float(np.finfo(np.float64).eps)
+_RESCALINGS = 3
+_ROUNDING = 4e-16
+NO_MATTER = 2e-13
+"""Rounding of margins or of the lower bound that no tolerance minds; beyond it the figures are
+computed again with twice the digits.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Weights and multipliers with their certified gap and violation, the violation that the
+    rounding of the margins can hide, and the share of its right-hand side that a margin misses.
+    """
+
+    W: FloatArray
+    dual: FloatArray
+    values: FloatArray
+    norm: float
+    gap: float
+    violation: float
+    rounding: float
+    shortness: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The largest of gap, violation and shortness: what a solver makes small."""
+        return max(self.gap, self.violation, self.shortness)
+
+
+def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> Certificate:
+    r"""``W`` rescaled until the smallest :math:`\langle A_c, W\rangle/b_c` is one, with the gap to
+    the bound of ``dual``.
+
+    The smallest among :func:`scale_rows`; what the others miss is violation. Where rounding could
+    hide more than ``NO_MATTER``, margins and bound are computed with twice the digits. The gap is 1
+    (nothing proved) when the margins of ``W`` cannot be scaled to their right-hand sides.
+    """
+    positive = scale_rows(margins.rhs)
+    given, values = W, margins(W)
+    for _ in range(_RESCALINGS):
+        ratio = float((values[positive] / margins.rhs[positive]).min())
+        if not 0.0 < ratio < np.inf or abs(ratio - 1.0) <= _ROUNDING:
+            break
+        W = W / ratio
+        values = margins(W)
+    blur = _rounding(margins, W, values, positive)
+    lower = lower_bound(margins, norm, dual)
+    if blur > NO_MATTER:
+        return _sharply(margins, norm, given, dual, lower)
+    upper = float(norm.value(W))
+    gap = 1.0
+    if 0.0 < ratio < np.inf and 0.0 < upper < np.inf:
+        gap = max(0.0, 1.0 - lower / upper)
+    return Certificate(W, dual, values, upper, gap, _violation(margins, values), blur)
+
+
+def _sharply(
+    margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, lower: float
+) -> Certificate:
+    """The same in double-double arithmetic: the margins are those of ``W`` as it is, so that no
+    rounding is left but that of ``W`` when it is rescaled.
+    """
+    positive = scale_rows(margins.rhs)
+    best: Certificate | None = None
+    for _ in range(_RESCALINGS):
+        values, low = sharp_values(margins, W)
+        ratio = float((values[positive] / margins.rhs[positive]).min())
+        upper = float(norm.value(W))
+        scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
+        gap = max(0.0, 1.0 - lower / upper) if scalable else 1.0
+        short = max(0.0, float((margins.rhs - values - low).max(initial=0.0)))
+        found = Certificate(W, dual, values, upper, gap, short, 0.0, max(0.0, 1.0 - ratio))
+        if best is None or found.error < best.error:
+            best = found
+        if not scalable or abs(ratio - 1.0) <= _ROUNDING:
+            break
+        W = W / ratio
+    assert best is not None
+    return best
+
+
+def sharp_values(margins: Margins, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The margins of ``W`` to twice the digits, as ``high + low``."""
+    from attsvm.solvers.proofs import double_double
+
+    high, low = np.zeros(margins.m), np.zeros(margins.m)
+    D, Z, offsets = _plain(margins)
+    W = np.ascontiguousarray(W, dtype=np.float64)
+    double_double.margins(D, Z, offsets, W, np.zeros_like(W), high, low)
+    return high, low
+
+
+def sharp_adjoint(margins: Margins, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The adjoint of ``dual``, computed to twice the digits and rounded once, and the sum of the
+    sizes of its terms.
+    """
+    from attsvm.solvers.proofs import double_double
+
+    high, low, size = (np.zeros(margins.shape) for _ in range(3))
+    D, Z, offsets = _plain(margins)
+    dual = np.ascontiguousarray(dual, dtype=np.float64)
+    double_double.adjoint(D, Z, offsets, dual, high, low, size)
+    return high + low, size
+
+
+def _plain(margins: Margins) -> tuple[FloatArray, FloatArray, IntArray]:
+    return (
+        np.ascontiguousarray(margins.differences, dtype=np.float64),
+        np.ascontiguousarray(margins.queries, dtype=np.float64),
+        np.ascontiguousarray(margins.offsets, dtype=np.int64),
+    )
+
+
+def scale_rows(rhs: FloatArray) -> BoolArray:
+    """The rows whose ratio of margin to right-hand side says how far weights must be scaled: those
+    with a positive right-hand side.
+
+    A negative one is half of an equality written as two opposite rows. The other half holds exactly
+    at the right scale, and where its right-hand side is small the ratio is mostly rounding; so then
+    only the largest right-hand sides are asked.
+    """
+    positive: BoolArray = rhs > 0.0
+    return positive if (rhs >= 0.0).all() else rhs > 0.5 * rhs.max(initial=0.0)
+
+
+def certify_soft(
+    margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float
+) -> Certificate:
+    r"""Gap between primal and dual objective, relative to the primal.
+
+    Primal :math:`\tfrac12\|W\|^2+C\sum_c(b_c-\langle A_c,W\rangle)_+`, dual
+    :math:`b^\top\lambda-\tfrac12\|A^\top\lambda\|_*^2`.
+    """
+    values, upper = margins(W), float(norm.value(W))
+    primal = 0.5 * upper * upper + slack * float(np.maximum(margins.rhs - values, 0.0).sum())
+    lengths, limit = margins.lengths, NO_MATTER / _EPS * primal
+    size = math.sqrt(float(np.vdot(W, W)))
+    if (
+        slack * size * float(lengths.max(initial=0.0)) * margins.m > limit
+        or float(margins.rhs @ dual) > limit
+        or float(lengths @ dual) * max(upper, size) > limit
+    ):
+        values, low = sharp_values(margins, W)
+        short = (margins.rhs - values) - low
+        primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
+        top, rest = _sharp_dot(margins.rhs, dual)
+        pulled = sharp_adjoint(margins, dual)[0]
+    else:
+        top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
+    size = float(norm.dual_value(pulled))
+    bound = (top - 0.5 * size * size) + rest  # infinite where a power would raise
+    gap = max(0.0, primal - bound) / max(primal, _TINY)
+    gap = gap if math.isfinite(gap) else 1.0
+    return Certificate(W, dual, values, upper, gap, 0.0, 0.0)
+
+
+def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
+    r""":math:`b^\top\lambda/\|A^\top\lambda\|_*`: no weights that meet the margins have a smaller
+    norm; ``inf`` when none exist.
+    """
+    top, pulled = float(margins.rhs @ dual), margins.adjoint(dual)
+    size = np.abs(dual)
+    with np.errstate(over="ignore"):  # multipliers on the way may be of any size
+        length = float(np.linalg.norm(pulled))
+        terms = float(margins.lengths @ size)
+    if (
+        _EPS * float(np.abs(margins.rhs) @ size) > NO_MATTER * abs(top)
+        or _EPS * terms > NO_MATTER * length
+        or not math.isfinite(length)
+    ):
+        top = sum(_sharp_dot(margins.rhs, dual))
+        pulled = sharp_adjoint(margins, dual)[0]
+    if top <= 0.0:
+        return 0.0
+    with np.errstate(over="ignore"):
+        bottom = float(norm.dual_value(pulled))
+    return top / bottom if bottom > 0.0 else np.inf
+
+
+def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    from attsvm.solvers.proofs import double_double
+
+    x, y = (np.ascontiguousarray(each, dtype=np.float64) for each in (x, y))
+    return double_double.dot(x, y)
+
+
+def farkas_residual(margins: Margins, dual: FloatArray) -> float:
+    r"""How far ``dual`` is from proving that no weights exist: its residual relative to its own
+    terms, entry by entry.
+
+    .. math:: \max_{ae}\ \Big|\sum_c\lambda_c A_{c,ae}\Big| \Big/ \sum_c|\lambda_c A_{c,ae}|
+
+    A value of :math:`r` proves that in weights that meet the margins some margin is what is left of
+    terms :math:`1/r` times as large as its right-hand side: :math:`b_c\le
+    r\,\sum_{ae}|A_{c,ae}W_{ae}|` for some row with :math:`\lambda_c\ne0`. At rounding level
+    (1e-16) that is beyond float64 and yet no proof that none exist; a proof is
+    :func:`attsvm.solvers.proofs.farkas.proved`. It is ``inf`` when ``dual`` proves nothing: no
+    positive
+    :math:`b^\top\lambda`, or a negative entry outside the equalities.
+    """
+    rows = np.flatnonzero(dual)
+    if len(rows) == 0 or (dual[~margins.equalities] < 0.0).any():
+        return float("inf")
+    part = margins.restricted(rows)
+    # Powers of two, so that nothing leaves float64 on the way; columns have no scale here.
+    D, Z = _columns_near_one(part.differences), _columns_near_one(part.queries)
+    D, rows_exponent = _rows_near_one(D)
+    Z, queries_exponent = _rows_near_one(Z)
+    mantissa, power = np.frexp(dual[rows])
+    sides, side_power = np.frexp(part.rhs)
+    side_power = np.where(sides != 0.0, side_power, -10000)
+    gains = side_power + power
+    top = float(np.ldexp(sides * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum())
+    if not top > 0.0:
+        return float("inf")
+    power = power + rows_exponent + queries_exponent[part.sequence]
+    lam = np.ldexp(mantissa, np.clip(power - power.max(), -1100, 0))
+    pulled, size = sharp_adjoint(replace(part, differences=D, queries=Z), lam)
+    some = size > 0.0
+    return float((np.abs(pulled[some]) / size[some]).max(initial=0.0))
+
+
+def _columns_near_one(rows: FloatArray) -> FloatArray:
+    scaled: FloatArray = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=0, initial=0.0))[1])
+    return scaled
+
+
+def _rows_near_one(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    exponent = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1]
+    return np.ldexp(rows, -exponent[:, None]), exponent
+
+
+def _violation(margins: Margins, values: FloatArray) -> float:
+    return max(0.0, float((margins.rhs - values).max(initial=0.0)))
+
+
+def _rounding(margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray) -> float:
+    r"""Largest violation that rounding can hide; of ``positive`` rows relative to their right-hand
+    sides, where these are below one.
+
+    A margin has a rounding error of about :math:`\epsilon|\delta_c|^\top|W||z_{i(c)}|`, which hides
+    nothing where the margin exceeds its right-hand side by more.
+    """
+    moved: FloatArray = np.abs(margins.queries) @ np.abs(W).T
+    error = np.finfo(np.float64).eps * margins.along_sizes(moved)
+    room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
+    error = error - room
+    error[positive] /= np.minimum(margins.rhs[positive], 1.0)
+    return max(0.0, float(error.max(initial=0.0)))

@@ -1,0 +1,170 @@
+"""A Farkas certificate in the words of its programme: which tokens, labels, classes or orders
+cannot be had together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.data import FloatArray, IntArray
+from attsvm.margins import Margins
+from attsvm.solvers.proofs.certificates import farkas_residual
+
+_NAMED = 3  # demands spelled out in a message
+
+_NOBODY = {
+    "selection": "no weights select",
+    "set": "no weights select",
+    "ratio": "no weights split attention as asked over",
+    "label": "no head gives their labels to",
+    "position": "no weights select",
+    "class": "no output matrix predicts",
+    "support": "no output matrix separates",
+    "order": "no weights put",
+}
+
+_OWNER = {
+    "position": "position",
+    "class": "input",
+    "support": "context",
+    "order": "",
+}  # what a demand belongs to, where that is not a sequence
+
+
+def contradiction(margins: Margins, dual: FloatArray) -> str:
+    """The sentence for a certificate ``dual``: what cannot be met, and the numbers of the proof."""
+    rows = np.flatnonzero(dual)
+    if len(rows) == 1:
+        return _impossible(margins, int(rows[0]))
+    demands = _demands(margins, rows)
+    unnamed = len(demands) - _NAMED
+    owner = _OWNER.get(margins.kind, "sequence")
+    others = (
+        f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}"
+        if owner
+        else f"{unnamed} more"
+    )
+    more = f" and {others}" if unnamed > 0 else ""
+    named = demands[:_NAMED]
+    what = (
+        ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    )
+    together = " together" if len(demands) > 1 else ""
+    proof = (
+        f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
+    )
+    return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
+
+
+def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
+    """The certificate on as few rows as Carathéodory's theorem allows."""
+    if np.count_nonzero(dual) <= 2 or margins.equalities.any():
+        return dual
+    from attsvm.solvers.programme.programme import equilibrate
+    from attsvm.solvers.proofs.infeasibility import reduced
+
+    programme = equilibrate(margins, None)
+    few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
+    few = few / few.max()
+    return (
+        few
+        if few.any() and farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual))
+        else dual
+    )
+
+
+def _demands(margins: Margins, rows: IntArray) -> list[str]:
+    """What the rows ask for, each demand once: one per sequence, and one per row where rows are
+    arcs of an order.
+    """
+    if margins.kind == "order":
+        equal = margins.equalities | _mirrored(margins, rows)
+        words = []
+        for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
+            relation = "above" if margins.rhs[c] > 0.0 else "not below"
+            relation = "level with" if equal[c] else relation
+            words.append(
+                f"token {int(margins.selected[i])} {relation} token"
+                f" {int(margins.token[c])}{_query(margins, i)}"
+            )
+        return list(dict.fromkeys(words))
+    return [_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
+
+
+def _mirrored(margins: Margins, rows: IntArray) -> np.ndarray:
+    """Rows whose opposite is in the programme too, which is how solvers are handed equalities."""
+    found = np.zeros(margins.m, dtype=np.bool_)
+    for c in rows.tolist():
+        i = int(margins.sequence[c])
+        part = slice(int(margins.offsets[i]), int(margins.offsets[i + 1]))
+        opposite = (margins.differences[part] == -margins.differences[c]).all(axis=1)
+        found[c] = (opposite & (margins.rhs[part] == -margins.rhs[c])).any()
+    return found
+
+
+def _demand(margins: Margins, i: int) -> str:
+    token = int(margins.selected[i])
+    number = _number(margins, i)
+    if margins.kind == "label":
+        return f"token {token} of sequence {number}"
+    if margins.kind in ("set", "ratio"):
+        return f"the set with token {token} of sequence {number}"
+    if margins.kind == "position" and margins.origin is not None:
+        sequence, position = margins.origin[i].tolist()
+        return f"token {token} for position {position} of sequence {sequence}"
+    if margins.kind == "class":
+        return f"class {token} for input {number}"
+    if margins.kind == "support":
+        return f"the support with token {token} of context {number}"
+    return f"token {token} of sequence {number}"
+
+
+def _number(margins: Margins, i: int) -> int:
+    return i if margins.numbers is None else int(margins.numbers[i])
+
+
+def _query(margins: Margins, i: int) -> str:
+    return "" if margins.origin is None else f" for query {int(margins.origin[i, 0])}"
+
+
+def _impossible(margins: Margins, c: int) -> str:
+    """One row that is zero and yet asks for a margin."""
+    i = int(margins.sequence[c])
+    selected, rival = int(margins.selected[i]), int(margins.token[c])
+    silent, number = not margins.queries[i].any(), _number(margins, i)
+    if margins.kind == "label":
+        return f"token {selected} of sequence {number} is zero, so no head can give it its label"
+    if margins.kind == "class" and silent:
+        return f"input {number} is zero, so no output matrix can predict its class {selected}"
+    if margins.kind == "support" and silent:
+        return f"the embedding of context {number} is zero, so its logits are all equal"
+    if margins.kind == "order":
+        where = _query(margins, i)
+        if silent:
+            return (
+                f"{where.removeprefix(' for ') or 'the query'} is zero, so no weights can put token"
+                f" {selected} above token {rival}"
+            )
+        return (
+            f"token {selected} equals token {rival}, so no weights can put one above the"
+            f" other{where}"
+        )
+    if margins.kind == "position" and margins.origin is not None:
+        sequence, position = margins.origin[i].tolist()
+        if silent:
+            return (
+                f"the token at position {position} of sequence {sequence} is zero, so as a query it"
+                " can prefer no token"
+            )
+        return (
+            f"token {rival} of sequence {sequence} equals the selected token {selected}, so"
+            f" position {position} cannot tell them apart"
+        )
+    if silent:
+        return (
+            f"the query of sequence {number} is zero, so no weights can prefer its token {selected}"
+        )
+    return (
+        f"token {rival} of sequence {number} equals its selected token {selected}, so no weights"
+        " can tell them apart"
+    )

@@ -1,0 +1,1 @@
+"""Programmes of at most some hundred rows, solved in compiled code."""

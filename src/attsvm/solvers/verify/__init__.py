@@ -1,0 +1,1 @@
+"""The same programme through solvers of others, to check ours."""

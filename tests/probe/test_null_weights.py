@@ -1,0 +1,55 @@
+"""Nulls that match how weights lie in the covariance of the inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm.probe import audit, capture
+from attsvm.probe.inputs import Inputs
+from attsvm.probe.null_weights import reflection
+
+from .conftest import batch, family
+
+
+def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 6)) @ rng.normal(size=(6, 6)) + rng.normal(size=6)
+    unit = rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0))
+    R = reflection(rows, rng)
+    np.testing.assert_allclose(R @ R, np.eye(6), atol=1e-10)
+    np.testing.assert_allclose(R @ unit, unit, atol=1e-10)
+    assert np.abs(R - np.eye(6)).max() > 0.1
+    outside = np.eye(6) - np.outer(unit, unit)
+    covariance = outside @ np.cov(rows.T) @ outside
+    np.testing.assert_allclose(R @ covariance @ R, covariance, atol=1e-9)
+    _, V = np.linalg.eigh(covariance + 100 * np.outer(unit, unit))
+    W = rng.normal(size=(6, 6))
+    np.testing.assert_allclose(np.abs(V.T @ (R @ W @ R) @ V), np.abs(V.T @ W @ V), atol=1e-8)
+
+
+def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> None:
+    with torch.no_grad(), capture(model := family("bert")) as recording:
+        model(**batch("bert"))
+    inputs = Inputs(recording.layers[0], 1)
+    W, other = inputs.weights(), inputs.reflected(np.random.default_rng(0))
+    left = reflection(np.concatenate(inputs.keys), np.random.default_rng(0))
+    for keys, queries in zip(inputs.keys, inputs.queries, strict=True):
+        there = np.concatenate([queries[:, :-1] @ left, queries[:, -1:]], axis=1)
+        np.testing.assert_allclose(
+            keys @ other @ queries.T, (keys @ left) @ W @ there.T, atol=1e-10
+        )
+    assert np.abs(other - W).max() > 0.01 * np.abs(W).max()
+
+
+@pytest.mark.parametrize(("name", "there"), [("bert", True), ("t5", True), ("llama", False)])
+def test_heads_with_rotary_positions_have_no_reflected_null(name, there) -> None:
+    with torch.no_grad(), capture(model := family(name)) as recording:
+        model(**batch(name))
+    found = audit(recording, ["fro"], ["reflected"], draws=2, threshold=0.05, most=8)
+    fits = [head.fits[0] for head in found.heads if head.fits]
+    assert fits
+    for fit in fits:
+        assert len(fit.nulls.get("reflected", ())) == (2 if there else 0)
+        assert all(-1 <= cosine <= 1 for cosine in fit.nulls.get("reflected", ()))

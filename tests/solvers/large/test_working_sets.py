@@ -1,0 +1,69 @@
+"""Working sets: the solution of all rows, certified on all rows, at the price of few."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import Frobenius, Lp, Nuclear, Schatten, Spectral, max_margin, pair_margins
+from attsvm.margins import Margins, PairMargins
+from attsvm.solvers.large import working_sets
+
+
+def crowded(T: int, d: int, seed: int) -> PairMargins:
+    """Feasible: the selections are those of the identity."""
+    rng = np.random.default_rng(seed)
+    return pair_margins(rng.normal(size=(T, d)), rng.normal(size=(T, d)))
+
+
+@pytest.mark.parametrize("norm", [Frobenius(), Nuclear(), Spectral(), Lp(1.5), Schatten(3)])
+def test_the_solution_of_all_rows(norm) -> None:
+    margins = crowded(80, 4, 0)
+    assert working_sets.worth(margins)
+    found = max_margin(margins, norm)
+    assert found.status == "optimal"
+    assert found.solver.startswith("working sets")
+    written = margins.restricted(np.arange(margins.m))
+    assert found.gap <= found.tol
+    assert (written(found.W) >= 1 - 1e-9).all()
+    half = written.restricted(np.arange(0, written.m, 2))  # below the size: the ordinary way
+    assert not working_sets.worth(half)
+    rows = np.union1d(np.flatnonzero(found.dual), np.arange(0, written.m, 40))
+    ordinary = max_margin(written.restricted(rows), norm)
+    assert ordinary.norm == pytest.approx(found.norm, rel=2e-6)
+
+
+def test_rows_of_an_ordinary_programme_too() -> None:
+    written = crowded(340, 3, 1)
+    rows = written.restricted(np.arange(written.m))
+    assert type(rows) is Margins
+    assert max_margin(rows).solver.startswith("working sets")
+    assert max_margin(rows).norm == pytest.approx(max_margin(written).norm, rel=1e-9)
+
+
+def test_a_contradiction_names_rows_of_the_whole_programme() -> None:
+    rng = np.random.default_rng(3)
+    keys, queries = rng.normal(size=(90, 3)), rng.normal(size=(90, 3))
+    margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 91)))
+    found = max_margin(margins)
+    assert found.status == "infeasible"
+    assert len(found.dual) == margins.m
+    lam = found.dual
+    assert (lam >= 0).all()
+    size = np.abs(margins.restricted(np.flatnonzero(lam)).differences).max()
+    assert np.linalg.norm(margins.adjoint(lam)) <= 1e-9 * lam.sum() * size
+    assert len(found.conflict()) <= 10
+
+
+def test_soft_margins_over_all_rows() -> None:
+    rng = np.random.default_rng(4)
+    keys, queries = rng.normal(size=(70, 3)), rng.normal(size=(70, 3))
+    margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 71)))
+    found = max_margin(margins, slack=0.01)
+    assert found.status == "optimal"
+    values = margins(found.W)
+    primal = 0.5 * np.sum(found.W**2) + 0.01 * np.maximum(1 - values, 0).sum()
+    bound = found.dual.sum() - 0.5 * np.sum(margins.adjoint(found.dual) ** 2)
+    assert (found.dual >= 0).all()
+    assert (found.dual <= 0.01 * (1 + 1e-12)).all()
+    assert primal - bound <= 1e-8 * primal

@@ -1,0 +1,213 @@
+"""Soft margins in entrywise norms: duality written out here, CLARABEL, the limits of the penalty,
+the proximal map of the squared norm.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import prompt, ragged, sphere, with_rhs, written_out
+
+from attsvm.cli import main
+from attsvm.geometry import Lp
+from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers.methods.squared_norms import squared_norm
+
+INF = float("inf")
+EXPONENTS = [1.0, 1.0001, 1.1, 1.75, 3.0, 8.0, INF]
+
+
+def length(v: Any, p: float) -> float:
+    size = np.abs(np.asarray(v)).ravel()
+    top = size.max(initial=0.0)
+    return float(top) if p == INF or top == 0 else float(top * ((size / top) ** p).sum() ** (1 / p))
+
+
+def assert_soft_optimal(solution: MarginSolution, p: float, tol: float = 1e-9) -> None:
+    """Primal and dual objective from tensors written out here; equal up to ``tol`` of the
+    primal.
+    """
+    assert solution.status == "optimal", solution.message
+    C = solution.slack
+    assert C is not None
+    A, b, w, lam = (
+        written_out(solution.margins),
+        solution.margins.rhs,
+        solution.W.ravel(),
+        solution.dual,
+    )
+    assert (lam >= 0).all()
+    assert (lam <= C).all()
+    missed = np.maximum(b - A @ w, 0)
+    q = INF if p == 1 else 1.0 if p == INF else p / (p - 1)
+    primal = 0.5 * length(w, p) ** 2 + C * missed.sum()
+    assert primal - (b @ lam - 0.5 * length(A.T @ lam, q) ** 2) <= 2 * tol * primal
+    np.testing.assert_allclose(solution.slacks, missed, atol=1e-12 * max(1.0, solution.norm))
+    assert set(np.flatnonzero(missed > 1e-12)) <= set(solution.support)
+
+
+@pytest.mark.parametrize("C", [1e-3, 0.3, 30.0])
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_objectives_meet(p: float, C: float) -> None:
+    solution = max_margin(sphere(10, 8, 3, 0), Lp(p), slack=C)
+    assert_soft_optimal(solution, p)
+    assert solution.unique
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 100_000),
+    st.sampled_from([1.0, 1.5, 4.0, INF]),
+    st.sampled_from([1e-2, 1.0, 100.0]),
+    st.booleans(),
+)
+def test_objectives_meet_on_ragged_programmes(
+    seed: int, p: float, C: float, feasible: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    margins = ragged(
+        rng,
+        int(rng.integers(1, 7)),
+        int(rng.integers(2, 6)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, 4)),
+        feasible,
+    )
+    if margins.m:
+        assert_soft_optimal(max_margin(margins, Lp(p), slack=C), p)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 3.0, INF])
+def test_agrees_with_clarabel(p: float) -> None:
+    margins, C = sphere(6, 8, 10, 1), 0.4 if p < INF else 0.004
+    A = written_out(margins)
+    w = cvxpy.Variable(A.shape[1])
+    norm = cvxpy.pnorm(w, p) if 1 < p < INF else cvxpy.norm(w, "inf" if p == INF else 1)
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(0.5 * cvxpy.square(norm) + C * cvxpy.sum(cvxpy.pos(1 - A @ w)))
+    )
+    problem.solve(solver=cvxpy.CLARABEL)
+    solution = max_margin(margins, Lp(p), slack=C)
+    assert solution.slacks.max() > 0.01
+    ours = 0.5 * solution.norm**2 + C * solution.slacks.sum()
+    assert ours <= problem.value * (1 + 1e-9)
+    assert ours == pytest.approx(problem.value, rel=1e-6)  # what its interior point promises
+    if 1 < p < INF:
+        np.testing.assert_allclose(solution.W.ravel(), w.value, atol=1e-3 * solution.norm)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_beyond_the_largest_multiplier_the_margin_is_hard(p: float) -> None:
+    margins = sphere(6, 8, 10, 0)
+    hard = max_margin(margins, Lp(p))
+    soft = max_margin(margins, Lp(p), slack=1.5 * float(hard.dual.max()))
+    assert soft.norm == pytest.approx(hard.norm, rel=1e-7)
+    assert soft.slacks.max() <= 1e-7
+    below = max_margin(margins, Lp(p), slack=0.2 * float(hard.dual.max()))
+    assert 0.5 * below.norm**2 + below.slack * below.slacks.sum() < 0.5 * hard.norm**2 * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 3.0])
+def test_small_penalty_puts_every_multiplier_at_its_bound(p: float) -> None:
+    margins = sphere(6, 8, 10, 0)
+    C = 1e-5
+    solution = max_margin(margins, Lp(p), slack=C)
+    np.testing.assert_allclose(solution.dual, C, rtol=1e-12)
+    pull = C * margins.adjoint(np.ones(margins.m))
+    assert solution.norm == pytest.approx(float(Lp(p).dual_value(pull)), rel=1e-9)
+    assert float((pull * solution.W).sum()) == pytest.approx(solution.norm**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 3.0, INF])
+def test_contradictions_have_a_soft_solution(p: float) -> None:
+    solution = max_margin(
+        prompt([[[1.0], [0.0]], [[-1.0], [0.0]], [[2.0], [2.0]]], [0, 0, 0]), Lp(p), slack=0.5
+    )
+    assert_soft_optimal(solution, p)
+    np.testing.assert_allclose(solution.W, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, INF])
+def test_follows_the_scale_of_the_data(p: float) -> None:
+    """Tokens times a and penalty over a squared give weights over a, at any a that float64
+    holds.
+    """
+    margins, a = sphere(6, 8, 4, 2), 2.0**60
+    scaled = type(margins)(
+        margins.differences * a,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
+    plain, moved = (
+        max_margin(margins, Lp(p), slack=0.7),
+        max_margin(scaled, Lp(p), slack=0.7 / a**2),
+    )
+    np.testing.assert_array_equal(moved.W * a, plain.W)
+
+
+def test_a_flat_direction_is_not_called_unique() -> None:
+    """With one missed row no row is met exactly: only its norm is known of a solution of p = 1."""
+    margins = prompt([[[1.0, 1.0], [0.0, 0.0]]], [0])
+    assert max_margin(margins, Lp(1), slack=0.1).unique is not True
+    assert max_margin(margins, Lp(INF), slack=0.1).unique is True
+    assert max_margin(with_rhs(margins, np.zeros(1)), Lp(1), slack=0.1).unique is True
+
+
+@pytest.mark.parametrize("p", [1.0, 1.0001, 1.3, 3.0, 200.0, INF])
+@pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
+def test_proximal_map_of_the_squared_norm(p: float, tau: float) -> None:
+    r"""Moreau: :math:`(x-w)/\tau` is a subgradient of the energy at ``w``; and the derivative is
+    that of finite differences.
+    """
+    energy = squared_norm(p)
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 4))
+    found = energy.proximal(x, tau)
+    slope = (x - found.W) / tau
+    size, norm = float(Lp(p).value(found.W)), Lp(p)
+    assert float(norm.dual_value(slope)) == pytest.approx(size, rel=1e-9)
+    assert float((slope * found.W).sum()) == pytest.approx(size**2, rel=1e-9)
+    h = rng.standard_normal((3, 4)) * 1e-6
+    assert found.joint is not None
+    predicted = found.rate * h + found.sign * found.joint * float((found.joint * h).sum())
+    moved = 0.5 * (energy.proximal(x + h, tau).W - energy.proximal(x - h, tau).W)
+    np.testing.assert_allclose(moved, predicted, atol=2e-5 * np.abs(h).max())
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "d.npz",
+        X=rng.standard_normal((8, 5, 2)),
+        y=np.ones(8),
+        z=rng.standard_normal((8, 2)),
+    )
+    assert (
+        main(
+            [
+                "solve",
+                str(tmp_path / "d.npz"),
+                "--tokens",
+                "first",
+                "--slack",
+                "0.5",
+                "--norm",
+                "lp:1.75",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["status"] == "optimal"
+    assert printed["slack"] == 0.5

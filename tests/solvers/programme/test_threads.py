@@ -1,0 +1,179 @@
+"""Solvers take one thread of BLAS where more do not pay, and give back what they found."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from instances import sphere
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from attsvm.errors import InputError
+from attsvm.solvers import front, max_margin
+from attsvm.solvers.programme import threads
+from attsvm.solvers.programme.threads import all_threads, one_thread, threads_that_pay
+from attsvm.solvers.proofs import rank
+from attsvm.solvers.small import interior_batch
+
+importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
+
+
+def counts() -> list[int]:
+    return [each["num_threads"] for each in ThreadpoolController().select(user_api="blas").info()]
+
+
+@pytest.fixture(autouse=True)
+def two() -> Iterator[None]:
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    before = counts()
+    for library in libraries:
+        library.set_num_threads(2)
+    if set(counts()) != {2}:
+        pytest.skip("this BLAS does not take two threads")
+    for library in libraries:  # a thread that may end before the solves has no say any more
+        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+    yield
+    assert set(counts()) == {2}
+    for library, count in zip(libraries, before, strict=True):
+        library.set_num_threads(count)
+        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+
+
+def test_one_inside_and_as_before_after() -> None:
+    with threads_that_pay(sphere(6, 8, 10, 0)):
+        assert set(counts()) == {1}
+        with threads_that_pay(sphere(6, 8, 10, 1)):
+            assert set(counts()) == {1}
+        assert set(counts()) == {1}
+    assert set(counts()) == {2}
+
+
+def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with threads_that_pay(sphere(6, 8, 10, 0)), all_threads(10**6):
+        assert set(counts()) == {1}  # the programme is not large
+    monkeypatch.setattr(threads, "_LARGE", 42 * 42)
+    with threads_that_pay(sphere(6, 8, 10, 0)):
+        with all_threads(2):
+            assert set(counts()) == {1}
+        with all_threads(10**6):
+            assert set(counts()) == {2}
+            with one_thread(), all_threads(10**6):
+                assert set(counts()) == {2}
+        assert set(counts()) == {1}
+    with (
+        threadpool_limits(1, user_api="blas"),
+        threads_that_pay(sphere(6, 8, 10, 0)),
+        all_threads(10**6),
+    ):
+        assert set(counts()) == {1}  # a limit of the caller holds
+
+
+@pytest.mark.parametrize("norm", ["fro", "nuc"])
+def test_solves_of_large_programmes_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = max_margin(sphere(20, 16, 32, 0), norm)
+    monkeypatch.setattr(threads, "_LARGE", 0)
+    monkeypatch.setattr(threads, "_MANY", 0)
+    monkeypatch.setattr(rank, "_ALL_AT_ONCE", 0)
+    found = max_margin(sphere(20, 16, 32, 0), norm)
+    assert found.norm == pytest.approx(alone.norm, rel=1e-9)
+    assert (found.rank, found.rank_proved) == (alone.rank, alone.rank_proved)
+    assert set(counts()) == {2}
+
+
+@pytest.mark.parametrize("norm", ["fro", "lp:1.75", "nuc"])
+def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    solve = front._direct
+
+    def watched(*arguments: object) -> object:
+        seen.extend(counts())
+        return solve(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(front, "_direct", watched)
+    assert max_margin(sphere(6, 8, 10, 0), norm).status == "optimal"
+    assert set(seen) == {1}
+    assert set(counts()) == {2}
+
+
+@pytest.mark.parametrize("norm", ["l1", "nuc"])
+def test_batches_take_one_for_each_programme_and_give_back(
+    norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    name = "spectral_points" if norm == "nuc" else "entrywise_points"
+    kernel = getattr(interior_batch, name)
+
+    def watched(*arguments: object) -> None:
+        seen.extend(counts())
+        kernel(*arguments)
+
+    monkeypatch.setattr(interior_batch, name, watched)
+    assert max_margin([sphere(6, 8, 10, seed) for seed in range(12)], norm).optimal.all()
+    assert set(seen) == {1}
+    assert set(counts()) == {2}
+
+
+def test_after_an_exception() -> None:
+    with pytest.raises(InputError, match="soft margin"):
+        max_margin(sphere(6, 8, 10, 0), "nuc", slack=1.0)
+    assert set(counts()) == {2}
+
+
+def test_solves_that_overlap_give_back_once() -> None:
+    """The first to begin is not the last to end."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with threads_that_pay(sphere(6, 8, 10, 0)):
+            entered.set()
+            leave.wait(10.0)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait(10.0)
+    with threads_that_pay(sphere(6, 8, 10, 1)):
+        leave.set()
+        thread.join()
+        assert set(counts()) == {1}
+    assert set(counts()) == {2}
+
+
+def test_the_first_to_begin_ends_in_another_thread() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def last() -> None:
+        with threads_that_pay(sphere(6, 8, 10, 0)):
+            entered.set()
+            leave.wait(10.0)
+        assert set(counts()) == {2}
+
+    thread = threading.Thread(target=last)
+    with threads_that_pay(sphere(6, 8, 10, 1)):
+        thread.start()
+        entered.wait(10.0)
+    assert set(counts()) == {1}
+    leave.set()
+    thread.join()
+    assert set(counts()) == {2}
+
+
+def test_a_limit_of_the_caller_holds() -> None:
+    with threadpool_limits(1, user_api="blas"):
+        max_margin(sphere(6, 8, 10, 0), "lp:1.75")
+        assert set(counts()) == {1}
+    assert set(counts()) == {2}
+
+
+def test_many_at_once() -> None:
+    programmes = [sphere(6, 8, 10, seed) for seed in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda each: max_margin(each, "lp:1.75").norm, programmes))
+    assert set(counts()) == {2}
+    alone = [max_margin(each, "lp:1.75").norm for each in programmes]
+    np.testing.assert_allclose(found, alone, rtol=1e-12)

@@ -1,0 +1,49 @@
+"""Sums with twice the digits, against fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from attsvm.solvers.proofs import double_double
+
+
+def exact(x: float) -> Fraction:
+    return Fraction(float(x))
+
+
+def test_margins_and_adjoint_where_everything_cancels() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        D, Z = rng.standard_normal((5, 3)), rng.standard_normal((2, 4))
+        offsets = np.array([0, 3, 5])
+        W = rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(0, 14, (3, 4))
+        D[1] = -D[0]  # opposite rows: their adjoint is what is left
+        high, low = np.zeros(5), np.zeros(5)
+        double_double.margins(D, Z, offsets, W, np.zeros((3, 4)), high, low)
+        owner = [0, 0, 0, 1, 1]
+        for c in range(5):
+            terms = [
+                exact(D[c, a]) * exact(W[a, k]) * exact(Z[owner[c], k])
+                for a in range(3)
+                for k in range(4)
+            ]
+            error = abs(exact(high[c]) + exact(low[c]) - sum(terms))
+            assert error <= Fraction(double_double.ROUNDING) * sum(abs(t) for t in terms)
+        dual = np.array([1e15, 1e15 + 1.0, 1.0, 3.0, 0.0])
+        parts = [np.zeros((3, 4)) for _ in range(3)]
+        double_double.adjoint(D, Z, offsets, dual, *parts)
+        for a in range(3):
+            for k in range(4):
+                terms = [exact(dual[c]) * exact(D[c, a]) * exact(Z[owner[c], k]) for c in range(5)]
+                size = sum(abs(t) for t in terms)
+                error = abs(exact(parts[0][a, k]) + exact(parts[1][a, k]) - sum(terms))
+                assert error <= Fraction(double_double.ROUNDING) * size
+                assert abs(exact(parts[2][a, k]) - size) <= Fraction(1e-14) * size
+
+
+def test_dot() -> None:
+    x, y = np.array([1e16, 1.0, -1e16]), np.array([1.0, 1e-3, 1.0])
+    high, low = double_double.dot(x, y)
+    assert exact(high) + exact(low) == exact(1e-3)

@@ -1,0 +1,230 @@
+"""Many small programmes of other norms in one call: each is proved, agrees with an independent
+solver, and has the bits that it has alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import cross, ragged, sphere, with_rhs, written_out
+from scipy.optimize import linprog
+
+from attsvm.data import AttentionData
+from attsvm.geometry import Norm, parse_norm
+from attsvm.margins import Margins, MarginsBatch, selection_margins
+from attsvm.solvers import max_margin
+from attsvm.solvers.answers.outcomes import Request
+from attsvm.solvers.small import interior_batch, small_frobenius
+from attsvm.solvers.small.interior_batch import SOLVER
+
+NORMS = ("nuc", "spec", "l1", "linf", "lp:1.5")
+
+
+def entries(norm: Norm, W: np.ndarray, *, dual: bool = False) -> float:
+    """The norm, or its dual, by NumPy alone."""
+    if norm.name in ("nuc", "spec"):
+        return float(np.linalg.norm(W, "nuc" if (norm.name == "nuc") != dual else 2))
+    p = norm.p  # type: ignore[attr-defined]
+    if dual:
+        p = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1.0)
+    return float(np.linalg.norm(W.ravel(), p))
+
+
+def proved_gap(margins: Margins, norm: Norm, W: np.ndarray, dual: np.ndarray) -> float:
+    """The duality gap from the written-out rows."""
+    A = written_out(margins)
+    values, some = A @ W.ravel(), margins.rhs > 0.0
+    assert (dual >= 0.0).all()
+    scale = (values[some] / margins.rhs[some]).min()
+    pulled = (A.T @ dual).reshape(margins.shape)
+    lower = margins.rhs @ dual / entries(norm, pulled, dual=True)
+    return 1.0 - lower * scale / entries(norm, W)
+
+
+def least_norm(margins: Margins, name: str) -> float:
+    """CLARABEL's optimum."""
+    W = cvxpy.Variable(margins.shape)
+    value = {
+        "nuc": cvxpy.normNuc,
+        "spec": cvxpy.sigma_max,
+        "l1": lambda W: cvxpy.norm(cvxpy.vec(W, order="C"), 1),
+        "linf": lambda W: cvxpy.norm(cvxpy.vec(W, order="C"), "inf"),
+        "lp:1.5": lambda W: cvxpy.pnorm(cvxpy.vec(W, order="C"), 1.5),
+    }[name]
+    limits = written_out(margins) @ cvxpy.vec(W, order="C") >= margins.rhs
+    problem = cvxpy.Problem(cvxpy.Minimize(value(W)), [limits])
+    return float(problem.solve(solver="CLARABEL"))
+
+
+def degenerate() -> Margins:
+    """Tokens twice, equal queries, and rows that ask for nothing."""
+    rng = np.random.default_rng(5)
+    X, Z = rng.standard_normal((4, 6, 8)), rng.standard_normal((4, 5))
+    X[2, 5], X[1, 4], Z[3] = X[2, 0], X[1, 3], Z[1]
+    margins = selection_margins(AttentionData(X, np.ones(4), Z), np.array([0, 0, 3, 0]))
+    rhs = np.where(np.arange(margins.m) % 5 == 0, 0.0, 1.0 + np.arange(margins.m) % 3)
+    return with_rhs(margins, rhs)
+
+
+def mixture() -> list[Margins]:
+    """Several shapes; feasible, contradictory, degenerate and with nothing to ask."""
+    rng = np.random.default_rng(3)
+    tied = cross(
+        [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], [[1.0, 0.0], [0.0, 2.0]], [0, 0]
+    )
+    one = sphere(6, 8, 10, 3)
+    return [
+        sphere(6, 8, 10, 0),
+        sphere(6, 8, 2, 1),
+        degenerate(),
+        tied,
+        with_rhs(one, np.zeros(one.m)),
+        with_rhs(one, np.where(np.arange(one.m) % 3 == 0, 0.0, 1.0 + np.arange(one.m))),
+        cross(
+            [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0], [0.0, 0.0]], [0, 1]
+        ),
+        ragged(rng, 5, 6, 5, 4, feasible=True),
+        ragged(rng, 7, 9, 3, 2, feasible=False),
+        selection_margins(AttentionData(np.ones((2, 1, 3)), np.ones(2)), np.zeros(2, int)),
+        sphere(6, 8, 10, 1),
+    ]
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_mixture_is_solved_as_each_alone_and_as_another_solver_does(name: str) -> None:
+    programmes, norm = mixture(), parse_norm(name)
+    batch = max_margin(programmes, norm, tol=1e-9)
+    for k, (margins, solution) in enumerate(zip(programmes, batch, strict=True)):
+        alone = max_margin(margins, norm, tol=1e-9)
+        assert solution.margins is margins
+        for name_of in ("status", "norm", "gap", "violation", "solver", "message", "geometry"):
+            assert getattr(solution, name_of) == getattr(alone, name_of), (k, name_of)
+        for name_of in ("rank", "rank_bound", "rank_proved", "unique"):
+            assert getattr(solution, name_of) == getattr(alone, name_of), (k, name_of)
+        for one, other in ((solution.W, alone.W), (solution.dual, alone.dual)):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(batch.W[k], solution.W)
+        np.testing.assert_array_equal(batch.dual[batch.rows[k] : batch.rows[k + 1]], solution.dual)
+        assert batch.gap[k] == solution.gap
+        if solution.status == "optimal" and margins.rhs.any():
+            assert proved_gap(margins, norm, solution.W, solution.dual) <= 1e-9
+            assert solution.norm == pytest.approx(least_norm(margins, name), rel=1e-5)
+    assert [s.status for s in batch].count("infeasible") == 3
+    assert [s.status for s in batch].count("optimal") == 8
+    assert sum(s.solver == SOLVER for s in batch) >= 4
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_random_family_is_settled_here(name: str) -> None:
+    """All of it but the few nuclear solutions whose rank asks for more digits."""
+    programmes = [sphere(6, 8, 10, seed) for seed in range(40)]
+    batch = max_margin(MarginsBatch.stack(programmes), name, tol=1e-9)
+    assert batch.optimal.all()
+    settled = [k for k in range(40) if batch[k].solver == SOLVER]
+    assert len(settled) >= 36
+    for k in settled[::9]:
+        part = batch.dual[batch.rows[k] : batch.rows[k + 1]]
+        assert proved_gap(programmes[k], parse_norm(name), batch.W[k], part) <= 1e-9
+        assert (part == 0.0).any()  # rows that are not active have no multiplier
+        assert max(batch[k].kkt()) <= 1e-8
+
+
+@pytest.mark.parametrize("name", ["nuc", "spec", "linf"])
+def test_the_neighbours_of_a_programme_leave_its_bits_alone(name: str) -> None:
+    programmes = [sphere(6, 8, 10, seed) for seed in range(12)]
+    forth = max_margin(programmes, name)
+    back = max_margin([sphere(6, 8, 2, 1), *reversed(programmes[:5])], name)
+    for k in range(5):
+        np.testing.assert_array_equal(forth.W[k], back.W[5 - k])
+        assert forth.gap[k] == back.gap[5 - k]
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**31),
+    n=st.integers(1, 6),
+    longest=st.integers(2, 7),
+    d_x=st.integers(1, 5),
+    d_z=st.integers(1, 4),
+    feasible=st.booleans(),
+    rounded=st.booleans(),
+    scale=st.sampled_from([1.0, 1e-25, 1e20]),
+    name=st.sampled_from(NORMS),
+)
+def test_optimal_is_a_promise(
+    seed: int,
+    n: int,
+    longest: int,
+    d_x: int,
+    d_z: int,
+    feasible: bool,
+    rounded: bool,
+    scale: float,
+    name: str,
+) -> None:
+    """Small integers bring ties, equal tokens, zero queries and dependent rows."""
+    margins, norm = ragged(np.random.default_rng(seed), n, longest, d_x, d_z, feasible), name
+    if rounded:
+        D, Z = np.round(margins.differences), np.round(margins.queries)
+        margins = Margins(D, Z, margins.offsets, margins.rhs, margins.token, margins.selected)
+    larger = Margins(
+        scale * margins.differences,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+    )
+    first, second = max_margin([margins, larger], norm)
+    assert first.status == second.status
+    if margins.m == 0:
+        return
+    A = written_out(margins)
+    lp = linprog(
+        np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
+    )
+    assert first.status == {0: "optimal", 2: "infeasible"}[lp.status], first.message
+    if first.status == "optimal":
+        assert first.norm == pytest.approx(scale * second.norm, rel=3e-6)
+        assert (A @ first.W.ravel() >= margins.rhs - 1e-9).all()
+        assert proved_gap(margins, parse_norm(norm), first.W, first.dual) <= first.tol
+
+
+def test_what_is_not_for_interior_points_is_left_to_the_others() -> None:
+    margins, norm = sphere(6, 8, 10, 0), parse_norm("nuc")
+    asked = Request(tol=1e-6, slack=None, warm_start=None, max_seconds=None)
+    assert interior_batch.alone(margins, norm, asked) is not None
+    assert interior_batch.alone(margins, parse_norm("schatten:3"), asked) is None
+    assert interior_batch.alone(margins, parse_norm("lp:3"), asked) is None
+    assert interior_batch.alone(sphere(30, 16, 32, 0), norm, asked) is None
+    found = interior_batch.alone(sphere(6, 8, 2, 1), norm, asked)
+    assert found is not None
+    assert found.status == "infeasible"
+    # a tolerance beyond them
+    finest = Request(tol=1e-15, slack=None, warm_start=None, max_seconds=None)
+    assert interior_batch.alone(margins, norm, finest) is None
+    assert max_margin([margins], norm, tol=1e-12)[0].solver != SOLVER
+    assert max_margin(margins, norm, solver="schatten-splitting").solver != SOLVER
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    m = sphere(6, 8, 10, 0)
+    whole = np.array([0, m.n])
+    for norm in (parse_norm("nuc"), parse_norm("l1")):
+        with pytest.raises(ValueError, match=r"one per row|broadcast"):
+            interior_batch.settle(m.differences, m.queries, m.offsets, whole, m.rhs[:-1], norm)
+
+
+def test_shares_are_consecutive_and_cover_everything() -> None:
+    rows = np.array([0, 5, 5, 400, 401, 1000])
+    shares = small_frobenius.shares(rows)
+    assert shares[0][0] == 0
+    assert shares[-1][1] == 5
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(shares))
+    assert small_frobenius.shares(np.array([0, 7])) == [(0, 1)]
