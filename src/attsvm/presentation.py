@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_PICTURES, _CELLS = "attsvm.report.plots", "attsvm.report.notebook"
+_PICTURES, _CELLS = "attsvm.report.plots", "attsvm.report.notebook_cells"
 
 
 def plot(kind: str, of: Any, ax: Axes | None, **options: Any) -> Axes:
@@ -26,5 +26,5 @@ def plot(kind: str, of: Any, ax: Axes | None, **options: Any) -> Axes:
 
 
 def cell(of: Any) -> str:
-    """The HTML of ``of`` in a notebook; see :mod:`attsvm.report.notebook`."""
+    """The HTML of ``of`` in a notebook; see :mod:`attsvm.report.notebook_cells`."""
     return str(importlib.import_module(_CELLS).cell(of))

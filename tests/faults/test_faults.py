@@ -442,7 +442,7 @@ def _(b):
 
 @fault(
     "the nuclear norm is the Frobenius norm",
-    "solvers/test_schatten.py::test_published_nuclear_direction",
+    "solvers/norms/test_schatten.py::test_published_nuclear_direction",
     "factored-1 C6.1",
 )
 def _(b):
@@ -457,7 +457,7 @@ def _(b):
 
 @fault(
     "solutions are a thousandth too short",
-    "solvers/test_frobenius.py::test_literal_toys",
+    "solvers/norms/test_frobenius.py::test_literal_toys",
     "mmts-3 E1.3a",
     part="descent",
 )
@@ -625,14 +625,14 @@ def _(b):
 
 @fault(
     "paths are in the Frobenius norm, whatever was asked for",
-    "dynamics/test_path.py::test_paths_in_another_norm_reach_its_solution",
+    "dynamics/test_radius_path.py::test_paths_in_another_norm_reach_its_solution",
     "mmts-9 T18c",
     part="local_path",
 )
 def _(b):
-    from attsvm.dynamics import regularization_path
+    from attsvm.dynamics import radius_path
 
-    b.patch.setattr(regularization_path, "as_norm", lambda norm: geometry.Frobenius())
+    b.patch.setattr(radius_path, "as_norm", lambda norm: geometry.Frobenius())
 
 
 @fault(

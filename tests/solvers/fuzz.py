@@ -1,4 +1,4 @@
-"""Calls compiled functions with arguments that do not fit: ``python fuzz.py 60 kernels.values``.
+"""Calls compiled functions with arguments that do not fit: ``python fuzz.py 60 programme.kernels.values``.
 
 Arrays of a proper call are cut, lengthened, turned, strided, retyped and, where they hold
 positions, filled with positions elsewhere. Whatever is refused must be refused by an exception. The
@@ -32,13 +32,13 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     out = [np.zeros(shape) for shape in ((d_x, d_z), (d_x, d_z), (d_x, d_z))]
     instances = np.array([0, 1, 3])
     return {
-        "kernels.row_norms": [D],
-        "kernels.fitting": [offsets, m],
-        "kernels.values": [D, offsets, Z @ W.T],
-        "kernels.pulled": [D, offsets, dual],
-        "kernels.block_grams": [D, offsets, size, starts],
-        "kernels._fitting_blocks": [offsets, starts],
-        "kernels.smaller_blocks": [
+        "programme.kernels.row_norms": [D],
+        "programme.kernels.fitting": [offsets, m],
+        "programme.kernels.values": [D, offsets, Z @ W.T],
+        "programme.kernels.pulled": [D, offsets, dual],
+        "programme.kernels.block_grams": [D, offsets, size, starts],
+        "programme.kernels._fitting_blocks": [offsets, starts],
+        "programme.kernels.smaller_blocks": [
             grams,
             starts,
             offsets,
@@ -46,18 +46,23 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
             np.array([0, 1, 3, 4]),
             np.array([0, 1, 5, 6]),
         ],
-        "kernels._fitting_dual": [D, Z, offsets, b, cap, dual, W, asleep],
-        "kernels.sweep_blocks": [*blocks, grams, starts, dual, W, 2, asleep, 0.1],
-        "kernels.sweep_rows": [*blocks, np.ones(m), size, dual, W, 2, asleep, 0.1],
-        "kernels.token_moments": [D, np.array([0, 2]), np.array([2, 4]), np.array([0, 1, 3, 5])],
-        "energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
-        "energies.power_proximal": [W, 1.5, 0.3],
-        "energies.signed_power": [W, 1.5],
-        "double_double.margins": [D, Z, offsets, W, out[0], np.zeros(m), np.zeros(m)],
-        "double_double.adjoint": [D, Z, offsets, dual, *out],
-        "double_double.dot": [b, dual],
-        "dependence._eliminated": [rng.integers(0, 1000, (6, 5)), 3, 1496910827],
-        "small.solve_range": [
+        "programme.kernels._fitting_dual": [D, Z, offsets, b, cap, dual, W, asleep],
+        "programme.kernels.sweep_blocks": [*blocks, grams, starts, dual, W, 2, asleep, 0.1],
+        "programme.kernels.sweep_rows": [*blocks, np.ones(m), size, dual, W, 2, asleep, 0.1],
+        "programme.kernels.token_moments": [
+            D,
+            np.array([0, 2]),
+            np.array([2, 4]),
+            np.array([0, 1, 3, 5]),
+        ],
+        "methods.energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
+        "methods.energies.power_proximal": [W, 1.5, 0.3],
+        "methods.energies.signed_power": [W, 1.5],
+        "proofs.double_double.margins": [D, Z, offsets, W, out[0], np.zeros(m), np.zeros(m)],
+        "proofs.double_double.adjoint": [D, Z, offsets, dual, *out],
+        "proofs.double_double.dot": [b, dual],
+        "proofs.dependence._eliminated": [rng.integers(0, 1000, (6, 5)), 3, 1496910827],
+        "small.small_frobenius.solve_range": [
             0,
             2,
             D,
@@ -71,12 +76,18 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
             np.zeros(2, dtype=np.int64),
             np.zeros(2, dtype=np.int64),
         ],
-        "small.settle": [D, Z, offsets, instances, b],
+        "small.small_frobenius.settle": [D, Z, offsets, instances, b],
         "margins": [D, Z, offsets, b, np.zeros(m, dtype=int), np.zeros(n, dtype=int)],
     }
 
 
-EXOTIC = ("margins", "small.settle", "kernels.values", "kernels.pulled", "double_double.dot")
+EXOTIC = (
+    "margins",
+    "small.small_frobenius.settle",
+    "programme.kernels.values",
+    "programme.kernels.pulled",
+    "proofs.double_double.dot",
+)
 """Functions that get other dtypes, axes and strides too, for which numba compiles once more."""
 
 
@@ -122,7 +133,7 @@ def called(name: str) -> Callable[..., Any]:
             max_margin([margins, margins])
 
         return solve
-    module, function = name.split(".")
+    module, function = name.rsplit(".", 1)
     found: Callable[..., Any] = getattr(
         importlib.import_module(f"attsvm.solvers.{module}"), function
     )

@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Dataset": "base",
-    "Encoded": "base",
+    "Dataset": "source",
+    "Encoded": "source",
     "ImageSet": "image_sets",
     "Reviews": "reviews",
     "TokenIds": "wordpiece",
@@ -84,11 +84,11 @@ if TYPE_CHECKING:
         sentences,
     )
     from attsvm.datasets.catalogue import instance, load, names
-    from attsvm.datasets.digits import digits
     from attsvm.datasets.documents import text
     from attsvm.datasets.drawn import gauss, mlp_instance, orth, orthonormal, unit_sphere
     from attsvm.datasets.huggingface import huggingface_text
     from attsvm.datasets.image_sets import ImageSet, image_digest, image_set
+    from attsvm.datasets.images import digits
     from attsvm.datasets.reviews import Reviews, imdb
     from attsvm.datasets.source import Dataset, Encoded
     from attsvm.datasets.toys import Toy, toy

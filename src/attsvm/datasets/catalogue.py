@@ -114,7 +114,7 @@ def _texts(path: Path, options: dict[str, Any]) -> Dataset:
 def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
     _refuse(options, _IMAGE_OPTIONS if name == "digits" else (), name)
     if name == "digits":
-        from attsvm.datasets.digits import digits
+        from attsvm.datasets.images import digits
 
         pair = _integers(arguments or "3-8", "-", "digits:4-9", 2)
         return digits(*pair, **options)

@@ -2,7 +2,7 @@
 
 from attsvm.dynamics.ball import BallPath, ball_path
 from attsvm.dynamics.planning import Plan, plan
-from attsvm.dynamics.regularization_path import Cone, RegularizationPath, regularization_path
+from attsvm.dynamics.radius_path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.train import train
 from attsvm.dynamics.trajectory import (
     AtSteps,

@@ -12,7 +12,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import toy, unit_sphere
 from attsvm.dynamics import Cone, regularization_path
 from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
-from attsvm.dynamics.regularization_path import _search
+from attsvm.dynamics.radius_path import _search
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential
 from attsvm.margins import decoder_margins, selection_margins
