@@ -1,4 +1,6 @@
-"""Calls compiled functions with arguments that do not fit: ``python fuzz.py 60 programme.kernels.values``.
+"""Calls compiled functions with arguments that do not fit.
+
+For example ``python fuzz.py 60 programme.kernels.values``.
 
 Arrays of a proper call are cut, lengthened, turned, strided, retyped and, where they hold
 positions, filled with positions elsewhere. Whatever is refused must be refused by an exception. The
