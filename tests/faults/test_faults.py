@@ -642,9 +642,9 @@ def _(b):
     "ntp-1 C3.1a",
 )
 def _(b):
-    from attsvm.dynamics.next_token import two_stages
+    from attsvm.dynamics.next_token import algorithm_one
 
-    b.patch.setattr(two_stages, "_singles", lambda run, data: data)
+    b.patch.setattr(algorithm_one, "_singles", lambda run, data: data)
 
 
 @fault(

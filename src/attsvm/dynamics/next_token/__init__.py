@@ -27,9 +27,7 @@ language models.
 
 from __future__ import annotations
 
-from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
-from attsvm.dynamics.next_token.problem import Loss, NoAttentionSignalError, Problem, output_values
-from attsvm.dynamics.next_token.two_stages import (
+from attsvm.dynamics.next_token.algorithm_one import (
     Joint,
     Rule,
     TwoStages,
@@ -40,6 +38,8 @@ from attsvm.dynamics.next_token.two_stages import (
     steepest_stage,
     two_stage,
 )
+from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
+from attsvm.dynamics.next_token.problem import Loss, NoAttentionSignalError, Problem, output_values
 
 __all__ = [
     "AttentionCourse",
