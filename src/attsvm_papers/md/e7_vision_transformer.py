@@ -7,9 +7,10 @@ fixed number of epochs.
 Source: Optimizing Attention with Mirror Descent, figures of a vision transformer on CIFAR-10
 (digitised); specification E7
 
-Notes: Small: two blocks of width 48 on patches of 8 pixels, 20 epochs. Paper: six blocks of width
-512 on images of 48 pixels, 200 epochs (the published runs go on to 1000), one run each as
-published; its claims need all 50 000 images.
+Notes: Small: two blocks of width 48 on patches of 8 pixels, 20 epochs. Medium: three blocks of
+width 64, 10 000 images, 60 epochs. Paper: six blocks of width 512 on images of 48 pixels, 200
+epochs (the published runs go on to 1000), one run each as published; its claims need all 50 000
+images.
 """
 
 from dataclasses import replace
@@ -107,12 +108,13 @@ MEDIUM = replace(
             SMALL.studies[0],
             task=replace(
                 SMALL.studies[0].task,
+                train=10_000,
                 width=64,
                 depth=3,
                 heads=4,
                 hidden=128,
-                epochs=12,
-                tuning_epochs=2,
+                epochs=60,
+                tuning_epochs=10,
             ),
         ),
     ),
