@@ -39,6 +39,7 @@ FOLLOWED = ("docs/start/data.md", "docs/start/claim.md")
 """Pages whose commands run too."""
 
 WRITTEN = {
+    "docs/bags.md": "bags.html",
     "docs/start/data.md": "runs/reviews/report.html",
     "docs/start/claim.md": "runs/reproduce/mmts-2/report.html",
     "docs/start/report.md": "explorer.html",

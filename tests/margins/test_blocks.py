@@ -10,7 +10,7 @@ from explicit import matrices, ragged_data, visible_choice
 
 from attsvm import InputError, Margins, pair_margins, selection_margins
 from attsvm.margins import MarginBlocks
-from attsvm.margins.blocks import block_rows
+from attsvm.margins.block_rows import block_rows
 
 
 @pytest.mark.parametrize("exact", [False, True])

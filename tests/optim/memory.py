@@ -33,7 +33,7 @@ from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.softmax import attend_moved
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.fused import fused_image, fused_step, normalized_step
-from attsvm.optim.mirror_step import PowerMap
+from attsvm.optim.mirror_maps import PowerMap
 from attsvm_papers.md.published import published_descent
 
 Array = np.ndarray[Any, Any]

@@ -109,7 +109,7 @@ def test_zeros_infinities_and_nan(r: float) -> None:
 @pytest.mark.parametrize("p", [1.02, 1.05, 1.15, 1.2, 1.3, 1.37, 1.6, 1.75, 1.9, 2.5, 4.0])
 def test_fused_images_are_within_two_units_in_the_last_place(p):
     from attsvm.optim.fused import fused_step
-    from attsvm.optim.mirror_step import PowerMap
+    from attsvm.optim.mirror_maps import PowerMap
 
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(20_000, generator=generator) * 10 ** (

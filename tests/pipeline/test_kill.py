@@ -59,7 +59,8 @@ def check_final_names(folder):
         assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_kills kills runs that share their imports
+@pytest.mark.parametrize("kills", [5, 20])
 def test_sigkill_at_random_moments(tmp_path, kills):
     finish(start(tmp_path / "warm"))  # compiles whatever is not yet compiled on this machine
     began = time.monotonic()

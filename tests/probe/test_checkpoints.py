@@ -38,9 +38,9 @@ def test_figures_over_steps() -> None:
     assert len(rows) == 2 * 8
     assert [row["step"] for row in rows] == [0] * 8 + [200] * 8
     assert {row["layer"] for row in rows} == {0, 1}
-    assert "From step 0 to step 200" in headline(found)
-    assert "from 0 to 8 of 8" in headline(found)
-    html = page(found, "a model")
+    assert "From step 0 to step 200" in headline(found.audits)
+    assert "from 0 to 8 of 8" in headline(found.audits)
+    html = page(found.audits, "a model")
     assert html.count("<polyline") == 8 * html.count('<label for="by-')
     assert "<script" not in html
     assert "class=&" not in html  # an attribute that was escaped

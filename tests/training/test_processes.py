@@ -50,7 +50,7 @@ def test_sigkill_and_the_same_numbers(tmp_path, waits):
     """Killed at moments that nobody chose, then let through: the bits of a run that nobody
     touched.
     """
-    epochs = 20 + 20 * len(waits)
+    epochs = 10 + 10 * len(waits)
     model = problem.classifier()
     whole = train_classifier(model, problem.examples(), HELD, problem.plan(epochs=epochs))
     command = [sys.executable, SCRIPT, str(tmp_path), str(epochs)]

@@ -18,17 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.margins.blocks import MarginBlocks
 from attsvm.margins.consistency import check_arrays
+from attsvm.margins.mapped import MappedSelections
 from attsvm.printable import Compact
-
-if TYPE_CHECKING:
-    from attsvm.margins.blocks import MarginBlocks
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
 
@@ -100,9 +99,6 @@ class Margins(Compact):
         Raises:
             InputError: a generator, which cannot be asked twice, or no count beside a function.
         """
-        from attsvm.margins.blocks import MarginBlocks
-        from attsvm.margins.mapped import MappedSelections
-
         if isinstance(blocks, str | Path):
             blocks = MappedSelections(blocks)
         if isinstance(blocks, MappedSelections) and count is None:

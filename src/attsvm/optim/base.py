@@ -509,3 +509,16 @@ def check_state(parameter: Tensor, known: dict[str, Any], names: Sequence[str]) 
                 f" of shape {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model,"
                 " or build the optimizer anew"
             )
+
+
+def fused_obstacle(parameter: Tensor) -> str | None:
+    """Why the compiled kernel cannot move this parameter, or None."""
+    if type(parameter) not in (Tensor, torch.nn.Parameter):
+        return f"is a {type(parameter).__name__}"
+    if not parameter.is_cpu:
+        return f"is on {parameter.device}, and not on the CPU"
+    if parameter.dtype not in (torch.float32, torch.float64):
+        return f"is {parameter.dtype}, and neither float32 nor float64"
+    if not parameter.is_contiguous():
+        return f"is not contiguous (its strides are {parameter.stride()})"
+    return None

@@ -25,8 +25,8 @@ from torch import Tensor
 from attsvm.errors import InputError
 from attsvm.jit import fusing_kernel, kernel, summing_kernel
 from attsvm.optim import power_kernels
-from attsvm.optim.base import StateList, TensorList
-from attsvm.optim.mirror_step import PowerMap, fused_obstacle
+from attsvm.optim.base import StateList, TensorList, fused_obstacle
+from attsvm.optim.mirror_maps import PowerMap
 from attsvm.optim.power_kernels import (
     FloatArray,
     Power,

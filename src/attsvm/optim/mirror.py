@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.optim.base import DescentOptimizer, StateList, TensorList, reads_host
-from attsvm.optim.mirror_step import LONG, MAPS, PowerMap, fused_obstacle, take_step
+from attsvm.optim.base import DescentOptimizer, StateList, TensorList, fused_obstacle, reads_host
+from attsvm.optim.mirror_maps import MAPS, PowerMap
+from attsvm.optim.mirror_step import LONG, take_step
 from attsvm.optim.reductions import (
     is_sharded,
     like,

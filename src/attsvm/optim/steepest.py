@@ -13,7 +13,14 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Spectral, as_norm
-from attsvm.optim.base import DescentOptimizer, StateList, TensorList, add_scaled, scalar
+from attsvm.optim.base import (
+    DescentOptimizer,
+    StateList,
+    TensorList,
+    add_scaled,
+    fused_obstacle,
+    scalar,
+)
 from attsvm.optim.directions import (
     aligned_length,
     sharded_directions,
@@ -21,7 +28,6 @@ from attsvm.optim.directions import (
     takes_singular_values,
 )
 from attsvm.optim.matrices import Blocks, assembled, check_blocks, matrices, portions, together
-from attsvm.optim.mirror_step import fused_obstacle
 from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 

@@ -14,6 +14,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
+from attsvm.probe.audit_folder import save
 from attsvm.probe.capture import Recording
 from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.head_findings import Comparison, Head, Support, frame
@@ -90,9 +91,7 @@ class Audit:
         Raises:
             InputError: a folder that holds something else.
         """
-        from attsvm.probe.run import save
-
-        return save(self, Path(folder), title, overwrite)
+        return save(self, self.table(), Path(folder), title, overwrite)
 
 
 def audit(

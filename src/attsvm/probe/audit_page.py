@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import Audit
-from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.capture import Recording
 from attsvm.probe.head_findings import Comparison, Head, Support
 from attsvm.report.page import POLICY, document
 
@@ -37,7 +37,22 @@ MEANINGS = {
 }
 
 
-def page(found: Audit | Checkpoints, title: str, command: str = "") -> str:
+class Audited(Protocol):
+    """What an :class:`~attsvm.probe.Audit` knows, and a page shows."""
+
+    heads: list[Head]
+    recording: Recording
+    threshold: float
+
+    def support(self, layer: int, head: int) -> list[Support]:
+        """The rows that hold up the margin of this head."""
+
+
+Shown = Audited | Mapping[int, Audited]
+"""An audit, or those of the checkpoints of one training by step, ascending."""
+
+
+def page(found: Shown, title: str, command: str = "") -> str:
     """One self-contained HTML page, without scripts.
 
     Args:
@@ -45,7 +60,7 @@ def page(found: Audit | Checkpoints, title: str, command: str = "") -> str:
         title: of the page; the model's name.
         command: what made it, printed at its end.
     """
-    audit = found.last if isinstance(found, Checkpoints) else found
+    audit = _last(found)
     values = {key: [_measure(head, key) for head in audit.heads] for key in MEANINGS}
     kept = [key for key in MEANINGS if any(math.isfinite(v) for v in values[key])]
     tops = {key: max((v for v in values[key] if math.isfinite(v)), default=1.0) for key in kept}
@@ -70,20 +85,24 @@ def page(found: Audit | Checkpoints, title: str, command: str = "") -> str:
         columns=range(max(len(row) for row in cells.values())),
         grid=list(cells.items()),
         heads=[_head(audit, head) for head in audit.heads],
-        curves=_curves(found, kept) if isinstance(found, Checkpoints) else None,
+        curves=_curves(found, kept) if isinstance(found, Mapping) else None,
         command=command,
     )
 
 
-def headline(found: Audit | Checkpoints) -> str:
+def _last(found: Shown) -> Audited:
+    return list(found.values())[-1] if isinstance(found, Mapping) else found
+
+
+def headline(found: Shown) -> str:
     """What a person learns first."""
-    if isinstance(found, Checkpoints):
-        first, *_, last = found.audits
-        before, after = (_counts(found.audits[step]) for step in (first, last))
+    if isinstance(found, Mapping):
+        first, *_, last = found
+        before, after = (_counts(found[step]) for step in (first, last))
         return (
             f"From step {first} to step {last}, the heads that attend mostly to one token at more"
             f" than half of their queries go from {before[0]} to {after[0]} of"
-            f" {len(found.last.heads)}, and those that select the first token of the text most of"
+            f" {len(_last(found).heads)}, and those that select the first token of the text most of"
             f" the time from {before[1]} to {after[1]}."
         )
     counted = [f"{number}" if number else "none" for number in _counts(found)]
@@ -93,16 +112,16 @@ def headline(found: Audit | Checkpoints) -> str:
     )
 
 
-def _counts(audit: Audit) -> tuple[int, int]:
+def _counts(audit: Audited) -> tuple[int, int]:
     """Heads that are sure at most queries, and heads whose selections are a sink."""
     sure = sum(head.sure[0] > 0.5 for head in audit.heads)
     return sure, sum(head.selects["first"] > 0.5 for head in audit.heads)
 
 
-def detail(found: Audit | Checkpoints) -> str:
+def detail(found: Shown) -> str:
     """What the comparison with the max-margin solutions came to, in a sentence."""
-    if isinstance(found, Checkpoints):
-        return f"{len(found.audits)} checkpoints. At the last one: {detail(found.last)}"
+    if isinstance(found, Mapping):
+        return f"{len(found)} checkpoints. At the last one: {detail(_last(found))}"
     audit = found
     fits = [head.fits[0] for head in audit.heads if head.fits]
     if not fits:
@@ -140,7 +159,7 @@ def _shade(value: float, top: float) -> str:
     return f"{min(1.0, max(0.0, value / top)) if math.isfinite(value) and top > 0 else 0.0:.2f}"
 
 
-def _head(audit: Audit, head: Head) -> dict[str, Any]:
+def _head(audit: Audited, head: Head) -> dict[str, Any]:
     kind = max(head.selects, key=lambda each: head.selects[each])
     supports = audit.support(head.layer, head.head)
     return {
@@ -207,7 +226,7 @@ def _row(support: Support) -> list[str]:
     return [*named, f"{support.multiplier:.3g}"]
 
 
-def _text(audit: Audit, supports: list[Support]) -> list[tuple[str, str]]:
+def _text(audit: Audited, supports: list[Support]) -> list[tuple[str, str]]:
     """Tokens of the text with most multipliers, with the share that selects each."""
     named = [each for each in supports if each.words is not None]
     if not named:
@@ -225,18 +244,16 @@ def _text(audit: Audit, supports: list[Support]) -> list[tuple[str, str]]:
     return [(_spaced(word), f"{w:.2f}") for word, w in zip(words, weights, strict=True)]
 
 
-def _curves(found: Checkpoints, keys: list[str]) -> list[list[dict[str, str]]]:
+def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str, str]]]:
     """Per head a small curve of every measure over steps, heights alike for all heads."""
-    steps = np.array(list(found.audits), dtype=np.float64)
+    steps = np.array(list(found), dtype=np.float64)
     x = _WIDTH * (steps - steps[0]) / (steps[-1] - steps[0])
     values = {
-        key: np.array(
-            [[_measure(head, key) for head in each.heads] for each in found.audits.values()]
-        )
+        key: np.array([[_measure(head, key) for head in each.heads] for each in found.values()])
         for key in keys
     }
     curves = []
-    for h in range(len(found.last.heads)):
+    for h in range(len(_last(found).heads)):
         own = []
         for key in keys:
             finite = values[key][np.isfinite(values[key])]

@@ -9,6 +9,7 @@ from typing import Any
 
 from attsvm.errors import InputError
 from attsvm.probe.audit import Audit
+from attsvm.probe.audit_folder import save
 from attsvm.probe.head_findings import Head, frame
 
 
@@ -66,9 +67,7 @@ class Checkpoints:
         """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.probe.Audit.save`; the page
         shows the last checkpoint, and curves over steps for every head.
         """
-        from attsvm.probe.run import save
-
-        return save(self, Path(folder), title, overwrite)
+        return save(self.audits, self.table(), Path(folder), title, overwrite)
 
 
 def _places(audit: Audit) -> list[tuple[int, int]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,18 +12,16 @@ from typing import Any
 import torch
 
 from attsvm.errors import InputError
-from attsvm.files import atomic_write, opened
+from attsvm.files import opened
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import Audit, audit
-from attsvm.probe.audit_page import detail, headline, page
+from attsvm.probe.audit import audit
+from attsvm.probe.audit_folder import PAGE, write
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
 from attsvm.probe.null_weights import Null
-from attsvm.store import RunFolder, environment, finished_run
-from attsvm.store.folder import FORMAT
+from attsvm.store import RunFolder, finished_run
 
 DEMO = "demo"
-_PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def probe(
     models = _steps(request.models)
     # whatever is refused is refused before a folder is made
     recordings = {step: record(request, name, lines) for step, name in list(models.items())[:1]}
-    with RunFolder(folder, told, files=[_PAGE], overwrite=overwrite) as run:
+    with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
         audits = {}
         for done, (step, name) in enumerate(models.items()):
             found = audit(
@@ -105,37 +101,11 @@ def probe(
             )
             found.recording = replace(found.recording, layers=[])  # of many models, little is kept
             audits[step] = found
-        whole = Checkpoints(audits) if len(audits) > 1 else found
-        return _written(run, whole, told, ", ".join(request.models), command)
-
-
-def save(found: Audit | Checkpoints, folder: Path, title: str, overwrite: bool) -> Path:
-    """Write an audit into a folder of its own; the page."""
-    table = json.dumps(_finite(found), sort_keys=True)
-    digest = hashlib.sha256(table.encode()).hexdigest()
-    told = {"command": "probe", "title": title, "sha256": digest}
-    if not finished_run(folder, told):
-        with RunFolder(folder, told, files=[_PAGE], overwrite=overwrite) as run:
-            _written(run, found, told, title or folder.name, "")
-    return folder / _PAGE
-
-
-def _written(
-    run: RunFolder, found: Audit | Checkpoints, told: dict[str, Any], title: str, command: str
-) -> dict[str, Any]:
-    content = page(found, title, command)
-    with atomic_write(run.path / _PAGE) as partial:
-        partial.write_text(content, encoding="utf-8")
-    return run.finish(
-        {
-            "format": FORMAT,
-            "request": told,
-            "environment": environment(),
-            "headline": headline(found),
-            "detail": detail(found),
-            "heads": _finite(found),
-        }
-    )
+        title = ", ".join(request.models)
+        if len(audits) == 1:
+            return write(run, found, found.table(), told, title, command)
+        training = Checkpoints(audits)
+        return write(run, training.audits, training.table(), told, title, command)
 
 
 def _part(
@@ -254,14 +224,3 @@ def _lines(request: Request) -> list[str]:
     if not lines:
         raise InputError(f"{request.text} holds no text; give a text per line")
     return lines
-
-
-def _finite(found: Audit | Checkpoints) -> list[dict[str, Any]]:
-    """The table, ``None`` for what is not a number."""
-    return [
-        {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
-        for row in found.table()
-    ]

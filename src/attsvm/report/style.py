@@ -145,6 +145,7 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
             "ignore", message="Glyph"
         )  # a script that the bundled font lacks; the page uses the reader's fonts
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # it is laid out: a second layout costs as much as drawing
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
     drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
     return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))

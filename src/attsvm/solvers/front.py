@@ -191,7 +191,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         def roughly(
             part: Margins, near: float, start: FloatArray | None, left: float | None
         ) -> MarginSolution:
-            with threads_that_pay(part):
+            with threads_that_pay(part.m, math.prod(part.shape)):
                 return _direct(part, norm, None, near, start, left, method, rough=True)
 
         return streaming.solve(margins, norm, request, roughly, memory, executor)
@@ -217,7 +217,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             margins = margins.restricted(np.arange(margins.m))
     else:
         margins = _checked(margins)
-    method = method_of(solver, margins, norm, slack)
+    method = None if solver is None else method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     tol = norm.tolerance if tol is None else tol
@@ -229,7 +229,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     ) -> MarginSolution:
         return _direct(part, norm, slack, near, start, left, whole)
 
-    with threads_that_pay(margins):
+    with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
             and working_sets.worth(margins)

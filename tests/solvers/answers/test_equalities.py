@@ -30,8 +30,8 @@ from attsvm.margins import (
 from attsvm.selection import neighbours
 from attsvm.solvers import max_margin
 from attsvm.solvers.answers import equalities
-from attsvm.solvers.answers.equalities import opposite_pairs
 from attsvm.solvers.answers.outcomes import Request
+from attsvm.solvers.programme.opposite_pairs import opposite_pairs
 from attsvm.solvers.programme.programme import equilibrate
 
 

@@ -10,7 +10,6 @@ import pytest
 
 import attsvm
 from attsvm.errors import InputError
-from attsvm.solvers.answers.saving import load
 
 
 def same(a: object, b: object) -> bool:
@@ -72,7 +71,7 @@ def test_another_file_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, W=np.eye(2))
     with pytest.raises(InputError, match="holds no solution"):
-        load(path)
+        attsvm.MarginSolution.load(path)
     text = np.frombuffer(b'{"format": "attsvm-solution/9"}', dtype=np.uint8)
     np.savez(path, record=text)
     with pytest.raises(InputError, match="holds no solution"):

@@ -55,13 +55,22 @@ def test_a_contradiction_names_rows_of_the_whole_programme() -> None:
     assert len(found.conflict()) <= 10
 
 
-def test_soft_margins_over_all_rows() -> None:
-    rng = np.random.default_rng(4)
-    keys, queries = rng.normal(size=(70, 3)), rng.normal(size=(70, 3))
-    margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 71)))
+@pytest.mark.parametrize(
+    "contradictory", [False, pytest.param(True, marks=pytest.mark.slow)]
+)  # where margins contradict each other, half of all rows are missed, and each is in a working set
+def test_soft_margins_over_all_rows(contradictory: bool) -> None:
+    margins = crowded(65, 3, 4)
+    if contradictory:
+        rng = np.random.default_rng(4)
+        keys, queries = rng.normal(size=(70, 3)), rng.normal(size=(70, 3))
+        margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 71)))
+    assert working_sets.worth(margins)
     found = max_margin(margins, slack=0.01)
     assert found.status == "optimal"
+    assert found.solver.startswith("working sets")
     values = margins(found.W)
+    missed = np.count_nonzero(values < 1 - 1e-6)
+    assert 100 < missed < margins.m - 100  # neither the hard margin nor the sum of all rows
     primal = 0.5 * np.sum(found.W**2) + 0.01 * np.maximum(1 - values, 0).sum()
     bound = found.dual.sum() - 0.5 * np.sum(margins.adjoint(found.dual) ** 2)
     assert (found.dual >= 0).all()

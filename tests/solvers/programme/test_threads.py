@@ -6,6 +6,7 @@ import importlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from attsvm.errors import InputError
+from attsvm.margins import Margins
 from attsvm.solvers import front, max_margin
 from attsvm.solvers.programme import threads
 from attsvm.solvers.programme.threads import all_threads, one_thread, threads_that_pay
@@ -24,6 +26,10 @@ importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 
 def counts() -> list[int]:
     return [each["num_threads"] for each in ThreadpoolController().select(user_api="blas").info()]
+
+
+def paid(margins: Margins) -> AbstractContextManager[None]:
+    return threads_that_pay(margins.m, margins.shape[0] * margins.shape[1])
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +50,9 @@ def two() -> Iterator[None]:
 
 
 def test_one_inside_and_as_before_after() -> None:
-    with threads_that_pay(sphere(6, 8, 10, 0)):
+    with paid(sphere(6, 8, 10, 0)):
         assert set(counts()) == {1}
-        with threads_that_pay(sphere(6, 8, 10, 1)):
+        with paid(sphere(6, 8, 10, 1)):
             assert set(counts()) == {1}
         assert set(counts()) == {1}
     assert set(counts()) == {2}
@@ -55,10 +61,10 @@ def test_one_inside_and_as_before_after() -> None:
 def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with threads_that_pay(sphere(6, 8, 10, 0)), all_threads(10**6):
+    with paid(sphere(6, 8, 10, 0)), all_threads(10**6):
         assert set(counts()) == {1}  # the programme is not large
     monkeypatch.setattr(threads, "_LARGE", 42 * 42)
-    with threads_that_pay(sphere(6, 8, 10, 0)):
+    with paid(sphere(6, 8, 10, 0)):
         with all_threads(2):
             assert set(counts()) == {1}
         with all_threads(10**6):
@@ -68,7 +74,7 @@ def test_large_factorisations_of_large_programmes_take_the_threads_of_the_proces
         assert set(counts()) == {1}
     with (
         threadpool_limits(1, user_api="blas"),
-        threads_that_pay(sphere(6, 8, 10, 0)),
+        paid(sphere(6, 8, 10, 0)),
         all_threads(10**6),
     ):
         assert set(counts()) == {1}  # a limit of the caller holds
@@ -130,14 +136,14 @@ def test_solves_that_overlap_give_back_once() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def first() -> None:
-        with threads_that_pay(sphere(6, 8, 10, 0)):
+        with paid(sphere(6, 8, 10, 0)):
             entered.set()
             leave.wait(10.0)
 
     thread = threading.Thread(target=first)
     thread.start()
     entered.wait(10.0)
-    with threads_that_pay(sphere(6, 8, 10, 1)):
+    with paid(sphere(6, 8, 10, 1)):
         leave.set()
         thread.join()
         assert set(counts()) == {1}
@@ -148,13 +154,13 @@ def test_the_first_to_begin_ends_in_another_thread() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def last() -> None:
-        with threads_that_pay(sphere(6, 8, 10, 0)):
+        with paid(sphere(6, 8, 10, 0)):
             entered.set()
             leave.wait(10.0)
         assert set(counts()) == {2}
 
     thread = threading.Thread(target=last)
-    with threads_that_pay(sphere(6, 8, 10, 1)):
+    with paid(sphere(6, 8, 10, 1)):
         thread.start()
         entered.wait(10.0)
     assert set(counts()) == {1}

@@ -13,6 +13,7 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.margins import Margins
+from attsvm.solvers.programme.opposite_pairs import opposite_pairs
 from attsvm.solvers.programme.programme import Programme, equilibrate
 from attsvm.solvers.proofs import extended, farkas
 from attsvm.solvers.proofs.certificates import Certificate, certify_hard, certify_soft
@@ -44,8 +45,6 @@ def certain(margins: Margins, dual: FloatArray) -> FloatArray | None:
         return None
     part, source, sign = margins.restricted(rows), np.arange(len(rows)), np.ones(len(rows))
     if part.equalities.any():
-        from attsvm.solvers.answers.equalities import opposite_pairs
-
         part, source, sign = opposite_pairs(part)
     if not (part.rhs > 0.0).any():
         return None

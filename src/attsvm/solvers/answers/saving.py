@@ -8,9 +8,10 @@ prints a float64 so that it reads back as the same one.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from collections.abc import Callable
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from attsvm.errors import InputError
 from attsvm.files import load_arrays, save_arrays
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins
-from attsvm.solvers.answers.solution import MarginSolution, SecondOpinion
+
+Solution = TypeVar("Solution")
 
 FORMAT = "attsvm-solution/1"
 _RECORD = "record"
 
 
-def save(solution: MarginSolution, path: str | Path) -> None:
+def save(solution: Any, path: str | Path) -> None:
     """See :meth:`attsvm.MarginSolution.save`."""
     arrays: dict[str, Any] = {}
     record: dict[str, Any] = {"format": FORMAT, "geometry": solution.geometry.name}
@@ -41,14 +43,22 @@ def save(solution: MarginSolution, path: str | Path) -> None:
             if isinstance(value, np.ndarray):
                 arrays[prefix + field.name] = value
             else:
-                opinion = isinstance(value, SecondOpinion)
-                record[prefix + field.name] = asdict(value) if opinion else _plain(value)
+                nested = is_dataclass(value) and not isinstance(value, type)
+                record[prefix + field.name] = asdict(value) if nested else _plain(value)
     text = json.dumps(record).encode()
     save_arrays(arrays | {_RECORD: np.frombuffer(text, dtype=np.uint8)}, path)
 
 
-def load(path: str | Path) -> MarginSolution:
-    """See :meth:`attsvm.MarginSolution.load`."""
+def load(
+    path: str | Path, solution: Callable[..., Solution], opinion: Callable[..., Any]
+) -> Solution:
+    """See :meth:`attsvm.MarginSolution.load`.
+
+    Args:
+        path: of a file that :func:`save` wrote.
+        solution: the class of the solution.
+        opinion: the class of its second opinion.
+    """
     arrays = load_arrays(path)
     try:
         record = json.loads(np.asarray(arrays.pop(_RECORD), dtype=np.uint8).tobytes())
@@ -59,11 +69,11 @@ def load(path: str | Path) -> MarginSolution:
             name.removeprefix("margins."): parts.pop(name)
             for name in [name for name in parts if name.startswith("margins.")]
         }
-        opinion = parts.pop("second_opinion")
-        return MarginSolution(
+        second = parts.pop("second_opinion")
+        return solution(
             margins=Margins(**programme),
             geometry=parse_norm(parts.pop("geometry")),
-            second_opinion=None if opinion is None else SecondOpinion(**opinion),
+            second_opinion=None if second is None else opinion(**second),
             **parts,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

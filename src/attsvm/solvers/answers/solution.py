@@ -13,6 +13,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.presentation import cell, plot
+from attsvm.solvers.answers.saving import load, save
 from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.proofs.certificates import farkas_residual, lower_bound
 from attsvm.solvers.proofs.contradiction import few_rows
@@ -162,8 +163,6 @@ class MarginSolution:
         Raises:
             InputError: another suffix, or a file that cannot be written.
         """
-        from attsvm.solvers.answers.saving import save
-
         save(self, path)
 
     @classmethod
@@ -173,9 +172,7 @@ class MarginSolution:
         Raises:
             InputError: no such file, or one that holds no solution.
         """
-        from attsvm.solvers.answers.saving import load
-
-        return load(path)
+        return load(path, cls, SecondOpinion)
 
     @property
     def has_weights(self) -> bool:

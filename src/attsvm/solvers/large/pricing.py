@@ -23,7 +23,7 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import AttsvmError, InputError
 from attsvm.margins import MarginBlocks, Margins
-from attsvm.margins.blocks import BlockRows, block_rows
+from attsvm.margins.block_rows import BlockRows, block_rows
 from attsvm.solvers.programme.threads import one_thread
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 

@@ -172,14 +172,12 @@ def pointed(norm: Norm) -> bool:
     return isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
 
 
-def method_of(solver: str | None, margins: Margins, norm: Norm, slack: float | None) -> str | None:
-    """The method that a request carries: ``None`` for the default of the family.
+def method_of(solver: str, margins: Margins, norm: Norm, slack: float | None) -> str | None:
+    """The method that a request carries for this solver: ``None`` for the default of the family.
 
     Raises:
         InputError: an unknown name, or a solver that does not take this programme.
     """
-    if solver is None:
-        return None
     if solver not in METHODS:
         raise InputError(f"unknown solver {solver!r}; solvers are: {', '.join(METHODS)}")
     choice = choose(margins, norm, slack)

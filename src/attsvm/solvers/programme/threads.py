@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from attsvm.margins import Margins
 from attsvm.solvers.programme.choice import FEW
 from attsvm.thread_limits import at_most_threads, lifted, thread_pools
 
@@ -22,14 +21,14 @@ _here = threading.local()
 
 
 @contextmanager
-def threads_that_pay(margins: Margins) -> Iterator[None]:
-    """One thread of BLAS in this block, but for :func:`all_threads` where the programme is large;
-    as before after it.
+def threads_that_pay(rows: int, unknowns: int) -> Iterator[None]:
+    """One thread of BLAS in this block, but for :func:`all_threads` where the programme of so many
+    rows and unknowns is large; as before after it.
     """
     before = getattr(_here, "large", False)
-    _here.large = margins.m * min(margins.m, margins.shape[0] * margins.shape[1]) >= _LARGE
+    _here.large = rows * min(rows, unknowns) >= _LARGE
     try:
-        with one_thread(scipy=margins.m > FEW):  # smaller ones may do without SciPy's
+        with one_thread(scipy=rows > FEW):  # smaller ones may do without SciPy's
             yield
     finally:
         _here.large = before

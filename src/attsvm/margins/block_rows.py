@@ -1,0 +1,285 @@
+"""The rows of one block of :class:`~attsvm.margins.MarginBlocks`, whichever form it has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.errors import InputError
+from attsvm.margins.checks import integers, reals
+from attsvm.margins.operator import Kind, Margins
+from attsvm.margins.pairs import PairMargins
+from attsvm.printable import kind
+
+_FORMS = (
+    "give margins, (tokens, queries, selected), (tokens, queries, selected, mask),"
+    " (differences, queries) of one row each, or rows of a vector"
+)
+
+
+def block_rows(block: Any, k: int) -> BlockRows:
+    """The rows of block ``k``, checked.
+
+    Raises:
+        InputError: a block of no known form, or arrays that do not fit or are not finite.
+    """
+    try:
+        if isinstance(block, Margins):
+            return _Written(block)
+        parts = block if isinstance(block, tuple | list) else (block,)
+        if len(parts) in (3, 4):
+            return _Selections(*parts)
+        if len(parts) == 2:
+            return _Written(_factors(*parts))
+        if len(parts) == 1 and np.ndim(block) == 2:
+            return _Written(_factors(block, np.ones((len(block), 1))))
+        raise InputError(f"it is {kind(block)}; {_FORMS}")
+    except InputError as error:
+        raise InputError(f"block {k}: {error}") from None
+
+
+class BlockRows(ABC):
+    """The rows of one block, numbered from 0, some of which may be no constraints.
+
+    Attributes:
+        shape: of the weights.
+        offsets: ``(n + 1,)``, where the rows of each sequence begin.
+        kind: of the margins.
+    """
+
+    shape: tuple[int, int]
+    offsets: IntArray
+    kind: Kind = "selection"
+    texts = 0
+    """How many texts the positions of ``kind`` ``position`` come from."""
+
+    @property
+    @abstractmethod
+    def constraints(self) -> int:
+        """How many rows are constraints."""
+
+    @property
+    @abstractmethod
+    def arrays(self) -> list[Any]:
+        """Everything that the block is made of."""
+
+    @property
+    @abstractmethod
+    def queries(self) -> FloatArray:
+        """``(n, d_z)``."""
+
+    @property
+    @abstractmethod
+    def rhs(self) -> FloatArray:
+        """``(rows,)``."""
+
+    @abstractmethod
+    def values(self, W: FloatArray, exact: bool) -> FloatArray:
+        """``(rows,)``, the margins of ``W``; ``inf`` for rows that are no constraints. From the
+        products of whole tokens where that is quicker, or when ``exact`` from their differences.
+        """
+
+    @abstractmethod
+    def size(self, exact: bool) -> float:
+        """A bound of the norms that are multiplied with moved queries in :meth:`values`."""
+
+    @abstractmethod
+    def mean(self) -> FloatArray:
+        """The sum of all constraints, as weights."""
+
+    @abstractmethod
+    def chosen(self, rows: IntArray) -> Margins:
+        """These rows (sorted), written out; ``numbers`` are the places of their sequences."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of :attr:`arrays`."""
+        return sum(each.nbytes for each in self.arrays)
+
+    def checksum(self) -> int:
+        """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
+        from attsvm.margins.checksums import checksum  # brings numba
+
+        found = 0
+        for each in self.arrays:
+            found = checksum(each, found)
+        return found
+
+
+class _Written(BlockRows):
+    """Margins as the constructors of the house make them."""
+
+    def __init__(self, margins: Margins) -> None:
+        if margins.equalities.any():
+            raise InputError("its margins hold equalities, which blocks cannot; give inequalities")
+        named = ("keys",) if isinstance(margins, PairMargins) else ("differences",)
+        for name in (*named, "queries", "rhs"):
+            if not np.isfinite(getattr(margins, name)).all():
+                raise InputError(f"margins.{name} holds values that are not finite")
+        if (margins.rhs < 0.0).any():
+            raise InputError("margins.rhs holds negative values; they must be zero or positive")
+        self.margins = margins
+        self.shape, self.offsets, self.kind = margins.shape, margins.offsets, margins.kind
+        if self.kind == "position" and margins.origin is not None and margins.n:
+            self.texts = int(margins.origin[:, 0].max()) + 1
+
+    @property
+    def constraints(self) -> int:
+        return self.margins.m
+
+    @property
+    def arrays(self) -> list[Any]:
+        m = self.margins
+        rows = [m.keys, m.winner, m.rival] if isinstance(m, PairMargins) else [m.differences]
+        return [*rows, m.queries, m.offsets, m.rhs, m.token, m.selected]
+
+    @property
+    def queries(self) -> FloatArray:
+        return np.asarray(self.margins.queries, dtype=np.float64)
+
+    @property
+    def rhs(self) -> FloatArray:
+        return np.asarray(self.margins.rhs, dtype=np.float64)
+
+    def values(self, W: FloatArray, exact: bool) -> FloatArray:
+        if isinstance(self.margins, PairMargins) and not exact:
+            return self.margins.estimate(W)
+        return self.margins(W)
+
+    def size(self, exact: bool) -> float:
+        m = self.margins
+        return 2.0 * _longest(m.keys) if isinstance(m, PairMargins) else _longest(m.differences)
+
+    def mean(self) -> FloatArray:
+        return self.margins.adjoint(np.ones(self.margins.m))
+
+    def chosen(self, rows: IntArray) -> Margins:
+        part, m = self.margins.restricted(rows), self.margins
+        kept = np.flatnonzero(np.diff(part.offsets))
+        return Margins(
+            part.differences,
+            self.queries[kept],
+            np.append(part.offsets[kept], part.m),
+            part.rhs,
+            part.token,
+            m.selected[kept],
+            kind=m.kind,
+            origin=None if m.origin is None else m.origin[kept],
+            numbers=kept,
+        )
+
+
+class _Selections(BlockRows):
+    """One selected token of each sequence against all others; row ``i T + t`` is token ``t`` of
+    sequence ``i``, and that of the selected token and those of masked ones are no constraints.
+    """
+
+    def __init__(self, tokens: Any, queries: Any, selected: Any, mask: Any = None) -> None:
+        self._given = tokens
+        X = self.tokens = reals("tokens", tokens, (None, None, None), "(sequences, tokens, d_x)")
+        n, T, _ = X.shape
+        self._queries = reals("queries", queries, (n, None), f"({n}, d_z), one per sequence")
+        self.selected = integers("selected", selected)
+        if self.selected.shape != (n,):
+            raise InputError(f"selected has shape {self.selected.shape}; it must be ({n},)")
+        self.mask: BoolArray | None = None
+        if mask is not None:
+            self.mask = np.asarray(mask)
+            if self.mask.shape != (n, T) or self.mask.dtype != np.bool_:
+                raise InputError(
+                    f"mask has shape {self.mask.shape} and dtype {self.mask.dtype}; it must be"
+                    f" booleans ({n}, {T})"
+                )
+        inside = (self.selected >= 0) & (self.selected < T)
+        if inside.all() and self.mask is not None:
+            inside = self.mask[np.arange(n), self.selected]
+        if not inside.all():
+            i = int(np.flatnonzero(~inside)[0])
+            raise InputError(
+                f"selected[{i}] is {self.selected[i]}, which is no visible token of {T}"
+            )
+        self.shape = X.shape[2], self._queries.shape[1]
+        self.offsets = np.arange(n + 1) * T
+
+    @property
+    def constraints(self) -> int:
+        n, T, _ = self.tokens.shape
+        return int(n * (T - 1) if self.mask is None else self.mask.sum() - n)
+
+    @property
+    def arrays(self) -> list[Any]:
+        given = self._given if isinstance(self._given, np.ndarray) else self.tokens
+        return [given, self._queries, self.selected, *([] if self.mask is None else [self.mask])]
+
+    @property
+    def queries(self) -> FloatArray:
+        return self._queries
+
+    @property
+    def rhs(self) -> FloatArray:
+        return np.ones(int(self.offsets[-1]))
+
+    def _own(self) -> FloatArray:
+        own: FloatArray = self.tokens[np.arange(len(self.tokens)), self.selected]
+        return own
+
+    def _differences(self) -> FloatArray:
+        differences: FloatArray = self._own()[:, None, :] - self.tokens
+        return differences
+
+    def values(self, W: FloatArray, exact: bool) -> FloatArray:
+        moved = self._queries @ W.T
+        if exact:
+            found: FloatArray = np.matmul(self._differences(), moved[:, :, None])[:, :, 0]
+        else:
+            found = np.matmul(self.tokens, moved[:, :, None])[:, :, 0]
+            found = found[np.arange(len(found)), self.selected][:, None] - found
+        if self.mask is not None:
+            found[~self.mask] = np.inf
+        found[np.arange(len(found)), self.selected] = np.inf
+        return found.reshape(-1)
+
+    def size(self, exact: bool) -> float:
+        return _longest(self._differences()) if exact else 2.0 * _longest(self.tokens)
+
+    def mean(self) -> FloatArray:
+        X, own = self.tokens, self._own()
+        if self.mask is None:
+            total = X.shape[1] * own - X.sum(axis=1)
+        else:
+            total = self.mask.sum(axis=1)[:, None] * own - np.where(
+                self.mask[:, :, None], X, 0.0
+            ).sum(axis=1)
+        summed: FloatArray = total.T @ self._queries
+        return summed
+
+    def chosen(self, rows: IntArray) -> Margins:
+        sequence, token = np.divmod(rows, self.tokens.shape[1])
+        kept, counts = np.unique(sequence, return_counts=True)
+        return Margins(
+            self.tokens[sequence, self.selected[sequence]] - self.tokens[sequence, token],
+            self._queries[kept],
+            np.concatenate([[0], np.cumsum(counts)]),
+            np.ones(len(rows)),
+            token,
+            self.selected[kept],
+            numbers=kept,
+        )
+
+
+def _factors(differences: Any, queries: Any) -> Margins:
+    """One row per difference and query."""
+    D = reals("differences", differences, (None, None), "(rows, d_x)")
+    m = len(D)
+    Z = reals("queries", queries, (m, None), f"({m}, d_z), one per row of the differences")
+    nothing = np.zeros(m, dtype=np.int64)
+    return Margins(D, Z, np.arange(m + 1), np.ones(m), nothing, nothing)
+
+
+def _longest(rows: FloatArray) -> float:
+    """The largest norm along the last axis."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    return float(np.sqrt(np.einsum("cd,cd->c", flat, flat).max(initial=0.0)))

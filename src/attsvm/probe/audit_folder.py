@@ -1,0 +1,59 @@
+"""The folder of an audit: ``run.json`` with every figure, and its page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from attsvm.files import atomic_write
+from attsvm.probe.audit_page import Shown, detail, headline, page
+from attsvm.store import RunFolder, environment, finished_run
+from attsvm.store.folder import FORMAT
+
+PAGE = "report.html"
+
+
+Table = list[dict[str, Any]]
+
+
+def save(found: Shown, table: Table, folder: Path, title: str, overwrite: bool) -> Path:
+    """Write an audit, whose table this is, into a folder of its own; the page."""
+    digest = hashlib.sha256(json.dumps(_finite(table), sort_keys=True).encode()).hexdigest()
+    told = {"command": "probe", "title": title, "sha256": digest}
+    if not finished_run(folder, told):
+        with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
+            write(run, found, table, told, title or folder.name, "")
+    return folder / PAGE
+
+
+def write(
+    run: RunFolder, found: Shown, table: Table, told: dict[str, Any], title: str, command: str
+) -> dict[str, Any]:
+    """Page and record of an audit, in an open folder; the content of ``run.json``."""
+    content = page(found, title, command)
+    with atomic_write(run.path / PAGE) as partial:
+        partial.write_text(content, encoding="utf-8")
+    return run.finish(
+        {
+            "format": FORMAT,
+            "request": told,
+            "environment": environment(),
+            "headline": headline(found),
+            "detail": detail(found),
+            "heads": _finite(table),
+        }
+    )
+
+
+def _finite(table: Table) -> Table:
+    """The table, ``None`` for what is not a number."""
+    return [
+        {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
+        for row in table
+    ]
