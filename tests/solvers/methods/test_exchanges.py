@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from attsvm.solvers.methods.exchanges import nearest_multipliers
+from attsvm.solvers.methods.exchanges import QuadraticModel
 
 
 def model(seed: int, k: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def test_the_least_value_is_found(seed: int, shift: float) -> None:
     form, dual, gradient = model(seed, 90, shift)
     upper = np.triu(form) + np.tril(np.full(form.shape, np.nan), -1)
     upper[np.tril_indices(len(form), -1)] = 1e9  # never read
-    new = nearest_multipliers(upper, gradient, dual)
+    new = QuadraticModel(upper).nearest(gradient, dual)
     assert new is not None
     slope = gradient + form @ (new - dual)
     assert (new >= 0.0).all()
@@ -33,15 +33,26 @@ def test_the_least_value_is_found(seed: int, shift: float) -> None:
 
 
 def test_an_indefinite_form_is_refused() -> None:
-    assert nearest_multipliers(-np.eye(3), np.ones(3), np.ones(3)) is None
+    assert QuadraticModel(-np.eye(3)).nearest(np.ones(3), np.ones(3)) is None
 
 
 @pytest.mark.parametrize("shift", [1e-3, 0.1])
 def test_a_form_of_few_digits_gives_a_step_of_few_digits(shift: float) -> None:
     """Near the least multipliers a relative error of the step is a tiny one of the multipliers."""
     form, dual, gradient = model(0, 90, shift)
-    exact = nearest_multipliers(form, gradient, dual)
-    few = nearest_multipliers(form.astype(np.float32), gradient, dual)
+    exact = QuadraticModel(form).nearest(gradient, dual)
+    few = QuadraticModel(form.astype(np.float32)).nearest(gradient, dual)
     assert exact is not None
     assert few is not None
     assert np.linalg.norm(few - exact) <= 1e-5 * np.linalg.norm(exact - dual)
+
+
+def test_one_factor_serves_other_multipliers() -> None:
+    form, dual, gradient = model(1, 90, 0.05)
+    kept = QuadraticModel(form)
+    first = kept.nearest(gradient, dual)
+    assert first is not None
+    moved = np.maximum(dual + 0.02 * np.random.default_rng(2).standard_normal(90), 0.0)
+    again = kept.nearest(gradient + form @ (moved - dual), moved)
+    assert again is not None
+    assert np.abs(again - first).max() < 1e-10 * np.abs(first).max()

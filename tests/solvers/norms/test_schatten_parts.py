@@ -18,8 +18,9 @@ from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
 from attsvm.solvers.methods.energies import energy_of
+from attsvm.solvers.norms import augmented
 from attsvm.solvers.norms.augmented import AugmentedLagrangian
-from attsvm.solvers.norms.curvature import curvature
+from attsvm.solvers.norms.curvature import curvature, derivative
 from attsvm.solvers.norms.splitting import Splitting
 from attsvm.solvers.programme.programme import equilibrate
 from attsvm.solvers.programme.reduction import reduce
@@ -80,6 +81,50 @@ def test_curvature_is_the_derivative(p: float, shape: tuple[int, int, int]) -> N
         np.testing.assert_allclose(
             (mapped(X + step) - mapped(X - step)) / 2e-6, whole[c], atol=1e-8
         )
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
+def test_derivative_along_a_direction(p: float, shape: tuple[int, int]) -> None:
+    X, H = np.random.default_rng(0).standard_normal((2, *shape))
+    g, t = energy_of(p), 0.8
+
+    def mapped(X: np.ndarray) -> np.ndarray:
+        left, s, right = np.linalg.svd(X, full_matrices=False)
+        return (left * g.proximal(s[None], t).W[0]) @ right
+
+    left, s, right = np.linalg.svd(X, full_matrices=False)
+    along = derivative(left, s, right, g.proximal(s[None], t), H)
+    difference = (mapped(X + 1e-6 * H) - mapped(X - 1e-6 * H)) / 2e-6
+    np.testing.assert_allclose(along, difference, atol=1e-8)
+
+
+def test_many_active_rows_take_few_systems(monkeypatch) -> None:
+    """Texts of 24 tokens, four queries each: 556 positive multipliers. 12 systems were solved when
+    every outer step began anew and every step made a system of its own; 7 are now.
+    """
+    rng, fall = np.random.default_rng(0), (1.0 + np.arange(64)) ** -0.7
+    rows, queries = [], []
+    for _ in range(24):
+        X = rng.standard_normal((24, 64)) * fall
+        for q in rng.permutation(24)[:4]:
+            chosen = rng.integers(24)
+            rows.append(np.delete(X[chosen] - X, chosen, axis=0))
+            queries.append(X[q])
+    D, m = np.concatenate(rows), 24 * 4 * 23
+    offsets, token = np.arange(0, m + 1, 23), np.zeros(m, int)
+    margins = Margins(D, np.array(queries), offsets, np.ones(m), token, np.zeros(96, int))
+    systems = []
+
+    def counted(*arguments):
+        systems.append(len(arguments[1]))
+        return curvature(*arguments)
+
+    monkeypatch.setattr(augmented, "curvature", counted)
+    found = max_margin(margins, "spec")
+    assert found.status == "optimal"
+    assert found.norm == pytest.approx(2.018472, rel=2e-6)
+    assert 3 <= len(systems) <= 9
 
 
 def test_curvature_of_many_rows_on_large_weights() -> None:

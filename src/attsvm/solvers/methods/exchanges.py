@@ -2,8 +2,8 @@ r"""The least value of a quadratic model over non-negative multipliers, from mul
 
 Block principal pivoting (:mod:`attsvm.solvers.methods.pivoting`) on a matrix that is written out:
 the free multipliers solve a linear system, those with the wrong sign change sides. One
-factorisation serves several rounds. Where few rows :math:`N` enter its rows :math:`F` and few rows
-:math:`R` leave them, the system is bordered,
+factorisation serves several rounds, and gradients. Where few rows :math:`N` enter its rows
+:math:`F` and few rows :math:`R` leave them, the system is bordered,
 
 .. math:: \begin{pmatrix}K_{FF}&B\\B^\top&C\end{pmatrix}\begin{pmatrix}x_F\\y\end{pmatrix}
     =\begin{pmatrix}w_F\\c\end{pmatrix},\qquad B=(K_{FN},\,I_{FR}),\quad
@@ -24,91 +24,122 @@ _ROUNDS = 4
 _FEW = 8  # a border is at most the free rows divided by this
 
 
-def nearest_multipliers(
-    form: FloatArray, gradient: FloatArray, dual: FloatArray
-) -> FloatArray | None:
-    """The multipliers of least model value after a few exchanges of those that are free; ``None``
-    where the form is not definite.
+class QuadraticModel:
+    """A form and the factor that serves several gradients, at multipliers that have moved on, too.
 
     Args:
-        form: ``(k, k)`` of the model, its upper triangle, in numbers of 32 or of 64 bits: what is
-            solved for is the step, which is short where few digits would not do.
-        gradient: ``(k,)`` at ``dual``.
-        dual: ``(k,)`` multipliers.
+        form: ``(k, k)``, its upper triangle, in numbers of 32 or of 64 bits: what is solved for is
+            the step, which is short where few digits would not do.
     """
-    from scipy.linalg.blas import get_blas_funcs
-    from scipy.linalg.lapack import get_lapack_funcs
 
-    symv, potrf = get_blas_funcs("symv", (form,)), get_lapack_funcs("potrf", (form,))
-    turned = form.T  # its lower triangle, in Fortran order
-    free = dual > 0.0
-    if not free.any():
-        free = gradient < 0.0
-    part: IntArray = np.empty(0, dtype=np.int64)  # the rows of the factor
-    step, factor = np.zeros(len(dual)), form
-    for _ in range(_ROUNDS):
+    def __init__(self, form: FloatArray) -> None:
+        self._form = self._factor = form
+        self._part: IntArray = np.empty(0, dtype=np.int64)  # the rows of the factor
+        self._bordered = self._part  # rows whose columns of the border are solved, and these
+        self._border = np.empty((0, 0), form.dtype)
+
+    def nearest(self, gradient: FloatArray, dual: FloatArray) -> FloatArray | None:
+        """The multipliers of least model value after a few exchanges of those that are free;
+        ``None`` where the form is not definite.
+
+        Args:
+            gradient: ``(k,)`` at ``dual``.
+            dual: ``(k,)`` multipliers.
+        """
+        from scipy.linalg.blas import get_blas_funcs
+
+        symv = get_blas_funcs("symv", (self._form,))
+        turned = self._form.T  # its lower triangle, in Fortran order
+        free = dual > 0.0
+        if not free.any():
+            free = gradient < 0.0
+        step = np.zeros(len(dual))
+        for _ in range(_ROUNDS):
+            if not self._factored(free):
+                return None
+            ends = np.where(free, 0.0, -dual)
+            beyond = ends.copy()
+            beyond[self._part] = 0.0
+            wanted = -gradient - symv(1.0, turned, beyond, lower=1) if beyond.any() else -gradient
+            found = self._solution(wanted, free, ends)
+            if found is None:
+                return None
+            step = found
+            slope = symv(1.0, turned, step, lower=1) + gradient
+            wrong: BoolArray = np.where(free, dual + step < 0.0, slope < 0.0)
+            if not wrong.any():
+                break
+            free = free ^ wrong
+            if not free.any():
+                return None
+        return np.maximum(dual + step, 0.0)
+
+    def _factored(self, free: BoolArray) -> bool:
+        """Whether there is a factor of nearly the free rows; it is made where there was none."""
+        from scipy.linalg.lapack import get_lapack_funcs
+
+        part = self._part
         changed = np.count_nonzero(free) - len(part) + 2 * np.count_nonzero(~free[part])
-        if _FEW * changed > len(part):
-            part = np.flatnonzero(free)
-            with all_threads(len(part)):
-                factor, failed = potrf(_upper(form, part).T, lower=1, clean=0, overwrite_a=1)
+        if _FEW * changed <= len(part):
+            return True
+        self._part = part = np.flatnonzero(free)
+        self._bordered = np.empty(0, dtype=np.int64)
+        self._border = np.empty((len(part), 0), self._form.dtype, order="F")
+        potrf = get_lapack_funcs("potrf", (self._form,))
+        with all_threads(len(part)):
+            self._factor, failed = potrf(
+                _upper(self._form, part).T, lower=1, clean=0, overwrite_a=1
+            )
+        return not failed
+
+    def _solution(self, wanted: FloatArray, free: BoolArray, ends: FloatArray) -> FloatArray | None:
+        """Of the linear system of the free rows where the others are to be ``ends``; ``None`` where
+        it is singular.
+        """
+        from scipy.linalg.blas import get_blas_funcs
+        from scipy.linalg.lapack import dsysv
+
+        part, trsv = self._part, get_blas_funcs("trsv", (self._factor,))
+        found, inside = ends.copy(), np.zeros(len(wanted), dtype=np.bool_)
+        inside[part] = True
+        entering, leaving = np.flatnonzero(free & ~inside), part[~free[part]]
+        half = trsv(self._factor, wanted[part], lower=1)
+        count, rows = len(entering), np.append(entering, leaving)
+        if len(rows) > 0:
+            border = self._columns(rows, inside)
+            corner = np.zeros((len(rows), len(rows)))
+            corner[:count, :count] = _between(self._form, entering, entering)
+            corner -= border.T @ border
+            sides = np.append(wanted[entering], ends[leaving])
+            outer, failed = dsysv(corner, sides - border.T @ half)[2:]
             if failed:
                 return None
-        ends = np.where(free, 0.0, -dual)
-        beyond = ends.copy()
-        beyond[part] = 0.0
-        wanted = -gradient - symv(1.0, turned, beyond, lower=1) if beyond.any() else -gradient
-        found = _solution(form, part, factor, wanted, free, ends)
-        if found is None:
-            return None
-        step = found
-        slope = symv(1.0, turned, step, lower=1) + gradient
-        wrong: BoolArray = np.where(free, dual + step < 0.0, slope < 0.0)
-        if not wrong.any():
-            break
-        free = free ^ wrong
-        if not free.any():
-            return None
-    return np.maximum(dual + step, 0.0)
+            half = half - border @ outer.astype(half.dtype)
+            found[entering] = outer[:count]
+        found[part] = trsv(self._factor, half, lower=1, trans=1)
+        found[leaving] = ends[leaving]
+        return found
 
+    def _columns(self, rows: IntArray, inside: BoolArray) -> FloatArray:
+        """:math:`L^{-1}B` for these rows; those that were asked for before are not solved again."""
+        from scipy.linalg.blas import get_blas_funcs
 
-def _solution(
-    form: FloatArray,
-    part: IntArray,
-    factor: FloatArray,
-    wanted: FloatArray,
-    free: BoolArray,
-    ends: FloatArray,
-) -> FloatArray | None:
-    """Of the linear system of the free rows, from the factor of the rows ``part``, where the others
-    are to be ``ends``; ``None`` where it is singular.
-    """
-    from scipy.linalg.blas import get_blas_funcs
-    from scipy.linalg.lapack import dsysv
-
-    trsm, trsv = get_blas_funcs(("trsm", "trsv"), (factor,))
-    found, inside = ends.copy(), np.zeros(len(wanted), dtype=np.bool_)
-    inside[part] = True
-    entering, leaving = np.flatnonzero(free & ~inside), np.flatnonzero(~free[part])
-    count, width = len(entering), len(entering) + len(leaving)
-    half = trsv(factor, wanted[part], lower=1)
-    if width > 0:
-        border = np.zeros((width, len(part)), factor.dtype).T  # in Fortran order
-        border[:, :count] = _between(form, part, entering)
-        border[leaving, np.arange(count, width)] = 1.0
-        border = trsm(1.0, factor, border, lower=1, overwrite_b=1)
-        corner = np.zeros((width, width))
-        corner[:count, :count] = _between(form, entering, entering)
-        corner -= border.T @ border
-        sides = np.append(wanted[entering], ends[part[leaving]])
-        outer, failed = dsysv(corner, sides - border.T @ half)[2:]
-        if failed:
-            return None
-        half = half - border @ outer.astype(half.dtype)
-        found[entering] = outer[:count]
-    found[part] = trsv(factor, half, lower=1, trans=1)
-    found[part[leaving]] = ends[part[leaving]]
-    return found
+        new = np.setdiff1d(rows, self._bordered)
+        if len(new) > 0:
+            trsm = get_blas_funcs("trsm", (self._factor,))
+            fresh = np.zeros((len(new), len(self._part)), self._factor.dtype).T  # Fortran order
+            entering = ~inside[new]
+            fresh[:, entering] = _between(self._form, self._part, new[entering])
+            leaving = np.flatnonzero(~entering)
+            fresh[np.searchsorted(self._part, new[leaving]), leaving] = 1.0
+            solved = trsm(1.0, self._factor, fresh, lower=1, overwrite_b=1)
+            self._border = np.asfortranarray(np.concatenate([self._border, solved], axis=1))
+            self._bordered = np.append(self._bordered, new)
+        order = np.argsort(self._bordered)
+        columns: FloatArray = self._border[
+            :, order[np.searchsorted(self._bordered, rows, sorter=order)]
+        ]
+        return columns
 
 
 def _between(form: FloatArray, rows: IntArray, columns: IntArray) -> FloatArray:

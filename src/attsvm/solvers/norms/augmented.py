@@ -15,6 +15,13 @@ proximal point algorithm for nuclear norm regularized matrix least squares probl
 Newton step goes to the least value of the quadratic model over non-negative multipliers, which a
 few exchanges of free rows find (:mod:`attsvm.solvers.methods.exchanges`). A handful of outer steps
 reach rounding level from where alternating directions crawl.
+
+Where rows are many, two things save systems. A larger :math:`\sigma'=\gamma\sigma` magnifies
+what the weights moved last, :math:`W-W_0`, and its first Newton step would start from singular
+values that this has scrambled. But :math:`W` is the proximal point of
+:math:`\tilde X=W+\gamma(X-W)`, too, whatever :math:`f` is, so the margins at the same multipliers
+are :math:`A[W+\mathcal D_{\tilde X}(\gamma(W-W_0))]` to first order, and the step is made from
+there. And the factor of one system serves the next steps as long as they gain.
 """
 
 from __future__ import annotations
@@ -26,8 +33,8 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.methods.energies import GaugeEnergy, Proximal
-from attsvm.solvers.methods.exchanges import nearest_multipliers
-from attsvm.solvers.norms.curvature import LARGEST, curvature
+from attsvm.solvers.methods.exchanges import QuadraticModel
+from attsvm.solvers.norms.curvature import LARGEST, curvature, derivative
 from attsvm.solvers.programme.programme import Programme
 from attsvm.solvers.proofs.spectra import svd
 
@@ -38,6 +45,8 @@ _HALVINGS = 25
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _LONGEST = 10.0  # first step, in units of the largest multiplier
 _ENOUGH = 0.4  # share of the first slope that a step may climb back
+_GAIN = 0.7  # of what is missed, from which a factor is not used again
+_BAND = 0.03  # rows so near to their right-hand sides, in units of the largest, get a place in it
 MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
 
 
@@ -51,6 +60,14 @@ class _Point(NamedTuple):
     prox: Proximal
     W: FloatArray
     gradient: FloatArray
+
+
+class _Outer(NamedTuple):
+    """The last outer step: where it ended, around which weights, with which ``sigma``."""
+
+    end: _Point
+    centre: FloatArray
+    sigma: float
 
 
 class AugmentedLagrangian:
@@ -79,6 +96,9 @@ class AugmentedLagrangian:
         self._scale = programme.diagonal
         self._kind: type[np.floating[Any]] = np.float32
         self._known: dict[type[np.floating[Any]], FloatArray] = {}
+        self._last: _Outer | None = None
+        self._model: QuadraticModel | None = None
+        self._rows: IntArray = np.empty(0, dtype=np.int64)  # of the model
 
     def advance(self, tolerance: float, steps: int, deadline: float) -> bool:
         """Minimise the inner problem to a projected gradient of ``tolerance`` and update; False
@@ -95,23 +115,51 @@ class AugmentedLagrangian:
         )
         self._scale = np.maximum(self.sigma * self.programme.diagonal, self._nu)
         at, self._kind = self._point(self.dual), np.float32
-        done = False
+        ahead, done, before = self._ahead(at), False, np.inf
+        if self._last is None or self._last.sigma != self.sigma:
+            self._model = None
         for _ in range(steps):
             # The scaled gradient step says which multipliers want to be zero, and its length how
             # far from stationary they are.
             pushed = np.maximum(at.dual - at.gradient / self._scale, 0.0)
-            missed = np.abs(at.dual - pushed) * self._scale
-            if float(missed.max(initial=0.0)) <= tolerance + _NOISE * float(at.s[0]):
+            missed = float((np.abs(at.dual - pushed) * self._scale).max(initial=0.0))
+            if missed <= tolerance + _NOISE * float(at.s[0]):
                 at, done = at._replace(dual=pushed), True
                 break
-            following = self._step(at) if time.monotonic() <= deadline else None
+            if missed > _GAIN * before:
+                self._model = None
+            following = self._step(at, ahead, missed) if time.monotonic() <= deadline else None
             if following is None:
                 break
-            at = following
+            at = ahead = following
+            before = missed
         self.dual = at.dual
         if done:
+            self._last = _Outer(at, self.W, self.sigma)
             self.W = at.W
         return done
+
+    def moved(self) -> float:
+        """How far the margins would move if the next outer step moved the weights as the last one
+        did, with the same ``sigma``.
+        """
+        assert self._last is not None
+        at, centre, _ = self._last
+        along = derivative(at.left, at.s, at.right, at.prox, at.W - centre)
+        return float(np.abs(self.programme.values(along)).max(initial=0.0))
+
+    def _ahead(self, at: _Point) -> _Point:
+        """What a Newton step from the end of the last outer step needs to know; ``at`` where there
+        was none, or rows are few.
+        """
+        if self._last is None or np.count_nonzero(at.dual) <= MANY:
+            return at
+        p, (end, centre, sigma) = self.programme, self._last
+        growth, g = self.sigma / sigma, end.prox.W[0]
+        s = g + growth * (end.s - g)
+        prox = self.energy.proximal(s[None], self.sigma)
+        W = self.W + derivative(end.left, s, end.right, prox, growth * (self.W - centre))
+        return end._replace(dual=at.dual, s=s, prox=prox, W=W, gradient=p.values(W) - p.b)
 
     def _point(self, dual: FloatArray) -> _Point:
         p = self.programme
@@ -122,18 +170,26 @@ class AugmentedLagrangian:
             dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual)
         )
 
-    def _step(self, at: _Point) -> _Point | None:
-        rows: IntArray = np.flatnonzero((at.dual > 0.0) | (at.gradient < 0.0))
-        if self._kind is np.float32 and len(rows) > MANY:
-            form = self._form(at, rows)
-            new = None
-            if form is not None:
-                form[np.diag_indices(len(rows))] += self._nu
-                new = nearest_multipliers(form, at.gradient[rows], at.dual[rows])
-            found = None if new is None else self._search(at, rows, new - at.dual[rows])
+    def _step(self, at: _Point, ahead: _Point, missed: float) -> _Point | None:
+        """One more step with the factor that is there, or one from ``ahead`` with few digits, or
+        one from ``at``.
+        """
+        found = None if self._model is None else self._towards(at, at.gradient)
+        if found is not None:
+            return found
+        many = np.count_nonzero(at.dual) > MANY
+        near = min(missed, _BAND * float(self.programme.b.max())) if many else 0.0
+        rows: IntArray = np.flatnonzero((at.dual > 0.0) | (ahead.gradient < near))
+        many = len(rows) > MANY
+        form = self._form(ahead, rows) if many and self._kind is np.float32 else None
+        if form is not None:
+            form[np.diag_indices(len(rows))] += self._nu
+            self._model, self._rows = QuadraticModel(form), rows
+            found = self._towards(at, ahead.gradient)
             if found is not None:
                 return found
-        self._kind = np.float64
+        self._kind, self._model = np.float64, None
+        rows = np.flatnonzero((at.dual > 0.0) | (at.gradient < 0.0))
         form = self._form(at, rows)
         if form is None:
             return None
@@ -142,14 +198,22 @@ class AugmentedLagrangian:
         plain = form[diagonal] + self._nu
         while True:
             form[diagonal] = plain + ridge * size
-            new = nearest_multipliers(form, at.gradient[rows], at.dual[rows])
-            if new is not None:
-                found = self._search(at, rows, new - at.dual[rows])
-                if found is not None:
-                    return found
+            self._model, self._rows = QuadraticModel(form), rows
+            found = self._towards(at, at.gradient)
+            if found is None or not many:
+                self._model = None
+            if found is not None:
+                return found
             ridge *= 100.0
             if ridge > _MOST_RIDGE:
                 return self._search(at, rows, -at.gradient[rows] / self._scale[rows])
+
+    def _towards(self, at: _Point, gradient: FloatArray) -> _Point | None:
+        """A step to the least value of the model with this gradient."""
+        assert self._model is not None
+        rows = self._rows
+        new = self._model.nearest(gradient[rows], at.dual[rows])
+        return None if new is None else self._search(at, rows, new - at.dual[rows])
 
     def _form(self, at: _Point, rows: IntArray) -> FloatArray | None:
         """The upper triangle of the Newton matrix without its proximal term."""

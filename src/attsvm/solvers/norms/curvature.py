@@ -97,6 +97,22 @@ def curvature(
     return form
 
 
+def derivative(
+    left: FloatArray, s: FloatArray, right: FloatArray, prox: Proximal, H: FloatArray
+) -> FloatArray:
+    r""":math:`\mathcal DH`, ``(d_x, d_z)``; see :func:`curvature`."""
+    rates = _rates(s, prox)
+    rows, columns = left.T @ H, H @ right.T
+    inside = rows @ right.T
+    mixed = rates.same * inside + rates.mirrored * inside.T
+    if prox.joint is not None:
+        joint = prox.joint[0]
+        mixed[np.diag_indices(len(s))] += prox.sign * float(joint @ np.diag(inside)) * joint
+    along = left @ mixed + rates.alone * (columns - left @ inside)
+    turned: FloatArray = along @ right + left @ (rates.alone[:, None] * (rows - inside @ right))
+    return turned
+
+
 class _Rates(NamedTuple):
     r""":math:`\alpha,\beta` ``(q, q)`` and the factors of indices without a mirror ``(q,)``."""
 

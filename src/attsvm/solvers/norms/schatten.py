@@ -61,7 +61,9 @@ _INNER_TOLERANCE = 1e-13
 _SHARE = 0.1
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
-_RESERVE = 20.0  # times the growth of sigma that the last outer step says is needed
+_FEW_DIGITS = 1.5e6  # sigma up to which Newton systems are solved in 32 bits
+_FURTHER, _LEAST, _MOST = 1.0, 3.0, 100.0  # growth in units of what it moves, and its bounds
+_WORTH = 0.7  # share of the error that is left, below which the same sigma is worth another step
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
@@ -328,7 +330,7 @@ class _Search:
         met: list[float] = []
         while state.iterations < most and time.monotonic() <= self.deadline:
             state.run(_CHECK_EVERY, math.inf)
-            met.append(self._error(state, norm or self.norm))
+            met.append(self._error(state.V, state.dual, norm or self.norm))
             if met[-1] <= target:
                 break
             if most == _ITERATIONS[0] and min(met[-_STALL:]) > 0.5 * min(
@@ -336,17 +338,17 @@ class _Search:
             ):
                 break
 
-    def _error(self, state: Splitting, norm: Schatten) -> float:
+    def _error(self, W: FloatArray, dual: FloatArray, norm: Schatten) -> float:
         """The larger of the relative gap and the relative violation (rows with right-hand side 0
         keep one).
         """
-        p, dual = self.programme, state.dual
-        positive, values = scale_rows(p.b), p.values(state.V)
+        p = self.programme
+        positive, values = scale_rows(p.b), p.values(W)
         ratio = float((values[positive] / p.b[positive]).min())
         bottom = length(singular_values(p.adjoint(dual)), norm.gauge.q)
         if not (ratio > 0.0 and bottom > 0.0):
             return np.inf
-        top = length(singular_values(state.V), norm.p)
+        top = length(singular_values(W), norm.p)
         gap = 1.0 - float(p.b @ dual) * ratio / (bottom * top)
         return max(0.0, gap, float((p.b - values / ratio).max()) / float(p.b.max()))
 
@@ -366,25 +368,40 @@ class _Search:
         assert self.best is not None
         coarse, left = _SHARE * float(self.programme.b.max()), self.best.error
         for _ in range(_OUTER_STEPS):
-            # Where systems are large, inner problems are solved to a share of the error.
+            # Where systems are large, inner problems are solved to a share of the error, and only
+            # what is good enough is certified.
             many = np.count_nonzero(newton.dual) > MANY
             tolerance = max(_INNER_TOLERANCE, coarse * min(left, 1.0) if many else 0.0)
             worse += 1
             if newton.advance(tolerance, _NEWTON_STEPS, self.deadline):
-                last, left = left, self._consider(newton.W, newton.dual, name)
-                # Errors fall by a factor in proportion to sigma: no more of it than they need.
-                growth = _RESERVE * left / self.request.tol * left / last if many else _GROWTH
-                newton.sigma = min(min(max(growth, 1.0), _GROWTH) * newton.sigma, _LARGEST_SIGMA)
+                last, left = left, self._error(newton.W, newton.dual, self.norm) if many else 0.0
+                if left <= self.request.tol:
+                    left = self._consider(newton.W, newton.dual, name)
+                growth = self._growth(newton, left / last) if many else _GROWTH
+                newton.sigma = min(growth * newton.sigma, _LARGEST_SIGMA)
                 if left < before:
                     W, dual, worse, before = newton.W, newton.dual, 0, left
                 else:
                     coarse /= 10.0
             else:
                 newton.sigma /= _RETREAT
-            enough = many and self.best.error <= self.request.tol / 2.0
+            enough = many and self.best.error <= self.request.tol
             if self._done() or enough or worse == _MOST_WORSE:
                 break
+        if before < self.best.error:
+            self._consider(W, dual, name)
         return W * self.scale, dual
+
+    def _growth(self, newton: AugmentedLagrangian, gained: float) -> float:
+        """Of sigma, as far as it moves margins by no more than they are, where systems are large;
+        none while the error is halved without.
+        """
+        moved = max(newton.moved(), 1e-9)
+        most = min(_MOST, max(_FEW_DIGITS / newton.sigma, 1.0))
+        growth = min(_FURTHER * float(self.programme.b.max()) / moved, most)
+        if growth >= _LEAST:
+            return growth
+        return 1.0 if gained < _WORTH else _LEAST
 
     def _hopeless(self, start: MarginSolution, W: FloatArray, dual: FloatArray) -> MarginSolution:
         """The weights of the Frobenius norm where float64 can hardly hold any."""
