@@ -200,8 +200,8 @@ def C7_4b(e):
 @claim(
     at_least(0.0, "each column of the matrix is won on its diagonal", share=MOST),
     explanation=(
-        "Where the Frobenius solution has nearly the best nuclear margin, descent in the nuclear"
-        " norm is behind that in the Frobenius norm at these steps."
+        "Where the Frobenius solution has nearly the best spectral or nuclear margin, descent in"
+        " that norm is behind descent in the Frobenius norm at these steps."
     ),
     null=exchanged("Frobenius and spectral descent exchanged", "norm", 0, 1),
 )
