@@ -238,6 +238,8 @@ def as_if_right(e):
 
 @claim(
     between(0.85, 1.15, "the closed form takes all noise as equally long", share=MOST),
+    # The noise of a trial is that of all its cells: one of five trials is more than one in ten.
+    assumes={"ten trials": lambda e: len(of(e).levels("seed")) >= 10},
     null=as_if_right,
 )
 def BO11(e):
@@ -289,6 +291,13 @@ def BO13(e):
 
 @claim(
     true("tuning seeds: 0.79; a coin has half", share=0.7),
+    # Seven of ten is said of the classes of the whole grid, most of which no quick cell has.
+    assumes={
+        "every SNR and share of wrong labels": lambda e: (
+            (len(of(e).levels("snr")), len(of(e).levels("eta")))
+            == (len(SCALES.parameters.ratios), len(SCALES.parameters.etas))
+        )
+    },
     null=replaced("the selection of the largest margin", descent_uses="uses"),
 )
 def BO14(e):

@@ -47,6 +47,7 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import joint, local_optima, nonlinear_paths, plain_descent, random_prompts
 from attsvm_papers.mmts.local_optima import BOUNDS
+from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, boundary
 
 # Random instances; small ones, because every selection of each is solved.
 SCALES = scales(
@@ -57,13 +58,15 @@ SCALES = scales(
     draws=100,
     steps=300,
     dimensions=(3, 8, 64, 256),
+    mixture_seeds=60,
     strengths=(0.2, 0.3),
-    sizes=(3.0, 5.0, 8.0, 12.0),
+    sizes=(3.0, 5.0, 8.0, 12.0, 24.0),
     prompt_steps=3000,
     quick={
         "path_seeds": 6,
         "pair_seeds": 4,
         "draws": 20,
+        "mixture_seeds": 16,
         "dimensions": (3, 8, 64),
         "strengths": (0.3,),
         "prompt_steps": 2000,
@@ -72,7 +75,6 @@ SCALES = scales(
 
 # Mean number of locally optimal selections of 9, n = 2, T = 3, 20 draws; measured for the
 # specification.
-LOCAL_SIZES = (30.0, 1000.0, 30_000.0)
 LOCAL_COUNTS = {3: 1.65, 8: 1.05, 64: 1.0, 256: 1.0}
 
 
@@ -106,7 +108,7 @@ def pairs(common, seeds):
     return joint.random_path(seeds, common)
 
 
-@grid(seeds=first(None), strength=setting("strengths"))
+@grid(seeds=first(None, "mixture_seeds"), strength=setting("strengths"))
 def mixture(seeds, strength, sizes):
     return nonlinear_paths.mixture(seeds, strength, sizes)
 
@@ -128,18 +130,16 @@ def enumeration(seeds, d):
 
 @grid(bound=BOUNDS, seeds=first(None, "path_seeds"))
 def local_path(bound, seeds, dimensions):
-    return local_optima.local_path(seeds, min(dimensions), LOCAL_SIZES, bound)
+    return local_optima.local_path(seeds, min(dimensions), PATH_SIZES, bound)
 
 
 def _of(evidence: Evidence, name: str, **values: Any) -> Evidence:
     return evidence.where(part=name, **values)
 
 
-def _measure_ratio(evidence: Evidence, column: str) -> Any:
-    """Per instance the quantity at the largest size over that at the smallest."""
-    rows = _of(evidence, "mixture", several=1.0)
-    sizes = rows.levels("size")
-    return rows.where(size=sizes[-1])[column] / rows.where(size=sizes[0])[column]
+def _at_size(evidence: Evidence, column: str, size: float) -> Any:
+    """Per instance that several tokens share, the quantity at a size."""
+    return _of(evidence, "mixture", several=1.0, size=size)[column]
 
 
 def on_local(*bounds: str) -> dict[str, Callable[[Evidence], Any]]:
@@ -149,22 +149,10 @@ def on_local(*bounds: str) -> dict[str, Callable[[Evidence], Any]]:
 
 def _measure_local(evidence: Evidence) -> Any:
     """Gap at the largest size, relative to that of the cone's boundary."""
-    return evidence["local_gap"][:, -1] / (1.0 - np.cos(np.radians(evidence["degrees"])))
+    return evidence["local_gap"][:, -1] / boundary(evidence["degrees"])
 
 
-NARROW = at_most(
-    0.01,
-    "1 - cosine at 30000 norms relative to that of the cone's boundary: a tenth of the opening,"
-    " squared",
-    share=MOST,
-)
 GLOBAL = replaced("the global solution", local_gap="local_other")
-
-
-def _largest(evidence: Evidence, column: str) -> Any:
-    """Per instance the quantity at the largest size."""
-    rows = _of(evidence, "mixture", several=1.0)
-    return rows.where(size=rows.levels("size")[-1])[column]
 
 
 def other_directions(local: bool) -> Null:
@@ -388,7 +376,7 @@ def T9(e):
     """With a nonlinear head that wants a mixture the regularisation path's finite part converges to
     the prescribed ratios.
     """
-    return _measure_ratio(e, "finite_error")
+    return _at_size(e, "finite_error", 12.0) / _at_size(e, "finite_error", 3.0)
 
 
 @claim(
@@ -399,22 +387,26 @@ def T9(e):
 )
 def T9b(e):
     """The rest of it converges to the max-margin direction of the selected sets."""
-    return _largest(e, "outside_gap")
+    return _at_size(e, "outside_gap", 12.0)
 
 
 @claim(
-    at_most(2.0, "1 without terms of higher order; a factor of two for those", share=MOST),
+    at_most(
+        2.0,
+        "1 without terms of higher order, which fall as exp(-size/2); a factor of two for those",
+        share=MOST,
+    ),
     "recalled",
     "P1, Theorem 6 and P2 (numbers recalled); the order is derived",
     null=replaced("the solution of the likeliest tokens", path_gap="path_other"),
     trials="mixture_seed",
 )
 def T9c(e):
-    """So the whole converges in direction: from 3 to 12 norms the tangent of its angle falls as the
+    """So the whole converges in direction: from 8 to 24 norms the tangent of its angle falls as the
     size grows.
     """
     turned = e.but({"path_gap": np.sqrt((1.0 - e["path_gap"]) ** -2 - 1.0)})
-    return _measure_ratio(turned, "path_gap") * _measure_ratio(e, "size")
+    return 3.0 * _at_size(turned, "path_gap", 24.0) / _at_size(turned, "path_gap", 8.0)
 
 
 @claim(
@@ -590,16 +582,15 @@ def theorems(evidence, axes):
             fontsize=8,
         )
         for gap, degrees in zip(local["local_gap"], local["degrees"], strict=True):
-            relative = gap / (1.0 - np.cos(np.radians(degrees)))
             ax.plot(
-                LOCAL_SIZES,
-                np.maximum(relative, 1e-12),
+                PATH_SIZES,
+                np.maximum(gap / boundary(degrees), 1e-12),
                 color=colour,
                 linewidth=1.0,
                 marker="o",
                 markersize=3,
             )
-    loglog(ax, np.array(LOCAL_SIZES), np.array([1e-12, 2.0]))
+    loglog(ax, np.array(PATH_SIZES), np.array([1e-12, 2.0]))
     ax.set(
         xlabel="norm / norm of the max-margin weights",
         title="local paths: 1 − cosine, cone's edge = 1",

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from attsvm import (
-    Cone,
     Norm,
     Nuclear,
     locally_optimal,
@@ -20,12 +19,11 @@ from attsvm import (
     token_scores,
 )
 from attsvm.datasets import unit_sphere
-from attsvm_papers.tfsvm.local_cones import opening, surplus
+from attsvm_papers.tfsvm.local_cones import narrow
 
 Choices = list[tuple[tuple[int, ...], Any, bool]]
 BOUNDS = ("fro", "nuc", "lp:1.5", "lp:3")
 """Norms of local paths; the column ``bound`` holds a position in this list."""
-WIDEST = 5.0  # degrees of the half-angle of a cone
 
 
 def enumeration(seeds: list[int], d: int) -> dict[str, Any]:
@@ -74,8 +72,7 @@ def local_path(
     units of the solution's norm.
 
     ``bound`` names the norm that is bounded and in which directions are locally optimal; of the
-    nuclear norm, through factors. A cone is one of Frobenius angles in which neighbours stay ahead
-    of other rivals, of half-angle 5 degrees at most.
+    nuclear norm, through factors.
     """
     norm, rows = parse_norm(bound), []
     form: Literal["W", "KQ"] = "KQ" if norm == Nuclear() else "W"
@@ -84,16 +81,14 @@ def local_path(
         optimal, found = _selections(data, head, norm)
         for choice, solution, ok in found:
             if ok and choice != optimal:
-                degrees = min(WIDEST, float(np.degrees(opening(solution, surplus(solution) / 3.0))))
+                cone = narrow(solution)
                 radii = [size * solution.norm for size in sizes]
-                path = regularization_path(
-                    data, head, norm, radii, form, starts=1, cone=Cone(solution.W, degrees)
-                )
+                path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
                 other = next(best for place, best, _ in found if place == optimal)
                 rows.append(
                     (
                         seed,
-                        degrees,
+                        cone.degrees,
                         solution.unique is not False,
                         *path.direction_gap(solution),
                         *path.direction_gap(other),

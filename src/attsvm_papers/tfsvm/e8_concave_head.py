@@ -61,7 +61,7 @@ SCALES = scales(
     d=4,
     steps=3000,
     lr=0.1,
-    seeds=60,
+    seeds=300,
     first_seed=VERDICT,
     quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10},
 )
@@ -89,7 +89,7 @@ STARTS = 5  # random ones at every size
 OTHER_STRENGTH = "the same draw at another strength"
 
 
-@grid(seeds=blocks(30))
+@grid(seeds=blocks(150))
 def run(n, d, steps, lr, seeds, strengths):
     one, head = orthonormal(n, d, seeds)
     strength = np.repeat(strengths, len(seeds))

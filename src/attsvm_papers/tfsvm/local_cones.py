@@ -9,12 +9,21 @@ constants).
 
 import numpy as np
 
-from attsvm import MarginSolution
+from attsvm import Cone, MarginSolution
 from attsvm.data import FloatArray
+from attsvm_papers.kit import MOST, at_most
 
 # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
 FAR = 30.0
 POINTS = 50  # random weights there
+WIDEST = 5.0  # degrees of the half-angle of a narrow cone
+PATH_SIZES = (30.0, 1000.0, 30_000.0)  # of the weights of local paths, in norms of the solution
+NARROW = at_most(
+    0.01,
+    "1 - cosine at 30000 norms relative to that of the cone's boundary: a tenth of the opening,"
+    " squared",
+    share=MOST,
+)
 
 
 def opening(solution: MarginSolution, movement: float) -> float:
@@ -34,6 +43,20 @@ def surplus(solution: MarginSolution) -> float:
     r""":math:`\rho-1`, infinite where every rival is a neighbour."""
     margins = solution.margins
     return float(np.delete(margins(solution.W), solution.support).min(initial=np.inf)) - 1.0
+
+
+def narrow(solution: MarginSolution) -> Cone:
+    """The cone of Frobenius angles in which neighbours stay ahead of other rivals, of half-angle 5
+    degrees at most.
+    """
+    degrees = float(np.degrees(opening(solution, surplus(solution) / 3.0)))
+    return Cone(solution.W, min(WIDEST, degrees))
+
+
+def boundary(degrees: FloatArray | float) -> FloatArray:
+    """1 - cosine at the boundary of a cone."""
+    edge: FloatArray = 1.0 - np.cos(np.radians(degrees))
+    return edge
 
 
 def inside(
