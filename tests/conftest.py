@@ -29,6 +29,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("attsvm")
 
+LONG = ("test_kills.py", "test_surroundings.py", "test_processes.py", "test_all.py")
+"""Files with tests of ten seconds and more: run first, so that none is left to one core at the
+end.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 CHROMIUM = next(
     (
         path
