@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,7 @@ _REFRESH = 25  # epochs between recomputations of W from the multipliers
 _LARGEST_GRAMS = 1 << 26  # entries: half a gigabyte
 _WAKE = 8  # epochs between two that look at all rows
 _COPIED = 1 << 18  # numbers in the token differences from which rows that are awake get a copy
+_WORTH_SLEEP = 1 << 18  # and from which rows asleep save more than the last epoch, over all, costs
 _LARGE = 1 << 23  # and from which parts pay
 _PARTS = 2  # more of them hinder each other: the epochs double at four
 _HINDRANCE = 1.5  # square of the sum of the changes over the sum of their squares
@@ -154,10 +156,11 @@ class BlockAscent:
         self._size = np.einsum("nd,nd->n", programme.Z, programme.Z)
         counts = np.diff(programme.offsets)
         self._starts = np.concatenate([[0], np.cumsum(counts * counts)])
-        large = programme.D.size >= _LARGE
-        ends = np.linspace(0, programme.m, (_PARTS if large else 1) + 1)
-        cuts = np.unique(np.searchsorted(programme.offsets, ends))
-        parts = list(itertools.pairwise(cuts.tolist()))
+        parts = [(0, len(counts))]
+        if programme.D.size >= _LARGE:
+            ends = np.linspace(0, programme.m, _PARTS + 1)
+            cuts = np.unique(np.searchsorted(programme.offsets, ends))
+            parts = list(itertools.pairwise(cuts.tolist()))
         self._grams, self._diagonal = np.empty(0), None
         if self._starts[-1] <= _LARGEST_GRAMS:
             self._grams = np.empty(self._starts[-1])
@@ -192,7 +195,8 @@ class BlockAscent:
         """The Gram blocks of the sequences from the first of ``part`` to before its second."""
         p, (first, last) = self.programme, part
         (rows, offsets), starts = p.rows_of(first, last), self._starts[first : last + 1]
-        with one_thread():
+        # a thread that takes a part may have a BLAS with a number of its own
+        with one_thread() if last - first < len(p.Z) else nullcontext():
             self._grams[starts[0] : starts[-1]] = kernels.block_grams(
                 p.D[rows], offsets, self._size[first:last], starts - starts[0]
             )
@@ -202,9 +206,10 @@ class BlockAscent:
         passes ``deadline``.
         """
         p = self.programme
+        small = p.D.size < _WORTH_SLEEP
         met: list[float] = []
         while len(met) < epochs:
-            whole = not met or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
+            whole = small or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
             bar = met[-1] if met else np.inf
             met.append(self._epoch(self.dual, self.W, _INNER_SWEEPS, whole, bar))
             self.epochs += 1
@@ -225,6 +230,11 @@ class BlockAscent:
 
     def _epoch(self, dual: FloatArray, W: FloatArray, inner: int, whole: bool, bar: float) -> float:
         """One epoch over all rows, or those that are awake, all parts at once."""
+        if whole:
+            for part in self._parts:
+                part.wake()
+        if len(self._parts) == 1:
+            return self._parts[0].epoch(dual, W, inner, bar)
 
         def change(part: _Part) -> tuple[float, FloatArray]:
             moved = part.room
@@ -233,11 +243,6 @@ class BlockAscent:
             moved -= W
             return worst, moved
 
-        if whole:
-            for part in self._parts:
-                part.wake()
-        if len(self._parts) == 1:
-            return self._parts[0].epoch(dual, W, inner, bar)
         found = shared_out(change, self._parts)
         total = functools.reduce(np.add, [each for _, each in found])
         W += total

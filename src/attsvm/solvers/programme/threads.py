@@ -2,12 +2,15 @@
 
 Most products and factorisations are so small that a second thread costs more than it saves: it
 waits for the first one, at full load, between any two calls. Programmes are solved with one thread.
-In those whose rows are many, factorisations of thousands of rows take the threads that the process
-has; the loops over rows are shared out among threads of our own (:mod:`attsvm.cores`).
+To ask for it costs as much as the smallest solves, whose products no BLAS shares out, so these do
+not ask. In programmes whose rows are many, factorisations of thousands of rows take the threads
+that the process has; the loops over rows are shared out among threads of our own
+(:mod:`attsvm.cores`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +21,9 @@ from attsvm.thread_limits import at_most_threads, lifted, thread_pools
 
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
 _MANY = 1500  # rows from which one pays
+# OpenBLAS takes one thread for products of matrices with so few multiplications, and for products
+# with a vector of matrices with so few numbers
+_MULTIPLICATIONS, _NUMBERS = 1 << 18, 9000
 _here = threading.local()
 
 
@@ -26,8 +32,12 @@ def threads_that_pay(margins: Margins) -> Iterator[None]:
     """One thread of BLAS in this block, but for :func:`all_threads` where the programme is large;
     as before after it.
     """
+    rows, size = margins.m, math.prod(margins.shape)
+    if rows * size <= _NUMBERS and rows * rows * size <= _MULTIPLICATIONS and size <= _NUMBERS:
+        yield
+        return
     before = getattr(_here, "large", False)
-    _here.large = margins.m * min(margins.m, margins.shape[0] * margins.shape[1]) >= _LARGE
+    _here.large = rows * min(rows, size) >= _LARGE
     try:
         with one_thread(scipy=margins.m > FEW):  # smaller ones may do without SciPy's
             yield
