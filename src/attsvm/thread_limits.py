@@ -26,7 +26,9 @@ class _Limits:
     """
 
     def __init__(self, library: Any) -> None:
-        self._library, self._counts, self._ours = library, list[int](), False
+        self._library = library
+        self._counts: list[int] = []
+        self._ours = False
         self._before: int | None = None
         self._lifts = 0
 
@@ -56,12 +58,13 @@ class _Limits:
         if self._before is None:  # it does not tell
             return False
         wanted = self._before if self._lifts else min([self._before, *self._counts])
-        if self._library.get_num_threads() != wanted:
-            release = getattr(self._library, "clear_controlling_thread", lambda force: None)
-            release(force=self._ours)
-            self._library.set_num_threads(wanted)
-            if not self._counts:
-                release(force=True)
+        if self._library.get_num_threads() == wanted:
+            return True
+        release = getattr(self._library, "clear_controlling_thread", lambda force: None)
+        release(force=self._ours)
+        self._library.set_num_threads(wanted)
+        if not self._counts:
+            release(force=True)
         return bool(self._library.get_num_threads() == wanted)
 
 
@@ -79,7 +82,8 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
         libraries: ``torch``, ``numba`` (once :func:`attsvm.parallel.start_threads` was called), and
             those of :func:`thread_pools`.
     """
-    own, shared = list[tuple[Any, int]](), list[_Limits]()
+    own: list[tuple[Any, int]] = []
+    shared: list[_Limits] = []
     for library in libraries:
         if isinstance(library, ModuleType) or _threads_of_caller(library):
             before = library.get_num_threads()

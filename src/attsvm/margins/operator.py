@@ -161,8 +161,10 @@ class Margins(Compact):
     def along(self, moved: FloatArray) -> FloatArray:
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
         if self._uniform:
-            blocks = self.differences.reshape(self.n, self._uniform, -1)
-            stacked, moved = np.empty((self.n, self._uniform, 1)), moved[:, :, None]
+            blocks, moved = self.differences.reshape(self.n, self._uniform, -1), moved[:, :, None]
+            if self.differences.size < _LARGE:
+                return np.matmul(blocks, moved).reshape(self.m)
+            stacked = np.empty((self.n, self._uniform, 1))
 
             def sequences(first: int, last: int) -> None:
                 np.matmul(blocks[first:last], moved[first:last], out=stacked[first:last])
@@ -218,7 +220,10 @@ class Margins(Compact):
         lam = np.asarray(dual, dtype=np.float64)
         if self._uniform:
             blocks = self.differences.reshape(self.n, self._uniform, -1)
-            weights, stacked = lam.reshape(self.n, 1, -1), np.empty((self.n, 1, blocks.shape[2]))
+            weights = lam.reshape(self.n, 1, -1)
+            if self.differences.size < _LARGE:
+                return np.matmul(weights, blocks)[:, 0, :].T @ self.queries
+            stacked = np.empty((self.n, 1, blocks.shape[2]))
 
             def sequences(first: int, last: int) -> None:
                 np.matmul(weights[first:last], blocks[first:last], out=stacked[first:last])

@@ -298,7 +298,11 @@ class SteepestDescent(DescentOptimizer):
         parts = [matrices(vector, *cut) for vector, cut in zip(vectors, cuts, strict=True)]
         batches = [batch for part in parts for batch in part]
         # a transposed matrix has the transposed polar factor: both shapes go into one batch
-        turned = [spectral and b.shape[-2] > b.shape[-1] for b in batches]
+        shapes = {b.shape[-2:] for b in batches}
+        turned = [
+            spectral and m > n and torch.Size((n, m)) in shapes
+            for m, n in (b.shape[-2:] for b in batches)
+        ]
         batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:

@@ -27,6 +27,23 @@ def ascended(margins: Margins, **settings: Any) -> BlockAscent:
     return ascent
 
 
+@pytest.fixture(autouse=True)
+def sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small programmes stand for those whose rows may sleep."""
+    monkeypatch.setattr(block_ascent, "_WORTH_SLEEP", 0)
+
+
+def test_all_epochs_of_small_programmes_are_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    margins, found = random_instance(40, 20, 30, 0), []
+    for name, value in (("_WORTH_SLEEP", 1 << 60), ("_WORTH_SLEEP", 0), ("_WAKE", 1)):
+        monkeypatch.setattr(block_ascent, name, value)
+        found.append(ascended(margins))
+    small, some_asleep, all_awake = found
+    np.testing.assert_array_equal(small.dual, all_awake.dual)
+    assert small.epochs == all_awake.epochs
+    assert (small.dual != some_asleep.dual).any()
+
+
 def test_rows_that_sleep_change_no_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
     margins = random_instance(40, 20, 30, 0)
     some = ascended(margins)

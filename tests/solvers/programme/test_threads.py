@@ -50,9 +50,9 @@ def two() -> Iterator[None]:
 
 
 def test_one_inside_and_as_before_after() -> None:
-    with paid(sphere(6, 8, 10, 0)):
+    with paid(sphere(8, 10, 12, 0)):
         assert set(counts()) == {1}
-        with paid(sphere(6, 8, 10, 1)):
+        with paid(sphere(8, 10, 12, 1)):
             assert set(counts()) == {1}
         assert set(counts()) == {1}
     assert set(counts()) == {2}
@@ -61,10 +61,10 @@ def test_one_inside_and_as_before_after() -> None:
 def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with paid(sphere(6, 8, 10, 0)), all_threads(10**6):
+    with paid(sphere(8, 10, 12, 0)), all_threads(10**6):
         assert set(counts()) == {1}  # the programme is not large
-    monkeypatch.setattr(threads, "_LARGE", 42 * 42)
-    with paid(sphere(6, 8, 10, 0)):
+    monkeypatch.setattr(threads, "_LARGE", 72 * 72)
+    with paid(sphere(8, 10, 12, 0)):
         with all_threads(2):
             assert set(counts()) == {1}
         with all_threads(10**6):
@@ -74,10 +74,22 @@ def test_large_factorisations_of_large_programmes_take_the_threads_of_the_proces
         assert set(counts()) == {1}
     with (
         threadpool_limits(1, user_api="blas"),
-        paid(sphere(6, 8, 10, 0)),
+        paid(sphere(8, 10, 12, 0)),
         all_threads(10**6),
     ):
         assert set(counts()) == {1}  # a limit of the caller holds
+
+
+@pytest.mark.parametrize("norm", ["fro", "lp:1.1", "schatten:3"])
+def test_the_smallest_programmes_do_not_ask_and_have_the_bits_of_one_thread(norm: str) -> None:
+    programme = sphere(6, 8, 10, 0)
+    with paid(programme):
+        assert set(counts()) == {2}
+    found = max_margin(programme, norm)
+    with one_thread(scipy=True):
+        alone = max_margin(programme, norm)
+    assert found.W.tobytes() == alone.W.tobytes()
+    assert found.dual.tobytes() == alone.dual.tobytes()
 
 
 @pytest.mark.parametrize("norm", ["fro", "nuc"])
@@ -102,7 +114,7 @@ def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatc
         return solve(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(front, "_direct", watched)
-    assert max_margin(sphere(6, 8, 10, 0), norm).status == "optimal"
+    assert max_margin(sphere(8, 10, 12, 0), norm).status == "optimal"
     assert set(seen) == {1}
     assert set(counts()) == {2}
 
@@ -127,7 +139,7 @@ def test_batches_take_one_for_each_programme_and_give_back(
 
 def test_after_an_exception() -> None:
     with pytest.raises(InputError, match="soft margin"):
-        max_margin(sphere(6, 8, 10, 0), "nuc", slack=1.0)
+        max_margin(sphere(8, 10, 12, 0), "nuc", slack=1.0)
     assert set(counts()) == {2}
 
 
@@ -136,14 +148,14 @@ def test_solves_that_overlap_give_back_once() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def first() -> None:
-        with paid(sphere(6, 8, 10, 0)):
+        with paid(sphere(8, 10, 12, 0)):
             entered.set()
             leave.wait(10.0)
 
     thread = threading.Thread(target=first)
     thread.start()
     entered.wait(10.0)
-    with paid(sphere(6, 8, 10, 1)):
+    with paid(sphere(8, 10, 12, 1)):
         leave.set()
         thread.join()
         assert set(counts()) == {1}
@@ -154,13 +166,13 @@ def test_the_first_to_begin_ends_in_another_thread() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def last() -> None:
-        with paid(sphere(6, 8, 10, 0)):
+        with paid(sphere(8, 10, 12, 0)):
             entered.set()
             leave.wait(10.0)
         assert set(counts()) == {2}
 
     thread = threading.Thread(target=last)
-    with paid(sphere(6, 8, 10, 1)):
+    with paid(sphere(8, 10, 12, 1)):
         thread.start()
         entered.wait(10.0)
     assert set(counts()) == {1}
@@ -171,7 +183,7 @@ def test_the_first_to_begin_ends_in_another_thread() -> None:
 
 def test_a_limit_of_the_caller_holds() -> None:
     with threadpool_limits(1, user_api="blas"):
-        max_margin(sphere(6, 8, 10, 0), "lp:1.75")
+        max_margin(sphere(8, 10, 12, 0), "lp:1.75")
         assert set(counts()) == {1}
     assert set(counts()) == {2}
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,7 @@ _REFRESH = 25  # epochs between recomputations of W from the multipliers
 _LARGEST_GRAMS = 1 << 26  # entries: half a gigabyte
 _WAKE = 8  # epochs between two that look at all rows
 _COPIED = 1 << 18  # numbers in the token differences from which rows that are awake get a copy
+_WORTH_SLEEP = 1 << 18  # and from which rows asleep save more than the last epoch, over all, costs
 _LARGE = 1 << 23  # and from which parts pay
 _PARTS = 2  # more of them hinder each other: the epochs double at four
 _HINDRANCE = 1.5  # square of the sum of the changes over the sum of their squares
@@ -193,7 +195,8 @@ class BlockAscent:
         """The Gram blocks of the sequences from the first of ``part`` to before its second."""
         p, (first, last) = self.programme, part
         (rows, offsets), starts = p.rows_of(first, last), self._starts[first : last + 1]
-        with one_thread():
+        # a thread that takes a part may have a BLAS with a number of its own
+        with one_thread() if last - first < len(p.Z) else nullcontext():
             self._grams[starts[0] : starts[-1]] = kernels.block_grams(
                 p.D[rows], offsets, self._size[first:last], starts - starts[0]
             )
@@ -203,9 +206,10 @@ class BlockAscent:
         passes ``deadline``.
         """
         p = self.programme
+        small = p.D.size < _WORTH_SLEEP
         met: list[float] = []
         while len(met) < epochs:
-            whole = not met or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
+            whole = small or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
             bar = met[-1] if met else np.inf
             met.append(self._epoch(self.dual, self.W, _INNER_SWEEPS, whole, bar))
             self.epochs += 1

@@ -84,6 +84,8 @@ class Programme:
 
     def values(self, W: FloatArray) -> FloatArray:
         r""":math:`(\langle\hat a_c, W\rangle)_c`."""
+        if self.D.size < _LARGE:
+            return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
 
         if self.D.size < _LARGE:
             return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
@@ -97,6 +99,8 @@ class Programme:
 
     def adjoint(self, dual: FloatArray) -> FloatArray:
         r""":math:`\sum_c\lambda_c\hat a_c`."""
+        if self.D.size < _LARGE:
+            return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
 
         if self.D.size < _LARGE:
             return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
@@ -194,7 +198,7 @@ def equilibrate(
         if slack is None
         else np.ldexp(np.full(margins.m, slack), -dual_exponent)
     )
-    Z, offsets = _blocks(Z, np.ascontiguousarray(margins.offsets, dtype=np.int64), z_exponent)
+    Z, offsets = _blocks(Z, np.array(margins.offsets, dtype=np.int64), z_exponent)
     sequence = np.repeat(np.arange(len(Z)), np.diff(offsets))
     return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
 

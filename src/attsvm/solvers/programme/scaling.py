@@ -85,8 +85,7 @@ def scaled(margins: Margins) -> Scaling:
     """The programme near one: unchanged where it is already, with differences or queries divided by
     a power of two where they are not.
     """
-    a, b = (_exponent(array) for array in (margins.differences, margins.queries))
-    a, b = (0 if abs(each) <= _NEAR else each for each in (a, b))
+    a, b = _far(margins.differences), _far(margins.queries)
     c = _exponent(margins.rhs)
     if a == b == c == 0:
         return Scaling(margins)
@@ -97,6 +96,15 @@ def scaled(margins: Margins) -> Scaling:
         rhs=_divided(margins.rhs, c),
     )
     return Scaling(near, c - a - b, c - 2 * (a + b), c)
+
+
+def _far(array: FloatArray) -> int:
+    """The exponent, or 0 where it is harmless, as the sum of squares shows nearly always."""
+    squares = float(np.vdot(array, array))
+    if array.size * 2.0 ** (-2 * _NEAR) <= squares <= 2.0 ** (2 * _NEAR):
+        return 0
+    found = _exponent(array)
+    return 0 if abs(found) <= _NEAR else found
 
 
 def _exponent(array: FloatArray) -> int:

@@ -2,8 +2,10 @@
 
 Most products and factorisations are so small that a second thread costs more than it saves: it
 waits for the first one, at full load, between any two calls. Programmes are solved with one thread.
-In those whose rows are many, factorisations of thousands of rows take the threads that the process
-has; the loops over rows are shared out among threads of our own (:mod:`attsvm.cores`).
+To ask for it costs as much as the smallest solves, whose products no BLAS shares out, so these do
+not ask. In programmes whose rows are many, factorisations of thousands of rows take the threads
+that the process has; the loops over rows are shared out among threads of our own
+(:mod:`attsvm.cores`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from attsvm.thread_limits import at_most_threads, lifted, thread_pools
 
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
 _MANY = 1500  # rows from which one pays
+# OpenBLAS takes one thread for products of matrices with so few multiplications, and for products
+# with a vector of matrices with so few numbers
+_MULTIPLICATIONS, _NUMBERS = 1 << 18, 9000
 _here = threading.local()
 
 
@@ -25,6 +30,9 @@ def threads_that_pay(rows: int, unknowns: int) -> Iterator[None]:
     """One thread of BLAS in this block, but for :func:`all_threads` where the programme of so many
     rows and unknowns is large; as before after it.
     """
+    if rows * unknowns <= _NUMBERS and rows**2 * unknowns <= _MULTIPLICATIONS:
+        yield
+        return
     before = getattr(_here, "large", False)
     _here.large = rows * min(rows, unknowns) >= _LARGE
     try:

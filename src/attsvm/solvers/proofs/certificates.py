@@ -185,11 +185,10 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     """
     top, pulled = float(margins.rhs @ dual), margins.adjoint(dual)
     size = np.abs(dual)
-    with np.errstate(over="ignore"):  # multipliers on the way may be of any size
-        length = float(np.linalg.norm(pulled))
-        terms = float(margins.lengths @ size)
+    length = math.sqrt(float(np.vdot(pulled, pulled)))  # multipliers on the way may be of any size
+    terms = float(np.vdot(margins.lengths, size))
     if (
-        _EPS * float(np.abs(margins.rhs) @ size) > NO_MATTER * abs(top)
+        _EPS * float(np.vdot(np.abs(margins.rhs), size)) > NO_MATTER * abs(top)
         or _EPS * terms > NO_MATTER * length
         or not math.isfinite(length)
     ):
