@@ -177,8 +177,9 @@ class AugmentedLagrangian:
         found = None if self._model is None else self._towards(at, at.gradient)
         if found is not None:
             return found
-        many = np.count_nonzero(at.dual) > MANY
-        near = min(missed, _BAND * float(self.programme.b.max())) if many else 0.0
+        near = 0.0
+        if np.count_nonzero(at.dual) > MANY:
+            near = min(missed, _BAND * float(self.programme.b.max()))
         rows: IntArray = np.flatnonzero((at.dual > 0.0) | (ahead.gradient < near))
         many = len(rows) > MANY
         form = self._form(ahead, rows) if many and self._kind is np.float32 else None
