@@ -87,9 +87,6 @@ class Programme:
         if self.D.size < _LARGE:
             return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
 
-        if self.D.size < _LARGE:
-            return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
-
         def part(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
             moved = np.ascontiguousarray(self.Z[first:last] @ W.T)
@@ -102,14 +99,14 @@ class Programme:
         if self.D.size < _LARGE:
             return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
 
-        if self.D.size < _LARGE:
-            return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
-
         def part(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
             return kernels.pulled(self.D[rows], offsets, dual[rows])
 
-        columns = np.array_split(self._shared(part).T, _SHARES)
+        pulled = self._shared(part).T
+        if self.D.size < _LARGE:
+            return pulled @ self.Z
+        columns = np.array_split(pulled, _SHARES)
         return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
@@ -120,8 +117,11 @@ class Programme:
         return slice(start, self.offsets[last]), self.offsets[first : last + 1] - start
 
     def _shared(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
-        """``run(first, last)`` over shares of the blocks, on all cores."""
-        ends = np.linspace(0, len(self.Z), _SHARES + 1).astype(int).tolist()
+        """``run(first, last)`` over shares of the blocks, on all cores where the rows are many."""
+        count = len(self.Z)
+        if self.D.size < _LARGE:
+            return run(0, count)
+        ends = np.linspace(0, count, _SHARES + 1).astype(int).tolist()
         return np.concatenate(shared_out(lambda part: run(*part), list(itertools.pairwise(ends))))
 
     def gram(self, rows: IntArray) -> FloatArray:
@@ -233,9 +233,6 @@ def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
         else:
             np.ldexp(rows[some], -powers[:, None], out=unit[some])
 
-    if rows.size < _LARGE:
-        part(slice(None))
-    else:
-        ends = np.linspace(0, len(rows), _SHARES + 1).astype(int).tolist()
-        shared_out(part, [slice(*each) for each in itertools.pairwise(ends)])
+    ends = np.linspace(0, len(rows), (_SHARES if rows.size >= _LARGE else 1) + 1).astype(int)
+    shared_out(part, [slice(*each) for each in itertools.pairwise(ends.tolist())])
     return unit, exponent
