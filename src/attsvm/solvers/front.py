@@ -29,9 +29,8 @@ from attsvm.solvers.answers import equalities
 from attsvm.solvers.answers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.answers.starts import Start, carried
-from attsvm.solvers.large import streaming, working_sets
+from attsvm.solvers.large import working_sets
 from attsvm.solvers.large.batch import SolutionBatch, solve_all
-from attsvm.solvers.large.spread import spread
 from attsvm.solvers.programme.choice import method_of, module_of, pointed
 from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
 from attsvm.solvers.programme.threads import threads_that_pay
@@ -185,6 +184,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         if isinstance(value, str) or not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
     if isinstance(margins, MarginBlocks):
+        from attsvm.solvers.large import streaming  # and with it the pools of processes
+
         method = "active-set" if norm == Frobenius() else None
         request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
 
@@ -205,6 +206,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             )
         options = {**positive, "solver": solver, "verify": verify}
         if executor is not None and len(margins) > 1:
+            from attsvm.solvers.large.spread import spread
+
             return spread(margins, partial(_several, norm, options), executor)
         return _several(norm, options, 0, margins)
     if executor is not None:
