@@ -44,7 +44,9 @@ def shared_out(
     Raises:
         Exception: that of the first part, in their order, which has one.
     """
-    count = min(threads() if most is None else most, len(parts))
+    count = len(parts)
+    if count > 1:
+        count = min(threads() if most is None else most, count)
     if count < 2 or getattr(_here, "at_work", False):
         return [work(part) for part in parts]
     left = deque(enumerate(parts))

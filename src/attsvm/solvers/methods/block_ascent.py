@@ -156,10 +156,11 @@ class BlockAscent:
         self._size = np.einsum("nd,nd->n", programme.Z, programme.Z)
         counts = np.diff(programme.offsets)
         self._starts = np.concatenate([[0], np.cumsum(counts * counts)])
-        large = programme.D.size >= _LARGE
-        ends = np.linspace(0, programme.m, (_PARTS if large else 1) + 1)
-        cuts = np.unique(np.searchsorted(programme.offsets, ends))
-        parts = list(itertools.pairwise(cuts.tolist()))
+        parts = [(0, len(counts))]
+        if programme.D.size >= _LARGE:
+            ends = np.linspace(0, programme.m, _PARTS + 1)
+            cuts = np.unique(np.searchsorted(programme.offsets, ends))
+            parts = list(itertools.pairwise(cuts.tolist()))
         self._grams, self._diagonal = np.empty(0), None
         if self._starts[-1] <= _LARGEST_GRAMS:
             self._grams = np.empty(self._starts[-1])
@@ -229,6 +230,11 @@ class BlockAscent:
 
     def _epoch(self, dual: FloatArray, W: FloatArray, inner: int, whole: bool, bar: float) -> float:
         """One epoch over all rows, or those that are awake, all parts at once."""
+        if whole:
+            for part in self._parts:
+                part.wake()
+        if len(self._parts) == 1:
+            return self._parts[0].epoch(dual, W, inner, bar)
 
         def change(part: _Part) -> tuple[float, FloatArray]:
             moved = part.room
@@ -237,11 +243,6 @@ class BlockAscent:
             moved -= W
             return worst, moved
 
-        if whole:
-            for part in self._parts:
-                part.wake()
-        if len(self._parts) == 1:
-            return self._parts[0].epoch(dual, W, inner, bar)
         found = shared_out(change, self._parts)
         total = functools.reduce(np.add, [each for _, each in found])
         W += total

@@ -131,7 +131,9 @@ class Power:
 
     def proximal(self, x: FloatArray, tau: float) -> Proximal:
         """See :class:`Energy`."""
-        rows = np.array_split(x, _SHARES) if x.size >= _WORTH_SHARING else [x]
+        if x.size < _WORTH_SHARING:
+            return Proximal(*power_proximal(x, self.degree, tau), None)
+        rows = np.array_split(x, _SHARES)
         found = shared_out(lambda part: power_proximal(part, self.degree, tau), rows)
         W, rate = (np.concatenate(each) for each in zip(*found, strict=True))
         return Proximal(W, rate, None)

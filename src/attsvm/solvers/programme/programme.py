@@ -103,10 +103,7 @@ class Programme:
             rows, offsets = self.rows_of(first, last)
             return kernels.pulled(self.D[rows], offsets, dual[rows])
 
-        pulled = self._shared(part).T
-        if self.D.size < _LARGE:
-            return pulled @ self.Z
-        columns = np.array_split(pulled, _SHARES)
+        columns = np.array_split(self._shared(part).T, _SHARES)
         return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
@@ -117,11 +114,8 @@ class Programme:
         return slice(start, self.offsets[last]), self.offsets[first : last + 1] - start
 
     def _shared(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
-        """``run(first, last)`` over shares of the blocks, on all cores where the rows are many."""
-        count = len(self.Z)
-        if self.D.size < _LARGE:
-            return run(0, count)
-        ends = np.linspace(0, count, _SHARES + 1).astype(int).tolist()
+        """``run(first, last)`` over shares of the blocks, on all cores."""
+        ends = np.linspace(0, len(self.Z), _SHARES + 1).astype(int).tolist()
         return np.concatenate(shared_out(lambda part: run(*part), list(itertools.pairwise(ends))))
 
     def gram(self, rows: IntArray) -> FloatArray:
@@ -233,6 +227,9 @@ def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
         else:
             np.ldexp(rows[some], -powers[:, None], out=unit[some])
 
-    ends = np.linspace(0, len(rows), (_SHARES if rows.size >= _LARGE else 1) + 1).astype(int)
-    shared_out(part, [slice(*each) for each in itertools.pairwise(ends.tolist())])
+    if rows.size < _LARGE:
+        part(slice(None))
+    else:
+        ends = np.linspace(0, len(rows), _SHARES + 1).astype(int).tolist()
+        shared_out(part, [slice(*each) for each in itertools.pairwise(ends)])
     return unit, exponent
