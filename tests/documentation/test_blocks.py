@@ -97,7 +97,7 @@ def known(words: list[str]) -> None:
             assert (ROOT / file).exists()
         case ["python3", "-m", "venv", ".venv"] | [".", ".venv/bin/activate"] | ["export", _]:
             pass
-        case ["pip", "install", *_] | ["torchrun", *_]:
+        case ["pip", "install", *_] | ["torchrun", *_] | ["git", "worktree", "add", *_]:
             pass
         case _:
             raise AssertionError(f"{shlex.join(words)} is a command that no test knows")
