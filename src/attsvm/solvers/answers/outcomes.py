@@ -11,7 +11,6 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers.answers.finish import certain
 from attsvm.solvers.answers.solution import MarginSolution, Status
 from attsvm.solvers.programme.scaling import Scaling
 from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, farkas_residual
@@ -207,6 +206,8 @@ def infeasible_solution(
     A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
     cheap.
     """
+    from attsvm.solvers.answers.finish import certain  # brings compiled code
+
     dual = dual / np.abs(dual).max()
     proof = None
     if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
