@@ -180,7 +180,14 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
                 )
         for ax in axes[-1]:
             ax.set_xlabel("epoch")
-        axes[0, 0].legend(frameon=False, fontsize=8)
+        known = {  # not every optimiser is on every data set
+            label: handle
+            for ax in axes[:, 0]
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        axes[-1, 0].legend(
+            known.values(), known.keys(), frameon=False, fontsize=8, loc="lower right"
+        )
         return render(
             figure,
             "courses",
