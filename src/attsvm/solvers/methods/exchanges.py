@@ -33,6 +33,11 @@ class QuadraticModel:
     """
 
     def __init__(self, form: FloatArray) -> None:
+        from scipy.linalg.blas import get_blas_funcs
+        from scipy.linalg.lapack import get_lapack_funcs
+
+        self._symv, self._trsv, self._trsm = get_blas_funcs(("symv", "trsv", "trsm"), (form,))
+        self._potrf = get_lapack_funcs("potrf", (form,))
         self._form = self._factor = form
         self._part: IntArray = np.empty(0, dtype=np.int64)  # the rows of the factor
         self._bordered = self._part  # rows whose columns of the border are solved, and these
@@ -46,10 +51,7 @@ class QuadraticModel:
             gradient: ``(k,)`` at ``dual``.
             dual: ``(k,)`` multipliers.
         """
-        from scipy.linalg.blas import get_blas_funcs
-
-        symv = get_blas_funcs("symv", (self._form,))
-        turned = self._form.T  # its lower triangle, in Fortran order
+        symv, turned = self._symv, self._form.T  # its lower triangle, in Fortran order
         free = dual > 0.0
         if not free.any():
             free = gradient < 0.0
@@ -76,8 +78,6 @@ class QuadraticModel:
 
     def _factored(self, free: BoolArray) -> bool:
         """Whether there is a factor of nearly the free rows; it is made where there was none."""
-        from scipy.linalg.lapack import get_lapack_funcs
-
         part = self._part
         changed = np.count_nonzero(free) - len(part) + 2 * np.count_nonzero(~free[part])
         if _FEW * changed <= len(part):
@@ -85,9 +85,8 @@ class QuadraticModel:
         self._part = part = np.flatnonzero(free)
         self._bordered = np.empty(0, dtype=np.int64)
         self._border = np.empty((len(part), 0), self._form.dtype, order="F")
-        potrf = get_lapack_funcs("potrf", (self._form,))
         with all_threads(len(part)):
-            self._factor, failed = potrf(
+            self._factor, failed = self._potrf(
                 _upper(self._form, part).T, lower=1, clean=0, overwrite_a=1
             )
         return not failed
@@ -96,10 +95,9 @@ class QuadraticModel:
         """Of the linear system of the free rows where the others are to be ``ends``; ``None`` where
         it is singular.
         """
-        from scipy.linalg.blas import get_blas_funcs
         from scipy.linalg.lapack import dsysv
 
-        part, trsv = self._part, get_blas_funcs("trsv", (self._factor,))
+        part, trsv = self._part, self._trsv
         found, inside = ends.copy(), np.zeros(len(wanted), dtype=np.bool_)
         inside[part] = True
         entering, leaving = np.flatnonzero(free & ~inside), part[~free[part]]
@@ -122,17 +120,14 @@ class QuadraticModel:
 
     def _columns(self, rows: IntArray, inside: BoolArray) -> FloatArray:
         """:math:`L^{-1}B` for these rows; those that were asked for before are not solved again."""
-        from scipy.linalg.blas import get_blas_funcs
-
         new = np.setdiff1d(rows, self._bordered)
         if len(new) > 0:
-            trsm = get_blas_funcs("trsm", (self._factor,))
             fresh = np.zeros((len(new), len(self._part)), self._factor.dtype).T  # Fortran order
             entering = ~inside[new]
             fresh[:, entering] = _between(self._form, self._part, new[entering])
             leaving = np.flatnonzero(~entering)
             fresh[np.searchsorted(self._part, new[leaving]), leaving] = 1.0
-            solved = trsm(1.0, self._factor, fresh, lower=1, overwrite_b=1)
+            solved = self._trsm(1.0, self._factor, fresh, lower=1, overwrite_b=1)
             self._border = np.asfortranarray(np.concatenate([self._border, solved], axis=1))
             self._bordered = np.append(self._bordered, new)
         order = np.argsort(self._bordered)
