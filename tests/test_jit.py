@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite.binding import Linkage
 from numpy.typing import NDArray
 
 from attsvm.jit import summing_kernel
+from attsvm.parallel import parallel_part, start_threads
 
 
 @summing_kernel
@@ -20,14 +22,61 @@ def whole(values: NDArray[np.float64]) -> float:
     return middle(values) + middle(values[1:])
 
 
+@summing_kernel
+def caller(values: NDArray[np.float64]) -> float:
+    return middle(values) * middle(values[2:])
+
+
+@parallel_part
+def shared(values: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    for i in numba.prange(out.size):
+        out[i] = middle(values[i:])
+
+
 def test_no_function_of_a_kernel_can_be_replaced_by_one_loaded_before() -> None:
     """Numba lets whichever was loaded first stand for all of one name. Kernels that may split and
     fuse sums then round differently after compiling and after reading the cache.
     """
     assert whole(np.array([3.0, 1.0, 4.0])) == 7.0
-    dispatcher: Any = whole
+    start_threads()
+    out = np.zeros(2)
+    shared(np.array([3.0, 1.0, 4.0]), out)
+    assert out.tolist() == [3.0, 4.0]
+    for dispatcher in (whole, shared):
+        copies = _copies(dispatcher)
+        assert copies
+        assert {f.linkage for f in copies} == {Linkage.private}
+
+
+def test_a_copy_does_not_stand_for_the_function_itself() -> None:
+    """A copy may lack what its own kernel does not look at, such as the sign that all went well.
+    Where the loader knew it by its name, kernels compiled later called it, and ended in a
+    segmentation fault.
+    """
+    middle(np.arange(3.0))
+    compiled = _compiled(middle)
+    engine = compiled.library._codegen._engine
+
+    def address() -> int:
+        return int(engine.get_function_address(compiled.fndesc.mangled_name))
+
+    before = address()
+    assert before != 0
+    caller(np.arange(4.0))
+    assert _copies(caller)
+    assert address() == before
+
+
+def _compiled(dispatcher: Any) -> Any:
     (compiled,) = dispatcher.overloads.values()
-    functions = [f for f in compiled.library._final_module.functions if not f.is_declaration]
-    copies = [f for f in functions if "whole" not in f.name and not f.name.startswith("NRT_")]
-    assert copies
-    assert {f.linkage for f in copies} == {Linkage.internal}
+    return compiled
+
+
+def _copies(dispatcher: Any) -> list[Any]:
+    name = dispatcher.py_func.__name__
+    functions = _compiled(dispatcher).library._final_module.functions
+    return [
+        f
+        for f in functions
+        if not f.is_declaration and f"jit{len(name)}{name}" not in f.name and f.name[:4] != "NRT_"
+    ]

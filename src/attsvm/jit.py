@@ -17,6 +17,8 @@ from attsvm.kernel_cache import keep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_COPIES = (Linkage.linkonce_odr, Linkage.weak_odr)  # called functions; bodies of parallel loops
+
 
 def compiled(function: Function, **options: Any) -> Function:
     """Compile a loop with these options of numba, without the GIL, and keep its machine code."""
@@ -49,18 +51,21 @@ def fusing_kernel(function: Function) -> Function:
 
 
 class _Library(JITCodeLibrary):
-    """The machine code of a kernel, which calls its own copies of the functions that it uses.
+    """The machine code of a kernel, which calls its own copies of the functions that it uses, and
+    which nothing else can call.
 
-    Numba marks copies as replaceable by the one of the same name that this process loaded first:
-    the function's own where it has just been compiled, the caller's where the cache was read. In
-    kernels that may split and fuse sums both round differently.
+    Numba marks copies as replaceable by what has the same name and was loaded first in this
+    process. That may be the function itself or the copy of another kernel: the one rounds sums and
+    products differently, the other may lack a result or an argument that its own kernel never
+    looks at. So copies have no names (private and not internal, because the loader of machine code
+    knows internal ones by their names, too).
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             # numba's pass over reference counts knows its functions by their names
-            if function.linkage == Linkage.linkonce_odr and not function.name.startswith("NRT_"):
-                function.linkage = Linkage.internal
+            if function.linkage in _COPIES and not function.name.startswith("NRT_"):
+                function.linkage = Linkage.private
         super()._optimize_final_module()  # type: ignore[no-untyped-call]
 
 
