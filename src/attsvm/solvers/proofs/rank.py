@@ -27,6 +27,7 @@ along it, at a distance, is certified as well, it is not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ _ACTIVE = 1e-6  # relative distance to equality of an active row
 _POSITIVE = 1e-6  # multipliers above this share of the largest are taken to be positive
 _VANISHING = 1e-7  # share of the largest dual singular value below which a spectral face is free
 _INJECTIVE = 1e-9  # smallest eigenvalue of a normal matrix of unit rows that determines the face
+_RIDGE = 1e-11  # beside rows of length one: above what their products round by, below what counts
 _MOST_ROWS = 1500
 _LARGEST_FACE = 1 << 22  # entries of the system that determines weights on a face
 _APART = 1e-3  # relative distance of a second solution
@@ -249,15 +251,27 @@ def _unique_spectral(
             return True
     X = np.random.default_rng(0).standard_normal((left.shape[1], right.shape[0]))
     start = float(np.linalg.norm(X))
-    weights, vectors = np.linalg.eigh((D @ D.T) * (Z @ Z.T))
-    kept = weights > 1e-12
-    for _ in range(2):
+    solved = _regularised((D @ D.T) * (Z @ Z.T))
+    if solved is None:
+        return None
+    for _ in range(3):  # each leaves of a singular value s the share _RIDGE / (s^2 + _RIDGE)
         moved = np.einsum("ca,ab,cb->c", D, X, Z, optimize=True)
-        pull = vectors[:, kept] @ ((vectors[:, kept].T @ moved) / weights[kept])
-        X = X - (D * pull[:, None]).T @ Z
+        X = X - (D * solved(moved)[:, None]).T @ Z
     if np.linalg.norm(X) <= 1e-3 * start:
         return None
     return False if _second(margins, norm, found, left @ X @ right) else None
+
+
+def _regularised(normal: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
+    r"""Solves with :math:`N+rI`, :math:`r` small beside the rows of length one that ``normal`` is
+    made from; ``None`` where it has no factor.
+    """
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
+    normal.flat[:: len(normal) + 1] += _RIDGE
+    with all_threads(len(normal)):
+        factor, failed = dpotrf(normal.T, lower=1, clean=0, overwrite_a=1)
+    return None if failed else lambda right: dpotrs(factor, right, lower=1)[0]
 
 
 def _second(margins: Margins, norm: Norm, found: Certificate, direction: FloatArray) -> bool:
