@@ -44,6 +44,7 @@ from attsvm.solvers.proofs.spectra import length, singular_values, svd
 from attsvm.solvers.small import interior_batch
 
 _DIGITS = " + extended precision"
+_ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
 _FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
@@ -62,7 +63,7 @@ _SHARE = 0.1
 _CURVED = 4.0  # exponent beyond which the spectral norm gives the better start
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
 _FEW_DIGITS = 1.5e6  # sigma up to which Newton systems are solved in 32 bits
-_FURTHER, _LEAST, _MOST = 1.0, 3.0, 100.0  # growth in units of what it moves, and its bounds
+_FURTHER, _LEAST, _MOST = 1.0, 3.0, 30.0  # growth in units of what it moves, and its bounds
 _WORTH = 0.7  # share of the error that is left, below which the same sigma is worth another step
 _NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
@@ -119,17 +120,12 @@ class _Search:
         coordinates = Margins(
             q.D, q.Z, q.offsets, q.b, self.margins.token, np.zeros(len(q.Z), dtype=np.int64)
         )
-        start = frobenius.solve(
-            coordinates, Frobenius(), replace(self.request, tol=1e-9, warm_start=None, method=None)
-        )
+        precise = replace(self.request, tol=1e-9, warm_start=None, method=None)
+        start = self._frobenius(coordinates, precise)
         W, dual = start.W, start.dual
         if start.status != "optimal" and q is not self.full:
             # Coordinates are rounded, and such a verdict can hang on that.
-            start = frobenius.solve(
-                self.margins,
-                Frobenius(),
-                replace(self.request, tol=1e-9, warm_start=None, method=None),
-            )
+            start = frobenius.solve(self.margins, Frobenius(), precise)
             if start.status == "almost infeasible" and start.gap > HOPELESS:
                 return self._hopeless(start, start.W, start.dual)
             if not start.has_weights:
@@ -175,6 +171,20 @@ class _Search:
             if self._done() or (self.best is not None and self.best.error <= self.request.tol):
                 break
         return self._answer(state, iterations)
+
+    def _frobenius(self, coordinates: Margins, precise: Request) -> MarginSolution:
+        """Weights to start from, or why there are none: the solution in the Frobenius norm, to a
+        few digits where all digits take several systems of many unknowns, and a few show that all
+        margins can be positive.
+        """
+        q = self.reduction.programme
+        if q.m * q.dof > SMALL and bool((q.b > 0.0).all()):
+            start = frobenius.solve(
+                coordinates, Frobenius(), replace(precise, tol=_ROUGH_START, rough=True)
+            )
+            if start.status in ("optimal", "infeasible"):
+                return start
+        return frobenius.solve(coordinates, Frobenius(), precise)
 
     def _resumed(self) -> tuple[Splitting, int] | None:
         """Alternating directions from the caller's weights, multipliers and step; ``None`` when
