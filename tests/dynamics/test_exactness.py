@@ -326,3 +326,63 @@ def test_one_step_weighs_every_sequence_by_its_slope(engine: str, backend: str) 
     for name, value in wanted.items():
         found = model.get_parameter(name).detach().numpy()
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12)
+
+
+def gradients(
+    data: AttentionData, W: np.ndarray, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Minus the slope of the mean logistic loss: the part of every sequence in that of W,
+    ``(n, d_x, d_z)``, its part in that of the head, and |l'|; as the papers write them.
+    """
+    logits = np.einsum("itd,de,ie->it", data.tokens, W, data.queries)
+    s = np.exp(logits - logits.max(axis=1, keepdims=True))
+    s /= s.sum(axis=1, keepdims=True)
+    scores = data.labels[:, None] * (data.tokens @ v)
+    margin = (s * scores).sum(axis=1)
+    slope = 1.0 / (1.0 + np.exp(margin))
+    a = slope[:, None] * s * (scores - margin[:, None]) / data.n
+    outputs = (slope * data.labels / data.n)[:, None] * np.einsum("it,itd->id", s, data.tokens)
+    return np.einsum("it,itd,ie->ide", a, data.tokens, data.queries), outputs, slope
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend"),
+    [
+        *(("gram", "gram"), ("gram", "autograd"), ("factored", "factored")),
+        *(("factored", "autograd"), ("ragged", "ragged"), ("ragged", "autograd")),
+        *(("mirror", "mirror"), ("mirror", "autograd")),
+    ],
+)
+def test_one_step_weighs_every_sequence_by_its_slope(engine: str, backend: str) -> None:
+    # Slopes of the loss differ by a factor of fifty here, and every sequence has a say.
+    rng = np.random.default_rng(3)
+    n, T, d, v = 4, 5, 4, 3.0 * rng.standard_normal(4)
+    data = AttentionData(
+        rng.standard_normal((n, T, d)), np.array([1.0, -1.0, 1.0, -1.0]), rng.standard_normal((n, d))
+    )
+    K, Q = 0.3 * rng.standard_normal((2, d, d))
+    W = K @ Q.T if engine == "factored" else K
+    parts, of_head, slope = gradients(data, W, v)
+    ascent = parts.sum(axis=0)
+    assert slope.max() > 50 * slope.min()
+    assert (np.linalg.norm(parts, axis=(1, 2)) > 1e-3 * np.linalg.norm(ascent)).all()
+    if engine == "factored":
+        model = Attention.cross(data, v, parameterization="KQ", stacked=False, init=(K, Q))
+        wanted = {"K": K + ascent @ Q, "Q": Q + ascent.T @ K}
+    else:
+        model = Attention.cross(data, v, init=W, train_head=engine == "ragged", intercept=None)
+        wanted = {"W": W + ascent}
+    optimizer: SteepestDescent | MirrorDescent = SteepestDescent(
+        model.parameters(), lr=1.0, normalize=False
+    )
+    if engine == "ragged":
+        wanted["head.readout"] = (v + of_head.sum(axis=0))[:, None]
+    if engine == "mirror":
+        optimizer = MirrorDescent(model.parameters(), lr=1.0, p=3.0)
+        moved = np.sign(W) * W**2 + ascent
+        wanted["W"] = np.sign(moved) * np.sqrt(np.abs(moved))
+    how = "autograd" if backend == "autograd" else "auto"
+    assert train(model, data, optimizer, 1, AtSteps([1]), backend=how).backend == backend
+    for name, value in wanted.items():
+        found = model.get_parameter(name).detach().numpy()
+        np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12)

@@ -27,7 +27,6 @@ along it, at a distance, is certified as well, it is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -233,6 +232,8 @@ def _symmetric_matrix(coordinates: FloatArray, k: int, i: IntArray, j: IntArray)
 def _unique_spectral(
     margins: Margins, norm: Norm, found: Certificate, left: FloatArray, right: FloatArray
 ) -> bool | None:
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
     size = left.shape[1] * right.shape[0]
     if size == 0:
         return True
@@ -251,27 +252,18 @@ def _unique_spectral(
             return True
     X = np.random.default_rng(0).standard_normal((left.shape[1], right.shape[0]))
     start = float(np.linalg.norm(X))
-    solved = _regularised((D @ D.T) * (Z @ Z.T))
-    if solved is None:
+    normal = (D @ D.T) * (Z @ Z.T)
+    normal[np.diag_indices(len(rows))] += _RIDGE
+    with all_threads(len(rows)):
+        factor, failed = dpotrf(normal.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
         return None
     for _ in range(3):  # each leaves of a singular value s the share _RIDGE / (s^2 + _RIDGE)
         moved = np.einsum("ca,ab,cb->c", D, X, Z, optimize=True)
-        X = X - (D * solved(moved)[:, None]).T @ Z
+        X = X - (D * dpotrs(factor, moved, lower=1)[0][:, None]).T @ Z
     if np.linalg.norm(X) <= 1e-3 * start:
         return None
     return False if _second(margins, norm, found, left @ X @ right) else None
-
-
-def _regularised(normal: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
-    r"""Solves with :math:`N+rI`, :math:`r` small beside the rows of length one that ``normal`` is
-    made from; ``None`` where it has no factor.
-    """
-    from scipy.linalg.lapack import dpotrf, dpotrs
-
-    normal.flat[:: len(normal) + 1] += _RIDGE
-    with all_threads(len(normal)):
-        factor, failed = dpotrf(normal.T, lower=1, clean=0, overwrite_a=1)
-    return None if failed else lambda right: dpotrs(factor, right, lower=1)[0]
 
 
 def _second(margins: Margins, norm: Norm, found: Certificate, direction: FloatArray) -> bool:
