@@ -110,19 +110,6 @@ def test_a_locally_optimal_token_beats_all_its_neighbours(
     assert locally_optimal(solution, np.array([[1.0, *others]])).tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [((0.5, 2.0), False), ((2.0, 0.5), False), ((2.0, 2.0), False), ((0.5, 0.5), True)],
-)
-def test_a_locally_optimal_token_beats_all_its_neighbours(
-    others: tuple[float, float], expected: bool
-) -> None:
-    data = AttentionData(np.eye(3)[None], np.ones(1), np.ones((1, 1)))
-    solution = max_margin(selection_margins(data, np.array([0])))
-    assert [n.tolist() for n in neighbours(solution)] == [[1, 2]]
-    assert locally_optimal(solution, np.array([[1.0, *others]])).tolist() == [expected]
-
-
 def test_optimal_tokens_are_locally_optimal_and_single_tokens_have_no_neighbours() -> None:
     rng = np.random.default_rng(5)
     data = AttentionData.from_bags(
