@@ -54,7 +54,8 @@ class Toy:
     """An experiment in a file, and what its cells have noted."""
 
     def __init__(self, home, cells=12, seconds=0.02, broken=-1):
-        self.log, self.path = home / "log.txt", home / "toy.py"
+        home.mkdir(exist_ok=True)
+        self.log, self.path = home / "log.txt", home / f"{home.name}.py"
         self.path.write_text(
             FIGURE.format(log=str(self.log), cells=cells, seconds=seconds, broken=broken)
         )
@@ -214,6 +215,25 @@ def test_two_clients_share_and_a_third_goes_on_after_a_kill(tmp_path):
     assert len(done) <= 17  # the kill may fall between the last note and the file
     assert len({process for _, process in toy.notes("end")}) == 2
     assert not list(out.rglob(".*lease*"))
+
+
+def test_a_round_that_follows_goes_ahead_of_other_experiments(tmp_path):
+    first = Toy(tmp_path / "first", cells=2)
+    staged = Toy(tmp_path / "staged", cells=1)
+    with staged.path.open("a") as file:
+        file.write("\n\ndef then(parameters, evidence):\n    yield {'first': 9}\n")
+    last = Toy(tmp_path / "last", cells=40, seconds=0.1)
+    told = []
+    runs = reproduce(
+        [str(toy.path) for toy in (first, staged, last)],
+        tmp_path / "out",
+        jobs=2,
+        progress=lambda name, done, of: told.append((name, done, of)),
+    )
+    assert [run["trials"] for run in runs] == [2, 2, 40]
+    assert (runs[1]["id"] + " (2)", 1, 1) in told
+    when = [path.stat().st_mtime for path in (staged.log, last.log)]
+    assert when[0] < when[1] - 1.0  # seconds: of more than two on two processes
 
 
 def test_a_call_ends_after_its_seconds(tmp_path):

@@ -166,6 +166,47 @@ def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"environment": first, **({"environments": found} if len(found) > 1 else {})}
 
 
+class _Rounds:
+    """The cells of an experiment: first those that are known, then round after round those that
+    follow from the results of all before.
+
+    Attributes:
+        kept: the cells of the latest round.
+        computed: the results of all rounds; complete after the last call of :meth:`follow`.
+    """
+
+    def __init__(
+        self, each: Experiment, setting: Any, cells: list[Cell], shift: int, folder: Path
+    ) -> None:
+        self.each, self.setting, self._shift, self._folder = each, setting, shift, folder
+        self.kept, self.computed = Cells(each, cells, folder), Computed()
+        self._cells, self._stage = cells, 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.each.id} ({self._stage + 1})" if self._stage else self.each.id
+
+    def evidence(self) -> Evidence:
+        """What the results say so far."""
+        return self.each.evidence(self._cells, self.computed.arrays)
+
+    def follow(self, sweep: Sweep) -> bool:
+        """Begin the next round if all results before it are there.
+
+        Returns:
+            False: there is no further round, or it is too early to tell.
+        """
+        last = self._stage == len(self.each.stages)
+        if last or any(map(sweep.waits_for, self.kept.paths)):
+            return False
+        self.computed.add(self.kept.results())
+        further = self.each.work(self.setting, self._shift, self.evidence(), self._stage)
+        self._cells, self._stage = [*self._cells, *further], self._stage + 1
+        self.kept = Cells(self.each, further, self._folder)
+        sweep.add(self.kept.missing, first=True)
+        return True
+
+
 def _computed(
     asked_for: Sequence[tuple[Experiment, Any, list[Cell]]],
     shift: int,
@@ -175,37 +216,26 @@ def _computed(
 ) -> Iterator[tuple[Experiment, Any, Evidence, Computed]]:
     """Each experiment with its parameters, the evidence of its cells and these, in order.
 
-    Work begins at once wherever it is known; where cells follow from others, it begins when all
-    experiments before are done.
+    Work begins at once wherever it is known. A round that follows from others begins when they are
+    done, before whatever else waits, so that no process is idle while an experiment ends.
     """
-
-    def results(name: str, kept: Cells) -> Computed:
-        total = len(kept.paths)
-        missing = [path for _, _, path in kept.missing]
-        for left in itertools.chain([len(missing)], sweep.finish(missing)):
-            if progress is not None:
-                progress(name, total - left, total)
-        return kept.results()
-
-    known = {
-        each.id: Cells(each, cells, folder) for each, _, cells in asked_for if each.then is None
-    }
-    sweep.add([task for kept in known.values() for task in kept.missing])
-    for each, setting, cells in asked_for:
-        if each.then is None:
-            computed = results(each.id, known[each.id])
-        else:
-            first = Cells(each, cells, folder)
-            sweep.add(first.missing)
-            computed = results(each.id, first)
-            for stage in range(len(each.stages)):
-                known_so_far = each.evidence(cells, computed.arrays)
-                if further := each.work(setting, shift, known_so_far, stage):
-                    kept = Cells(each, further, folder)
-                    sweep.add(kept.missing)
-                    computed.add(results(f"{each.id} ({stage + 2})", kept))
-                    cells = [*cells, *further]
-        yield each, setting, each.evidence(cells, computed.arrays), computed
+    every = [_Rounds(*asked, shift, folder) for asked in asked_for]
+    staged = [rounds for rounds in every if rounds.each.stages]
+    sweep.add([task for rounds in every for task in rounds.kept.missing])
+    for rounds in every:
+        latest = None
+        while latest is not rounds.kept:
+            latest, name = rounds.kept, rounds.name
+            missing = [path for path in latest.paths if sweep.waits_for(path)]
+            for left in itertools.chain([len(missing)], sweep.finish(missing)):
+                if progress is not None and latest.paths:
+                    progress(name, len(latest.paths) - left, len(latest.paths))
+                for others in staged:
+                    while others.follow(sweep):
+                        pass
+        rounds.computed.add(rounds.kept.results())
+        yield rounds.each, rounds.setting, rounds.evidence(), rounds.computed
+        rounds.computed = Computed()  # figures of many experiments: one at a time in memory
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:

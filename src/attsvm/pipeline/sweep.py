@@ -70,13 +70,21 @@ class Sweep:
         self._watch, self._looks_at = Watch(), 0.0
         self._losses = 0
 
-    def add(self, tasks: Collection[Task]) -> None:
-        """Have further results computed, after those that were added before."""
+    def add(self, tasks: Collection[Task], *, first: bool = False) -> None:
+        """Have further results computed, after those that were added before, or ahead of them."""
+        added = {task[2]: task for task in tasks}
+        if first:
+            self._waiting = {**added, **self._waiting}
+        else:
+            self._waiting.update(added)
         for task in tasks:
-            self._waiting[task[2]] = task
             self._names.setdefault(task[2].parent, {})[task[2].name] = task[2]
         self._looks_at = 0.0
         self._submit()
+
+    def waits_for(self, path: Path) -> bool:
+        """Whether a result was asked for and is not there yet."""
+        return path in self._waiting
 
     def finish(self, paths: Collection[Path]) -> Iterator[int]:
         """Wait until all these files are there.
