@@ -48,6 +48,28 @@ def test_no_function_of_a_kernel_can_be_replaced_by_one_loaded_before() -> None:
         assert {f.linkage for f in copies} == {Linkage.private}
 
 
+@summing_kernel
+def counted(values: NDArray[np.float64], first: int) -> float:
+    return float(np.sort(values[first:])[0])
+
+
+@summing_kernel
+def counting(values: NDArray[np.float64]) -> float:
+    done, total = 0, 0.0
+    while done < len(values):
+        total += counted(values, done) + counted(values, 0) + counted(values, 1)
+        done += 2
+    return total
+
+
+def test_constants_are_not_compiled_for_on_their_own() -> None:
+    """One call with a variable that begins with a constant and two with constants: numba made
+    machine code for each.
+    """
+    assert counting(np.array([3.0, 1.0, 4.0, 2.0])) == 1 + 1 + 1 + 2 + 1 + 1
+    assert len(counted.signatures) == 1  # type: ignore[attr-defined]
+
+
 def test_a_copy_does_not_stand_for_the_function_itself() -> None:
     """A copy may lack what its own kernel does not look at, such as the sign that all went well.
     Where the loader knew it by its name, kernels compiled later called it, and ended in a
