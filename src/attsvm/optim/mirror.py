@@ -319,7 +319,8 @@ class MirrorDescent(DescentOptimizer):
             group["dual_p"] = group["p"]
             self._drop_duals(group)
         if not _keeps_dual(group, parameter):
-            self._drop_duals({"params": [parameter]})
+            if "dual" in known or "digest" in known:
+                self._drop_duals({"params": [parameter]})
             return {}
         if "dual" in known:
             if "digest" in known or not self._in_step(parameter):
@@ -520,7 +521,8 @@ class Moving:
             else:
                 gradient = local(gradient, parameter)
             self.weights.append(weight)
-            self.gradients.append(gradient.to(state_dtype(group, parameter)))
+            wanted = state_dtype(group, parameter)
+            self.gradients.append(gradient if gradient.dtype is wanted else gradient.to(wanted))
             self.duals.append(mine)
 
     def _gathered(
