@@ -2,6 +2,7 @@ r"""The front door: one call for every programme, norm and number of instances."
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Sequence
@@ -333,7 +334,7 @@ def _direct(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve: Solver = importlib.import_module(module_of(type(norm))).solve
+    solve = _solver_of(type(norm))
     # A method that loses its way may leave float64; what it finds is certified all the same.
     with np.errstate(over="ignore"):
         found = (
@@ -341,10 +342,18 @@ def _direct(
             if margins.equality is not None and margins.equalities.any()
             else solve(near.margins, norm, request)
         )
-    found = replace(found, geometry=norm)
+    if found.geometry != norm:
+        found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)
     return found
+
+
+@functools.cache
+def _solver_of(kind: type[Norm]) -> Solver:
+    """The default solver of norms of this class, imported where it is first asked for."""
+    solve: Solver = importlib.import_module(module_of(kind)).solve
+    return solve
 
 
 def _checked(margins: Margins) -> Margins:

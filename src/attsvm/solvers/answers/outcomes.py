@@ -71,11 +71,10 @@ def solved(
     """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance,
     else ``inaccurate``.
     """
-    short = np.maximum(margins.rhs - found.values, 0.0)
-    slacks = short if request.slack is not None else np.zeros(margins.m)
-    close = (
-        found.values <= margins.rhs + _SUPPORT * np.where(margins.rhs > 0, margins.rhs, 1.0)
-    ) | margins.equalities
+    rhs = margins.rhs
+    slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
+    near = found.values <= rhs + _SUPPORT * np.where(rhs > 0, rhs, 1.0)
+    close: IntArray = (near if margins.equality is None else near | margins.equalities).nonzero()[0]
     status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
     residual = math.inf
     if status != "optimal" and request.slack is None and found.dual.any():
@@ -84,7 +83,7 @@ def solved(
             status = "almost infeasible"
     figures = _figures(found.norm, found.gap, found.violation)
     if status == "optimal":
-        message = f"optimal: {figures} ({int(close.sum())} of {margins.m} constraints support it)"
+        message = f"optimal: {figures} ({len(close)} of {margins.m} constraints support it)"
     elif status == "almost infeasible":
         best = "no weights were found" if found.gap == 1.0 else f"the best have {figures}"
         message = _almost(margins, found.dual, residual, best)
@@ -106,7 +105,7 @@ def solved(
         dual=found.dual,
         gap=found.gap,
         violation=found.violation,
-        support=np.flatnonzero(close),
+        support=close,
         tol=request.tol,
         slack=request.slack,
         slacks=slacks,

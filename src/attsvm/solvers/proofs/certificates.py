@@ -263,10 +263,15 @@ def _rounding(margins: Margins, W: FloatArray, values: FloatArray, positive: Boo
     sides, where these are below one.
 
     A margin has a rounding error of about :math:`\epsilon|\delta_c|^\top|W||z_{i(c)}|`, which hides
-    nothing where the margin exceeds its right-hand side by more.
+    nothing where the margin exceeds its right-hand side by more. It is at most
+    :math:`\epsilon\|A_c\|\|W\|`, which settles most programmes without another product.
     """
+    largest = float(margins.lengths.max(initial=0.0)) * math.sqrt(float(np.vdot(W, W)))
+    least = float(margins.rhs.min(where=positive, initial=1.0))
+    if _EPS * largest <= NO_MATTER * least:
+        return _EPS * largest / least
     moved: FloatArray = np.abs(margins.queries) @ np.abs(W).T
-    error = np.finfo(np.float64).eps * margins.along_sizes(moved)
+    error = _EPS * margins.along_sizes(moved)
     room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
     error = error - room
     error[positive] /= np.minimum(margins.rhs[positive], 1.0)

@@ -149,13 +149,10 @@ def _large(
 def _prepared(
     margins: Margins, dual: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray, FloatArray, IntArray] | None:
-    """The rows of the certificate sorted by their distinct queries, rows and columns of size one,
-    multipliers to match, right-hand sides in units of the rows, and which rows they are.
+    """The rows of the certificate, one query for neighbours with equal ones, rows and columns of
+    size one, multipliers to match, right-hand sides in units of the rows, and which rows they are.
     """
-    Z, owner = np.unique(margins.queries[margins.sequence[rows]], axis=0, return_inverse=True)
-    owner = owner.reshape(-1)
-    order = np.argsort(owner, kind="stable")
-    rows, owner = rows[order], owner[order]
+    Z, owner = _neighbours(margins.queries[margins.sequence[rows]])
     D, d_exponent = _unit(margins.differences[rows])
     Z, z_exponent = _unit(Z)
     exponent = d_exponent + z_exponent[owner]
@@ -171,15 +168,17 @@ def _prepared(
     kept = np.abs(lam) >= _DROPPED
     if not kept.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
         return None
-    used, owner = np.unique(owner[kept], return_inverse=True)
-    return (
-        np.ascontiguousarray(D[kept]),
-        np.ascontiguousarray(Z[used]),
-        owner.reshape(-1),
-        lam[kept],
-        b[kept],
-        rows[kept],
-    )
+    if not kept.all():
+        used, owner = np.unique(owner[kept], return_inverse=True)
+        D, Z, lam, b, rows = D[kept], Z[used], lam[kept], b[kept], rows[kept]
+    return np.ascontiguousarray(D), np.ascontiguousarray(Z), owner, lam, b, rows
+
+
+def _neighbours(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The rows without those that equal the one before, and which of them each row is."""
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return rows[first], np.cumsum(first) - 1
 
 
 def _unit(rows: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -222,12 +221,13 @@ def _change(
     """Independent columns, a bound of the share by which a multiplier must change for the residual
     in them to vanish, and these shares; ``None`` unless the bound is below one.
     """
-    from scipy.linalg import qr, solve_triangular
+    from scipy.linalg import qr
+    from scipy.linalg.lapack import dtrtri
 
     a, e = columns // Z.shape[1], columns % Z.shape[1]
     rows = D[carrying][:, a] * Z[owner[carrying]][:, e]
     root = np.sqrt(weight[carrying])
-    R = qr(rows * root[:, None], mode="r", check_finite=False)[0][: len(columns)]
+    R = np.linalg.qr(rows * root[:, None], mode="r")
     pivots = np.abs(np.diag(R))
     if len(pivots) < len(columns) or not pivots.min() > _INDEPENDENT * pivots.max():
         R, order = qr(rows * root[:, None], mode="r", pivoting=True, check_finite=False)
@@ -235,8 +235,10 @@ def _change(
         rank = int((pivots > _INDEPENDENT * pivots[0]).sum())
         R, rows, columns = R[:rank, :rank], rows[:, order[:rank]], columns[order[:rank]]
     count = len(columns)
-    inverse = solve_triangular(R, np.eye(count))
-    if not np.isfinite(inverse).all():
+    if count == 0:
+        return None
+    inverse, singular = dtrtri(R)
+    if singular or not np.isfinite(inverse).all():
         return None
     moved = rows @ inverse
     sizes = np.abs(inverse)

@@ -155,7 +155,8 @@ def settle(
         small_frobenius.plain(offsets, np.int64),
         small_frobenius.plain(instances, np.int64),
     )
-    if spectra or len(parts) > 2:  # alone, entrywise points need no others to start from
+    # entrywise points need no others to start from, but few rows are quickly seen to contradict
+    if spectra or len(parts) > 2 or len(D) <= FEW:
         found = small_frobenius.settle(D, Z, starts, parts, b)
     else:
         found = small_frobenius.unsettled(D, Z, parts)
