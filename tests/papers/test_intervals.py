@@ -1,5 +1,5 @@
-"""Paired bootstrap intervals: against scipy, against the variance of crossed samples, and by their
-coverage.
+"""Intervals over seeds, and of paired differences: against scipy, against the variance of crossed
+samples, and by their coverage.
 """
 
 import numpy as np
@@ -7,7 +7,29 @@ import pytest
 from scipy import stats
 
 from attsvm.errors import InputError
+from attsvm_papers.kit import interval
 from attsvm_papers.networks.intervals import paired_interval
+
+
+def test_an_interval_over_seeds_is_students() -> None:
+    values = np.random.default_rng(0).gamma(2.0, size=5)
+    peer = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    found = interval(values)
+    assert found == pytest.approx((values.mean(), peer.low, peer.high), rel=1e-12)
+    assert interval([1.0, 2.0, 3.0, 4.0, 5.0]).high == pytest.approx(
+        3.0 + 2.776445 * np.sqrt(2.5 / 5), rel=1e-6
+    )
+
+
+def test_one_seed_tells_nothing_of_the_spread() -> None:
+    assert interval([1.0]) == (1.0, -np.inf, np.inf)
+    assert np.isnan(interval([1.0, np.nan])).all()
+
+
+@pytest.mark.parametrize("values", [[], 1.0, [[1.0], [2.0]]])
+def test_an_interval_needs_one_value_per_seed(values) -> None:
+    with pytest.raises(InputError, match="give one value per seed"):
+        interval(values)
 
 
 def test_one_run_is_the_percentile_bootstrap_over_items() -> None:
