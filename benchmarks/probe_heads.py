@@ -30,8 +30,8 @@ from attsvm_papers.heads import e8_matched as heads_8
 from attsvm_papers.heads import e9_sizes as heads_9
 from attsvm_papers.heads import e10_rotary as heads_10
 from attsvm_papers.heads.own_solutions import THRESHOLD
-from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess, interval
-from attsvm_papers.kit import experiment
+from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess
+from attsvm_papers.kit import experiment, interval
 
 CERTIFIED = 1e-5
 """Relative duality gap below which a solution counts as certified."""

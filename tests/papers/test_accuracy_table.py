@@ -5,7 +5,14 @@ import pytest
 
 from attsvm.claims import Evidence
 from attsvm_papers.kit import experiment
-from attsvm_papers.networks.accuracy_table import accuracies, difference, mean_accuracy, trained
+from attsvm_papers.networks.accuracy_table import (
+    EQUAL,
+    accuracies,
+    at_equal,
+    difference,
+    mean_accuracy,
+    trained,
+)
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 
@@ -70,6 +77,15 @@ def learned(data: str, method: str, lr: float, accuracy: float, tuning: bool) ->
         "unpruned": np.full(2, accuracy),
         "pruned_top": np.full((2, 3), accuracy - (0.1 if method == "l1.1" else 0.4)),
     }
+
+
+@pytest.mark.parametrize("by", EQUAL)
+def test_one_seed_decides_nothing_where_it_gives_one_number(by: str) -> None:
+    ends = {"l1.1": 0.9, "l2": 0.85}
+    rows = [learned("imdb", method, 1.0, end, False) for method, end in ends.items()]
+    one = Evidence.concatenate(rows).where(seed=0)
+    found = at_equal(one, "imdb", "l1.1", "l2", by)
+    assert found == (pytest.approx(5.0), -np.inf, np.inf)
 
 
 def test_claims_about_networks_that_learn_hold_and_fail_on_their_nulls() -> None:

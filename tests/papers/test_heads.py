@@ -41,7 +41,7 @@ from attsvm_papers.heads.own_solutions import (
     sees,
     variant,
 )
-from attsvm_papers.heads.reading import NORMS, interval
+from attsvm_papers.heads.reading import NORMS
 from attsvm_papers.kit import experiment
 
 TINY = Sizes(context=10, width=12, depth=2, heads=2, batch=4, steps=6)
@@ -414,9 +414,5 @@ def test_nulls_of_rotary_heads_are_rotary_heads_of_the_same_size(kind) -> None:
         np.testing.assert_allclose(other.T @ other, K.T @ K, atol=1e-9)
 
 
-def test_intervals_over_seeds_are_students() -> None:
-    found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.mean == 3.0
-    assert found.high - found.mean == pytest.approx(2.776445 * np.sqrt(2.5 / 5), rel=1e-6)
-    assert interval([1.0]).low == -np.inf
+def test_strict_nulls_are_nulls() -> None:
     assert set(STRICT) < set(NULLS)

@@ -1,5 +1,5 @@
-"""Paired bootstrap intervals: against scipy, against the variance of crossed samples, and by their
-coverage.
+"""Intervals over seeds, and of paired differences: against scipy, against the variance of crossed
+samples, and by their coverage.
 """
 
 import numpy as np
@@ -7,12 +7,34 @@ import pytest
 from scipy import stats
 
 from attsvm.errors import InputError
-from attsvm_papers.networks.intervals import paired_interval
+from attsvm_papers.kit import interval
+from attsvm_papers.networks.intervals import crossed_bootstrap, paired_interval
+
+
+def test_an_interval_over_seeds_is_students() -> None:
+    values = np.random.default_rng(0).gamma(2.0, size=5)
+    peer = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    found = interval(values)
+    assert found == pytest.approx((values.mean(), peer.low, peer.high), rel=1e-12)
+    assert interval([1.0, 2.0, 3.0, 4.0, 5.0]).high == pytest.approx(
+        3.0 + 2.776445 * np.sqrt(2.5 / 5), rel=1e-6
+    )
+
+
+def test_one_seed_tells_nothing_of_the_spread() -> None:
+    assert interval([1.0]) == (1.0, -np.inf, np.inf)
+    assert np.isnan(interval([1.0, np.nan])).all()
+
+
+@pytest.mark.parametrize("values", [[], 1.0, [[1.0], [2.0]]])
+def test_an_interval_needs_one_value_per_seed(values) -> None:
+    with pytest.raises(InputError, match="give one value per seed"):
+        interval(values)
 
 
 def test_one_run_is_the_percentile_bootstrap_over_items() -> None:
     differences = np.random.default_rng(0).gamma(1.0, size=80) - 0.8
-    mine = paired_interval(differences[None], resamples=20_000)
+    mine = paired_interval(differences[None])
     peer = stats.bootstrap(
         (differences,),
         np.mean,
@@ -20,15 +42,16 @@ def test_one_run_is_the_percentile_bootstrap_over_items() -> None:
         method="percentile",
         random_state=np.random.default_rng(1),
     ).confidence_interval
-    # Two independent simulations of a quantile whose error is about 1.5 deviations of the mean over
-    # the root of 20 000 / 10.
+    # A quantile of 4000 resamples is known to about 2.7 / sqrt(4000) = .04 deviations of the mean,
+    # that of the peer's 20 000 to half of it; .12 are two and a half deviations of both.
     assert (mine.low, mine.high) == pytest.approx(
-        tuple(peer), abs=0.04 * differences.std() / np.sqrt(80) * 3
+        tuple(peer), abs=0.12 * differences.std() / np.sqrt(80)
     )
     assert mine.mean == pytest.approx(differences.mean(), rel=1e-12)
+    assert mine == crossed_bootstrap(differences[None])
 
 
-def test_the_width_is_that_of_the_crossed_variance() -> None:
+def test_the_width_of_the_bootstrap_is_that_of_the_crossed_variance() -> None:
     """Of two-way data the resampled mean has variance (of run means) / runs + (of item means) /
     items + (within) / all.
     """
@@ -39,27 +62,62 @@ def test_the_width_is_that_of_the_crossed_variance() -> None:
     rows, columns = table.mean(axis=1).var(), table.mean(axis=0).var()
     within = (table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()).var()
     deviation = np.sqrt(rows / 8 + columns / 300 + within / 2400)
-    found = paired_interval(table, resamples=20_000)
+    found = crossed_bootstrap(table)
     # A quantile is at 1.96 deviations of a normal sample; the mean over 8 runs is close to one, and
-    # 20 000 resamples add 1 percent.
+    # 4000 resamples add 2 percent.
     assert (found.high - found.low) / (2 * 1.96 * deviation) == pytest.approx(1.0, abs=0.05)
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(3)
-    hits = 0
-    for seed in range(200):
-        found = paired_interval(0.3 + rng.standard_normal((3, 60)), resamples=400, seed=seed)
+def test_runs_that_differ_by_chance_are_no_difference() -> None:
+    """Three runs of one sign: a bootstrap over them never leaves it."""
+    rng = np.random.default_rng(5)
+    table = np.array([[0.5], [1.5], [3.0]]) + 0.5 * rng.standard_normal((3, 200))
+    items, runs = crossed_bootstrap(table), interval(table.mean(axis=1))
+    assert items.low > 0 > runs.low
+    # Sums in another order differ in their last digits.
+    assert paired_interval(table) == pytest.approx((items.mean, runs.low, runs.high), rel=1e-12)
+
+
+def test_runs_that_agree_by_chance_leave_the_items_their_share() -> None:
+    items = np.random.default_rng(6).standard_normal(200)
+    table = items + np.array([[0.0], [0.01], [0.02]])
+    found = paired_interval(table)
+    assert found == pytest.approx(crossed_bootstrap(table), rel=1e-12)
+    runs = interval(table.mean(axis=1))
+    assert found.high - found.low > 3 * (runs.high - runs.low)
+
+
+def test_each_end_is_the_wider_one() -> None:
+    """Of skewed items the bootstrap reaches further above the mean than below it."""
+    items = np.random.default_rng(7).gamma(0.05, size=40)
+    spread = np.array([-1.0, 0.0, 1.0]) * (crossed_bootstrap(items[None]).high - items.mean())
+    table = items + 0.36 * spread[:, None]
+    ends, runs = crossed_bootstrap(table), interval(table.mean(axis=1))
+    assert ends.low > runs.low
+    assert ends.high > runs.high
+    assert paired_interval(table) == pytest.approx((ends.mean, runs.low, ends.high), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("runs", "items"), [(1.0, 0.0), (1.0, 6.0), (0.2, 6.0)], ids=["runs", "both", "items"]
+)
+def test_three_seeds_cover_the_truth_as_often_as_they_say(runs: float, items: float) -> None:
+    """Whether chance moves the mean through the runs (by .6), the items (by .6), or both."""
+    rng, count, hits = np.random.default_rng(3), 400, 0
+    for _ in range(count):
+        each = rng.integers(-1, 2, size=60)  # right under one method, under both or neither, ...
+        found = paired_interval(0.3 + runs * rng.standard_normal((3, 1)) + items * each)
         hits += found.low <= 0.3 <= found.high
-    # The crossed bootstrap errs on the wide side; four binomial deviations below 95% would be 0.89.
-    assert hits / 200 > 0.89
+    # Three binomial deviations of 400 draws are 3.3 %. The bootstrap alone covers 76 % where runs
+    # decide, Student's t alone 48 % where items do.
+    assert hits / count == pytest.approx(0.95, abs=0.033)
 
 
 def test_items_that_a_run_lacks_are_left_out_of_all() -> None:
     table = np.arange(12.0).reshape(2, 6)
     table[1, 2] = np.nan
     assert paired_interval(table) == paired_interval(np.delete(table, 2, axis=1))
-    assert paired_interval(table, seed=0) == paired_interval(table, seed=0)
+    assert paired_interval(table) == paired_interval(table)
 
 
 def test_equal_items_are_drawn_together_without_changing_the_distribution() -> None:
@@ -68,17 +126,18 @@ def test_equal_items_are_drawn_together_without_changing_the_distribution() -> N
     slightly = table + 1e-9 * rng.standard_normal(
         table.shape
     )  # now every item has a pattern of its own
-    one, other = (paired_interval(each, resamples=20_000) for each in (table, slightly))
-    # Two independent simulations: a quantile of 20 000 is known to about 2.7 / sqrt(20 000) of a
-    # deviation, here 0.03 points.
-    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.004)
+    one, other = (crossed_bootstrap(each) for each in (table, slightly))
+    # Two independent simulations: a quantile of 4000 is known to about 2.7 / sqrt(4000) of a
+    # deviation, here 0.03 points; three deviations of their difference.
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.0055)
 
 
-def test_nothing_to_resample_is_an_error() -> None:
+@pytest.mark.parametrize("made", [crossed_bootstrap, paired_interval])
+def test_nothing_to_resample_is_an_error(made) -> None:
     with pytest.raises(InputError, match="nothing to resample"):
-        paired_interval([[np.nan, np.nan]])
+        made([[np.nan, np.nan]])
     with pytest.raises(InputError, match=r"give \(runs, items\)"):
-        paired_interval([1.0, 2.0])
+        made([1.0, 2.0])
 
 
 def test_a_constant_difference_has_no_width() -> None:

@@ -37,7 +37,6 @@ from attsvm_papers.heads.reading import (
     by_seed,
     columns,
     excess,
-    interval,
     known,
     seeds,
 )
@@ -50,6 +49,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    interval,
     picture,
     scales,
 )

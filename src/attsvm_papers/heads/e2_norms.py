@@ -32,11 +32,10 @@ from attsvm_papers.heads.reading import (
     by_seed,
     columns,
     excess,
-    interval,
     known,
     seeds,
 )
-from attsvm_papers.kit import RULE, at_least, at_most, claim, exchanged, grid, picture
+from attsvm_papers.kit import RULE, at_least, at_most, claim, exchanged, grid, interval, picture
 
 SCALES = heads_1.SCALES
 

@@ -44,11 +44,10 @@ from attsvm_papers.heads.reading import (
     by_seed,
     columns,
     excess,
-    interval,
     known,
     seeds,
 )
-from attsvm_papers.kit import RULE, at_least, claim, each, grid, picture, replaced
+from attsvm_papers.kit import RULE, at_least, claim, each, grid, interval, picture, replaced
 
 SCALES = heads_1.SCALES
 

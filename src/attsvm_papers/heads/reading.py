@@ -1,13 +1,12 @@
-"""What the figures of this room read off their tables: excesses, and intervals over seeds."""
+"""What the figures of this room read off their tables: excesses, and a mean for every seed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student
 
 from attsvm.data import FloatArray
 from attsvm_papers.heads.own_solutions import KINDS, Own
@@ -34,24 +33,6 @@ _TOLD = (
     *("heads", "share", "agreement", "usual", "stranger", "gap", "optimal", "rows", "sure"),
     *("scale", "average", "average_null"),
 )
-
-
-class Interval(NamedTuple):
-    """A mean over seeds with its 95% interval (Student's t); infinite with one seed."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def interval(values: ArrayLike) -> Interval:
-    """Of one value per seed."""
-    each = np.asarray(values, dtype=np.float64)
-    mean, n = float(each.mean()), len(each)
-    if n < 2:
-        return Interval(mean, -np.inf, np.inf)
-    half = float(student.ppf(0.975, n - 1) * each.std(ddof=1) / np.sqrt(n))
-    return Interval(mean, mean - half, mean + half)
 
 
 def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:

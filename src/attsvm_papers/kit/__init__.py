@@ -18,6 +18,7 @@ from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.drawing import band, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
+from attsvm_papers.kit.intervals import Interval, interval
 from attsvm_papers.kit.nulls import (
     at_start,
     coins,
@@ -46,6 +47,7 @@ __all__ = [
     "Claim",
     "Evidence",
     "Experiment",
+    "Interval",
     "Null",
     "Picture",
     "Plot",
@@ -66,6 +68,7 @@ __all__ = [
     "experiment",
     "grid",
     "identifiers",
+    "interval",
     "label_ends",
     "logarithmic",
     "loglog",

@@ -368,8 +368,8 @@ PAIRS = (
     claim(
         at_least(
             0.0,
-            "lower end of the paired 95% bootstrap interval over seeds and test examples; above 0"
-            " is a difference beyond chance",
+            "lower end of the paired 95% interval over seeds and test examples; above 0 is a"
+            " difference beyond chance",
         ),
         id=f"E4{letter}",
         statement="{where}: p = 1.1 is more accurate than {words}.",
@@ -440,7 +440,7 @@ def E4l(e):
 
 @each(
     claim(
-        at_least(0.0, "lower end of the 95% bootstrap interval over seeds"),
+        at_least(0.0, "lower end of the 95% interval over seeds"),
         id=f"E4{letter}",
         statement=f"All reviews, {words}: p = 1.1 is more accurate than {named}.",
         assumes=ALL

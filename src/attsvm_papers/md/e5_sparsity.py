@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm_papers.kit import Scales, at_least, at_most, claim, each
+from attsvm_papers.kit import Scales, at_least, at_most, claim, each, interval
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.networks.accuracy_table import (
     deepest,
@@ -23,7 +23,6 @@ from attsvm_papers.networks.accuracy_table import (
     trained,
     whole_test,
 )
-from attsvm_papers.networks.intervals import paired_interval
 from attsvm_papers.networks.network_pictures import plot_histograms
 from attsvm_papers.networks.trained_networks import (  # noqa: F401
     METHODS,
@@ -112,7 +111,7 @@ def ratio(e, column):
 
 @each(
     claim(
-        at_least(0.0, "points; lower end of the 95% bootstrap interval over seeds"),
+        at_least(0.0, "points; lower end of the 95% interval over seeds"),
         id=f"E5{letter}",
         statement=f"All reviews: keeping each query's top token costs {words} more accuracy than"
         " p = 1.1.",
@@ -126,8 +125,8 @@ def ratio(e, column):
     for letter, other, words in (("e", "l2", "gradient descent"), ("f", "adam", "Adam"))
 )
 def survival(e, other):
-    one, more = (pruning_cost(e, "imdb", name)[:, :1] for name in ("l1.1", other))
-    return paired_interval(more - one).low
+    one, more = (pruning_cost(e, "imdb", name)[:, 0] for name in ("l1.1", other))
+    return interval(more - one).low
 
 
 def plot(evidence):

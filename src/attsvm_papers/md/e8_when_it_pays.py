@@ -16,11 +16,10 @@ md-4 with other numbers of epochs and examples, and says nothing about texts or 
 
 from dataclasses import replace
 
-from attsvm_papers.kit import Scales, at_least, claim, each
+from attsvm_papers.kit import Scales, at_least, claim, each, interval
 from attsvm_papers.md.e4_accuracy import IMAGES, LARGEST, swapped
 from attsvm_papers.networks.accuracy_table import compared, difference, pruning_cost, trained
 from attsvm_papers.networks.examples import Task
-from attsvm_papers.networks.intervals import paired_interval
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_differences
 from attsvm_papers.networks.trained_networks import (  # noqa: F401
     Method,
@@ -69,7 +68,7 @@ def on(data, *methods):
 
 @each(
     claim(
-        at_least(0.0, "points; lower end of the 95% bootstrap interval over seeds and images"),
+        at_least(0.0, "points; lower end of the 95% interval over seeds and images"),
         id=f"E8{letter}",
         statement=f"{TITLES[data].capitalize()}: p = 1.1 is more accurate than {{words}}.",
         assumes=on(data, "l1.1", other),
@@ -95,7 +94,7 @@ def lead(e, data, other):
 
 @each(
     claim(
-        at_least(0.0, "points; lower end of the 95% bootstrap interval over seeds"),
+        at_least(0.0, "points; lower end of the 95% interval over seeds"),
         id=f"E8{letter}",
         statement=f"Keeping each query's top token costs {words} more accuracy than p = 1.1.",
         assumes=on("mnist", "l1.1", other),
@@ -105,8 +104,8 @@ def lead(e, data, other):
     for letter, other, words in (("i", "l2", "gradient descent"), ("j", "adam", "Adam"))
 )
 def survival(e, other):
-    one, more = (pruning_cost(e, "mnist", name)[:, :1] for name in ("l1.1", other))
-    return paired_interval(more - one).low
+    one, more = (pruning_cost(e, "mnist", name)[:, 0] for name in ("l1.1", other))
+    return interval(more - one).low
 
 
 @claim(

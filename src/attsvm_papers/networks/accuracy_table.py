@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm_papers.kit import Evidence
-from attsvm_papers.networks.intervals import Interval, paired_interval
+from attsvm_papers.kit import Evidence, Interval, interval
+from attsvm_papers.networks.intervals import paired_interval
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 PROTOCOLS = ("selected", "last", "published")
@@ -61,7 +61,8 @@ def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
 
 def difference(evidence: Evidence, data: str, first: str, second: str) -> Interval:
     """Test accuracy of one method minus another's at the last epoch, in percentage points, with its
-    95% interval.
+    95% interval over seeds and test examples, that of
+    :func:`~attsvm_papers.networks.intervals.paired_interval`.
 
     Pairs are runs of the same seed and the same test example.
 
@@ -87,7 +88,7 @@ training accuracy that both reach; the seconds of the faster one.
 
 def at_equal(evidence: Evidence, data: str, first: str, second: str, by: str) -> Interval:
     """Test accuracy of one method minus another's where both have one of :data:`EQUAL`, in
-    percentage points, with the 95% bootstrap interval over seeds.
+    percentage points, with their 95% interval over seeds (Student's t).
 
     Raises:
         InputError: a method was not trained on these data.
@@ -108,8 +109,8 @@ def at_equal(evidence: Evidence, data: str, first: str, second: str, by: str) ->
             else:
                 epoch = int(np.nansum(side[course][0] <= min(ends))) - 1
             reached.append(side["test_accuracy"][0, max(epoch, 0)])
-        found.append([100 * (reached[0] - reached[1])])
-    return paired_interval(np.array(found))
+        found.append(100 * (reached[0] - reached[1]))
+    return interval(found)
 
 
 def pruning_cost(evidence: Evidence, data: str, method: str) -> NDArray[Any]:

@@ -1,62 +1,80 @@
-"""Bootstrap intervals of paired differences: two methods on the same items, in several runs
-each.
-"""
-
-from typing import NamedTuple
+"""Intervals of paired differences: two methods on the same items, in several runs each."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm import InputError
+from attsvm.data import FloatArray
+from attsvm_papers.kit import Interval, interval
+
+_RESAMPLES = 4000
 
 
-class Interval(NamedTuple):
-    """A mean with its percentile interval."""
+def paired_interval(differences: ArrayLike) -> Interval:
+    r"""The mean of paired differences and its 95% interval, for new runs and new items at once: at
+    each end the wider of :func:`crossed_bootstrap` and Student's t over the means of the runs.
 
-    mean: float
-    low: float
-    high: float
+    A bootstrap over n runs holds :math:`1 - 1/n` of their variance, with three runs two thirds.
+    Where runs decide, it covers 76% with three of them and 84% with five, and Student's t 95%.
+    Student's t alone takes the items as given, and is too narrow where they decide. Where both
+    weigh alike, each of the two leaves out a part of the other, and the wider one covers 95% with
+    three runs and 93% with five (simulated).
+
+    With one run nothing is known of others, and the interval is the bootstrap over items alone: it
+    answers for new items only.
+
+    Args:
+        differences: ``(runs, items)``; items that are NaN in some run are left out of all. Where a
+            run has one value, use :func:`~attsvm_papers.kit.interval`.
+
+    Raises:
+        InputError: not a matrix, or no item is left.
+    """
+    table = _complete(differences)
+    items = crossed_bootstrap(table)
+    if len(table) == 1:
+        return items
+    runs = interval(table.mean(axis=1))
+    return Interval(items.mean, min(items.low, runs.low), max(items.high, runs.high))
 
 
-def paired_interval(
-    differences: ArrayLike, confidence: float = 0.95, resamples: int = 4000, seed: int = 0
-) -> Interval:
-    r"""The mean of paired differences and its bootstrap interval.
+def crossed_bootstrap(differences: ArrayLike) -> Interval:
+    """The mean of paired differences and the middle 95% of its bootstrap distribution.
 
     A resample draws runs and items independently of each other with replacement, and takes the mean
-    over both: every item is seen by every run, so that the two samples are crossed. The interval
-    answers for new items and for new seeds at once, and errs on the wide side. With one run it
-    answers for new items only; with very few runs the share that belongs to seeds is rough, since n
-    runs hold :math:`1 - 1/n` of their variance.
+    over both: every item is seen by every run, so that the two samples are crossed.
 
     Args:
         differences: ``(runs, items)``; items that are NaN in some run are left out of all.
-        confidence: coverage that is aimed at.
-        resamples: number of resamples.
-        seed: of the resampling.
 
     Raises:
         InputError: not a matrix, or no item is left.
 
     Source: Owen, *The pigeonhole bootstrap* (2007).
     """
-    table = np.asarray(differences, dtype=np.float64)
-    if table.ndim != 2:
-        raise InputError(f"differences have shape {table.shape}; give (runs, items)")
-    table = table[:, ~np.isnan(table).any(axis=0)]
+    table = _complete(differences)
     runs, items = table.shape
-    if not table.size:
-        raise InputError("no item has a difference in every run; there is nothing to resample")
     # Items with equal differences are drawn as one, as often as all of them: answers that are right
     # or wrong have few patterns.
     patterns, counts = np.unique(table, axis=1, return_counts=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     means = []
     for part in np.array_split(
-        np.arange(resamples), max(1, resamples * len(counts) // 4_000_000)
+        np.arange(_RESAMPLES), max(1, _RESAMPLES * len(counts) // 4_000_000)
     ):  # 32 MB of counts at a time
         of_items = rng.multinomial(items, counts / items, size=len(part)) / items
         of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(part)) / runs
         means.append(np.sum((of_items @ patterns.T) * of_runs, axis=1))
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return Interval(float(table.mean()), float(low), float(high))
+
+
+def _complete(differences: ArrayLike) -> FloatArray:
+    """``(runs, items)``: the items that every run has."""
+    table = np.asarray(differences, dtype=np.float64)
+    if table.ndim != 2:
+        raise InputError(f"differences have shape {table.shape}; give (runs, items)")
+    table = table[:, ~np.isnan(table).any(axis=0)]
+    if not table.size:
+        raise InputError("no item has a difference in every run; there is nothing to resample")
+    return table

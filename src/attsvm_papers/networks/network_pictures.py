@@ -145,8 +145,9 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             "differences",
             "Is p = 1.1 more accurate?",
             "Test accuracy of p = 1.1 minus that of the optimiser named, at the last epoch, with"
-            " the paired 95% bootstrap interval over seeds and test examples. An interval that"
-            " contains 0 shows no difference.",
+            " its 95% interval over seeds and test examples: at each end the wider of a bootstrap"
+            " over both and Student's t over seeds. An interval that contains 0 shows no"
+            " difference.",
             "Intervals of accuracy differences between p = 1.1 and the other optimisers, one panel"
             " per data set.",
         )

@@ -25,7 +25,6 @@ import torch
 
 from attsvm.probe import pruning_curve
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.heads.reading import interval
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -38,6 +37,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    interval,
     logarithmic,
     picture,
     replaced,
