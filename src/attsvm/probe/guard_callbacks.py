@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from attsvm.errors import InputError, MissingExtraError
+from attsvm.extras import imported
 from attsvm.probe.guard import LogitGuard
 
 
@@ -26,15 +27,12 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
         MissingExtraError: transformers is not installed.
         InputError: from :class:`LogitGuard`, when training begins.
     """
-    try:
-        from transformers import trainer_callback
-    except ImportError as error:
-        raise MissingExtraError("guarding a Trainer", "transformers", "hub") from error
+    transformers = imported("transformers", "guarding a Trainer", "transformers", "hub")
+    callbacks = transformers.trainer_callback
 
-    base: Any = trainer_callback.TrainerCallback
-    stateful: Any = trainer_callback.ExportableState
-
-    class LogitGuardCallback(base, stateful):  # type: ignore[misc]
+    class LogitGuardCallback(  # type: ignore[misc]
+        callbacks.TrainerCallback, callbacks.ExportableState
+    ):
         guard: LogitGuard | None = None
         kept: dict[str, Any] | None = None
 
