@@ -8,6 +8,7 @@ that one which another run has left behind counts for nothing.
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator
@@ -64,6 +65,7 @@ class RunFolder:
         self._shared = shared
         self._presence: Lease | None = None
         self.key = fingerprint(request)
+        request = json.loads(json.dumps(request))  # as it is read back: tuples are lists
         self._files = frozenset(files) | {_RUN}
         self._overwrite = overwrite
         self._lock = FileLock(path / _LOCK, timeout=0)
