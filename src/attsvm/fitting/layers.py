@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.special import softmax
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.fitting import segments
@@ -27,10 +28,7 @@ def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
 
 def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
     """``(n, T)``: the softmax of the logits; zero on masked tokens."""
-    a = logits(data, W)
-    weights: FloatArray = np.exp(a - a.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return weights
+    return softmax(logits(data, W), axis=1)
 
 
 def soft_values(
@@ -179,13 +177,7 @@ class WitnessLayer:
 
 
 def _attention(logits: FloatArray, offsets: IntArray, hard: bool) -> FloatArray:
-    if not hard:
-        return segments.softmax(logits, offsets)[0]
-    attention = np.zeros_like(logits)
-    chosen = _largest(logits, offsets)
-    for head in range(logits.shape[1]):
-        attention[offsets[:-1] + chosen[:, head], head] = 1.0
-    return attention
+    return segments.hardmax(logits, offsets) if hard else segments.softmax(logits, offsets)[0]
 
 
 def _largest(values: FloatArray, offsets: IntArray) -> IntArray:

@@ -54,6 +54,7 @@ from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.progress import reporter
 from attsvm.queries import table_queries
+from attsvm.sklearn.features import TakesBags
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
@@ -63,7 +64,7 @@ class ParameterError(InputError, InvalidParameterError):  # type: ignore[misc]
     """A parameter that scikit-learn's declared constraints refuse, in scikit-learn's words."""
 
 
-class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A softmax-attention classifier of bags that names the instances that decide, and certifies
     its margin.
 
@@ -709,12 +710,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "code": code_fingerprint(type(self)),
             }
         )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 class _Prepared(NamedTuple):
