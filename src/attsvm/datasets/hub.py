@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from attsvm.data import IntArray
 from attsvm.errors import InputError
@@ -39,15 +40,14 @@ def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8
 
     Raises:
         InputError: a damaged file, other columns, or pictures of several sizes.
-        MissingExtraError: pyarrow or Pillow is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
     parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
-    image = imported("PIL.Image", "reading encoded pictures", "pillow", "hub")
     try:
         with opened(path) as file:
             rows = parquet.read_table(file, columns=[picture, label]).to_pylist()
         pixels = np.stack(
-            [np.asarray(image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows]
+            [np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows]
         )
         labels = np.array([row[label] for row in rows], dtype=np.int64)
     except Exception as error:  # pyarrow, Pillow and NumPy find damage in many ways
