@@ -28,11 +28,10 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
         InputError: from :class:`LogitGuard`, when training begins.
     """
     transformers = imported("transformers", "guarding a Trainer", "transformers", "hub")
-    callbacks = transformers.trainer_callback
+    base: Any = transformers.trainer_callback.TrainerCallback
+    stateful: Any = transformers.trainer_callback.ExportableState
 
-    class LogitGuardCallback(  # type: ignore[misc]
-        callbacks.TrainerCallback, callbacks.ExportableState
-    ):
+    class LogitGuardCallback(base, stateful):  # type: ignore[misc]
         guard: LogitGuard | None = None
         kept: dict[str, Any] | None = None
 
