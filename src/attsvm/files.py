@@ -124,10 +124,7 @@ def _require_file(path: Path, mode: int) -> None:
 
 def is_folder(path: Path) -> bool:
     """Whether there is a folder of this name; no for a name that cannot be one."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for such a name
 
 
 @contextmanager
@@ -161,10 +158,11 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_file(path: str | Path, content: str | bytes) -> None:
-    """Write a whole file, atomically; a text as UTF-8."""
+def write_file(path: str | Path, content: str | bytes) -> Path:
+    """Write a whole file, atomically; a text as UTF-8. Returns its path."""
     with atomic_write(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return Path(path)
 
 
 def _flush(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Cells, what is kept of failures, resumption, and the table."""
 
 import functools
+from dataclasses import asdict
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_killed_run_goes_on_without_redoing_finished_cells(strange, tmp_path, 
             raise KeyboardInterrupt
 
     def measure(progress):
-        with recording(tmp_path / "run", "solve", wanted.settings()) as cells:
+        with recording(tmp_path / "run", "solve", asdict(wanted)) as cells:
             return solve.run(wanted, cells, progress, peers)
 
     with pytest.raises(KeyboardInterrupt):
@@ -94,7 +95,7 @@ def test_a_killed_run_goes_on_without_redoing_finished_cells(strange, tmp_path, 
     assert log.read_text().count("solved") == before // 2 * 3
     with (
         pytest.raises(InputError, match="holds another run"),
-        recording(tmp_path / "run", "solve", plan(seeds=4).settings()),
+        recording(tmp_path / "run", "solve", asdict(plan(seeds=4))),
     ):
         pass
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import load, text
-from attsvm.datasets.documents import places, text_view, words
+from attsvm.datasets.documents import _spans, text_view, words
 from attsvm.errors import InputError
 
 TRAIN = np.arange(0, 90)
@@ -148,9 +148,14 @@ def test_options_that_are_refused(jsonl, options, sentence):
         load(jsonl, **options)
 
 
+def places(text):
+    """The characters of every word."""
+    return _spans(dict.fromkeys(words(text), 0), len(text), text)
+
+
 def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
     long = "early " + "filler " * 700_000 + "late " + "filler " * 1000 + "x" * 1_000_000
-    view = text_view(long, list(places(long).values()))
+    view = text_view(long, places(long))
     assert view["characters"] == len(long)
     assert len(json.dumps(view)) < 200_000
     text, spans = view["text"], view["spans"]
@@ -163,7 +168,7 @@ def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
 
 
 def test_a_view_of_a_short_text_is_the_text():
-    view = text_view("one two one", list(places("one two one").values()))
+    view = text_view("one two one", places("one two one"))
     assert view == {
         "kind": "text",
         "text": "one two one",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import hashlib
 import io
@@ -73,16 +72,7 @@ def test_parquet(tmp_path, texts):
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").touch()
-    real = builtins.__import__
-
-    def without(name, *rest, **named):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(
         MissingExtraError,
         match=r"reading \.parquet files needs the package pyarrow; .*attsvm\[parquet\]",

@@ -187,6 +187,13 @@ def test_a_run_that_does_not_list_its_files_is_left_alone(tmp_path):
     assert tree(tmp_path) == before
 
 
+def test_a_tuple_is_not_called_different_from_the_list_that_it_became(tmp_path):
+    with RunFolder(tmp_path, {"models": ("a", "b"), "texts": 1}):
+        pass
+    with pytest.raises(InputError, match=r"holds another run \(texts was 1, now 2\)"):
+        RunFolder(tmp_path, {"models": ("a", "b"), "texts": 2}).__enter__()
+
+
 def test_a_refused_request_changes_nothing(tmp_path):
     finish(tmp_path, REQUEST)
     (tmp_path / ".lock").unlink()

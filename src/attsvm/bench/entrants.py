@@ -104,8 +104,7 @@ def highs(margins: Margins, norm: Norm, accuracy: float) -> Answer:
 
     A = written_out(margins)
     m, k = A.shape
-    eps = max(accuracy / 10, _FINEST)
-    options = {"primal_feasibility_tolerance": eps, "dual_feasibility_tolerance": eps}
+    options = _tolerances("HIGHS", accuracy)
     if norm == Lp(1):
         found = linprog(
             np.ones(2 * k),

@@ -50,11 +50,6 @@ def load() -> float | None:
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
-def now() -> str:
-    """Date and time, UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -196,7 +191,7 @@ def document(
         "format": FORMAT,
         "kind": kind,
         "command": command,
-        "date": now(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine(threads),
         "versions": versions(),
         "load": {"before": load_before, "after": load()},

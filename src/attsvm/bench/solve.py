@@ -13,7 +13,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,13 +130,6 @@ class Plan:
     def instances(self, size: str) -> int:
         """How many instances of a size are drawn."""
         return self.seeds or (3 if size == "S" else 1)
-
-    def settings(self) -> dict[str, Any]:
-        """The fields, JSON-ready."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
 
 
 def identities(plan: Plan, name: str, peer: Peer) -> Iterator[dict[str, Any]]:

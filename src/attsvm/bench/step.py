@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,17 +93,13 @@ def _torch(name: str, **options: Any) -> Make:
 
 
 def _mirror(p: float, **options: Any) -> Make:
-    return lambda parameters: _ours("MirrorDescent")(parameters, lr=_LR, p=p, **options)
+    return lambda parameters: attsvm.optim.MirrorDescent(parameters, lr=_LR, p=p, **options)
 
 
 def _steepest(norm: str, **options: Any) -> Make:
-    return lambda parameters: _ours("SteepestDescent")(
+    return lambda parameters: attsvm.optim.SteepestDescent(
         parameters, lr=_LR, norm=parse_norm(norm), **options
     )
-
-
-def _ours(name: str) -> Any:
-    return getattr(attsvm.optim, name)
 
 
 _FORMS: dict[str, dict[str, bool]] = {"foreach": {"foreach": True}, "fused": {"fused": True}}
@@ -213,13 +209,6 @@ class Plan:
         nothing for several threads or a GPU.
         """
         return self.device == "cpu" and self.threads == 1
-
-    def settings(self) -> dict[str, Any]:
-        """The fields, JSON-ready."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
 
 
 class Runner:

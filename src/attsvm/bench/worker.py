@@ -97,10 +97,9 @@ class Worker:
 
     def _receive(self) -> dict[str, Any] | None:
         try:
-            answer: dict[str, Any] = self._connection.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
             return None
-        return answer
 
     def _died(self) -> dict[str, Any]:
         self._process.join()

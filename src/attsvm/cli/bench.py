@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, count, positive_float, positive_int
 from attsvm.cli.output import show_json, show_lines
+from attsvm.errors import InputError
 
 
 def add_parser(commands: Any) -> None:
@@ -172,7 +175,7 @@ def run_solve(options: argparse.Namespace) -> int:
         rows = solve.summary(plan, measured)
         return {"cells": measured, "table": rows}, solve.tables(plan, rows, measured)
 
-    return _record("solve", plan.settings(), options, measure)
+    return _record("solve", asdict(plan), options, measure)
 
 
 def run_step(options: argparse.Namespace) -> int:
@@ -197,7 +200,7 @@ def run_step(options: argparse.Namespace) -> int:
         measured = step.run(plan, cells, progress)
         return {"cells": measured}, step.tables(measured, by_cpu=plan.by_cpu)
 
-    return _record("step", plan.settings(), options, measure)
+    return _record("step", asdict(plan), options, measure)
 
 
 def run_train(options: argparse.Namespace) -> int:
@@ -217,33 +220,26 @@ def _record(kind: str, settings: dict[str, Any], options: argparse.Namespace, me
     from attsvm.progress import ProgressBars
     from attsvm.store.code import code_fingerprint
 
-    progress = ProgressBars(quiet=options.quiet)
-    before = record.load()
-    try:
-        with record.recording(
-            options.out,
-            kind,
-            settings,
-            code=code_fingerprint(measure),
-            overwrite=options.overwrite,
-        ) as cells:
-            content, text = measure(cells, progress)
-            progress.close()
-            document = record.document(
-                kind, settings, options.command_line, before, options.threads, **content
-            )
-            text = f"{text}\n\n{record.origin(document)}"
-            if options.out is not None:
-                record.write(options.out, document, text)
-    finally:
+    before, code = record.load(), code_fingerprint(measure)
+    with (
+        contextlib.closing(ProgressBars(quiet=options.quiet)) as progress,
+        record.recording(
+            options.out, kind, settings, code=code, overwrite=options.overwrite
+        ) as cells,
+    ):
+        content, text = measure(cells, progress)
         progress.close()
+        document = record.document(
+            kind, settings, options.command_line, before, options.threads, **content
+        )
+        text = f"{text}\n\n{record.origin(document)}"
+        if options.out is not None:
+            record.write(options.out, document, text)
     show_json(document) if options.json else show_lines(text)
     return 0
 
 
 def _words(text: str, what: str, separator: str = ",") -> tuple[str, ...]:
-    from attsvm.errors import InputError
-
     words = tuple(dict.fromkeys(word.strip() for word in text.split(separator) if word.strip()))
     if not words:
         raise InputError(f"--{what} is empty; give names separated by {separator!r}")
@@ -251,8 +247,6 @@ def _words(text: str, what: str, separator: str = ",") -> tuple[str, ...]:
 
 
 def _number(text: str) -> float:
-    from attsvm.errors import InputError
-
     try:
         return float(text)
     except ValueError:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from attsvm.errors import InputError, MissingExtraError, UnavailableError
+from attsvm.errors import InputError, UnavailableError
+from attsvm.extras import imported
 
 _ANSWER = "20s"  # how long a scheduler is waited for
 _DAY = 24 * 60  # minutes
@@ -47,12 +48,9 @@ def executor(text: str | None, folder: Path) -> Iterator[tuple[Any, int | None]]
 
 @contextlib.contextmanager
 def _client(address: str) -> Iterator[Any]:
+    distributed = imported("distributed", "--executor dask://", "distributed", "dask")
     try:
-        from distributed import Client
-    except ImportError:
-        raise MissingExtraError("--executor dask://", "distributed", "dask") from None
-    try:
-        client = Client(address, timeout=_ANSWER, set_as_default=False)
+        client = distributed.Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"no Dask scheduler answers at {address} ({error}); start one with dask scheduler, and"
@@ -63,10 +61,7 @@ def _client(address: str) -> Iterator[Any]:
 
 
 def _submitit(place: str, folder: Path) -> Any:
-    try:
-        import submitit
-    except ImportError:
-        raise MissingExtraError("--executor submitit:", "submitit", "submitit") from None
+    submitit = imported("submitit", "--executor submitit:", "submitit", "submitit")
     partition, _, query = place.partition("?")
     options: dict[str, Any] = {
         name: int(value) if value.isdecimal() else value for name, value in parse_qsl(query)

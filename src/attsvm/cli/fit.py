@@ -154,8 +154,7 @@ def run(options: argparse.Namespace) -> int:
         merge_duplicates=options.merge_duplicates,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
-    progress = ProgressBars(quiet=options.quiet)
-    try:
+    with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
         result = fit_dataset(
             dataset,
             settings,
@@ -166,8 +165,6 @@ def run(options: argparse.Namespace) -> int:
             command_line=options.command_line,
             first=None if options.quiet else _first,
         )
-    finally:
-        progress.close()
     if options.json:
         show_json(result)
     else:

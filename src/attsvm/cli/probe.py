@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +116,19 @@ def run(options: argparse.Namespace) -> int:
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
-    progress = ProgressBars(quiet=options.quiet)
-    try:
-        with executor(options.executor, folder) as (found, jobs):
-            record = probe(
-                request,
-                folder,
-                overwrite=options.overwrite,
-                command=options.command_line,
-                jobs=jobs or 1,
-                executor=found,
-                progress=lambda done, total: progress("heads", done, total),
-            )
-    finally:
-        progress.close()
+    with (
+        contextlib.closing(ProgressBars(quiet=options.quiet)) as progress,
+        executor(options.executor, folder) as (found, jobs),
+    ):
+        record = probe(
+            request,
+            folder,
+            overwrite=options.overwrite,
+            command=options.command_line,
+            jobs=jobs or 1,
+            executor=found,
+            progress=lambda done, total: progress("heads", done, total),
+        )
     if options.json:
         show_json(record)
         return 0

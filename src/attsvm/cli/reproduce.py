@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -125,27 +126,26 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             "nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all"
         )
-    progress = ProgressBars(quiet=options.json)
     missing: list[tuple[str, str]] = []
-    try:
-        with executor(options.executor, options.out) as (found, jobs):
-            runs = reproduce(
-                wanted,
-                options.out,
-                quick=options.quick,
-                scale=options.scale,
-                seeds=options.seeds,
-                shift=options.shift_seeds,
-                tuning=options.tuning_seeds,
-                sizes=options.sizes,
-                jobs=options.jobs or jobs,
-                executor=found,
-                progress=progress,
-                skipped=lambda name, why: missing.append((name, why)),
-                command_line=options.command_line,
-            )
-    finally:
-        progress.close()
+    with (
+        contextlib.closing(ProgressBars(quiet=options.json)) as progress,
+        executor(options.executor, options.out) as (found, jobs),
+    ):
+        runs = reproduce(
+            wanted,
+            options.out,
+            quick=options.quick,
+            scale=options.scale,
+            seeds=options.seeds,
+            shift=options.shift_seeds,
+            tuning=options.tuning_seeds,
+            sizes=options.sizes,
+            jobs=options.jobs or jobs,
+            executor=found,
+            progress=progress,
+            skipped=lambda name, why: missing.append((name, why)),
+            command_line=options.command_line,
+        )
     for name, why in missing:
         tell(f"attsvm: {name} is left out: {why}")
     code = InputError.exit_code if missing and not options.all and not options.paper else 0

@@ -11,6 +11,7 @@ from attsvm.cli.arguments import add_data, add_output, data_options, positive_fl
 from attsvm.cli.output import show, show_json
 from attsvm.cli.solve_blocks import in_blocks, workers
 from attsvm.cli.solve_blocks import programme as blocks_programme
+from attsvm.errors import InputError
 
 
 def add_parser(commands: Any) -> None:
@@ -108,7 +109,6 @@ _ELSEWHERE = (
 
 def _refuse_files_of_others(path: Path) -> None:
     """What solve has written may be written again; nothing else, the data least of all."""
-    from attsvm.errors import InputError
     from attsvm.files import load_arrays
 
     if not path.is_file():
@@ -125,7 +125,6 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
-    from attsvm.errors import InputError
     from attsvm.files import check_destination
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
@@ -218,7 +217,6 @@ def _programme(name: str, data: Any, tokens: Any) -> Any:
 def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     import numpy as np
 
-    from attsvm.errors import InputError
     from attsvm.selection import optimal_tokens
 
     if selection == "optimal":

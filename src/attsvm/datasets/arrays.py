@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.bags import as_bags, bag_labels
-from attsvm.data import AttentionData, IntArray
+from attsvm.data import AttentionData, BoolArray, IntArray
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.files import load_arrays, opened
@@ -56,18 +56,20 @@ def from_data(
 ) -> Dataset:
     """A data set of one instance in memory, which needs no encoding."""
 
-    def view(i: int) -> View:
-        return {
-            "kind": "array",
-            "labels": [f"token {t}" for t in range(int(np.flatnonzero(data.mask[i])[-1]) + 1)],
-        }
-
     def encode(train: IntArray) -> Encoded:
-        return Encoded(data, Views(data.n, view))
+        return Encoded(data, Views(data.n, lambda i: array_view(data.mask[i])))
 
     return Dataset(
         name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode
     )
+
+
+def array_view(mask: BoolArray) -> View:
+    """How a sequence of vectors is shown, by the ``(T,)`` mask of its tokens."""
+    return {
+        "kind": "array",
+        "labels": [f"token {t}" for t in range(int(np.flatnonzero(mask)[-1]) + 1)],
+    }
 
 
 def _has_groups(path: Path) -> bool:

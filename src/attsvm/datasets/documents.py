@@ -14,6 +14,7 @@ row w of :math:`U\Sigma`.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -261,16 +262,6 @@ def occurrences(text: str) -> Iterator[tuple[str, Span]]:
             yield _plain(match[1]), match.span()
 
 
-def places(text: str) -> dict[str, list[Span]]:
-    """Each distinct word of :func:`words` in the order of first occurrence, with the characters
-    ``[start, end)`` of every occurrence.
-    """
-    found: dict[str, list[Span]] = {}
-    for word, span in occurrences(text):
-        found.setdefault(word, []).append(span)
-    return found
-
-
 def _plain(word: str) -> str:
     return word.lower().replace("’", "'")
 
@@ -279,9 +270,7 @@ def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
     """The words that occur at least ``min_count`` times, numbered by falling count (equal counts in
     order of the alphabet).
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text)
+    counts = Counter(itertools.chain.from_iterable(texts))
     kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     return {word: number for number, (_, word) in enumerate(kept)}
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from attsvm.data import IntArray
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
+from attsvm.extras import imported
 from attsvm.files import brief, opened
 
 
@@ -22,12 +22,8 @@ def hub_file(repository: str, name: str) -> Path:
         InputError: the hub does not answer, or has no such file.
         MissingExtraError: huggingface_hub is not installed.
     """
-    try:
-        hub: Any = importlib.import_module("huggingface_hub")
-    except ImportError:
-        raise MissingExtraError(
-            f"{repository} from the Hugging Face hub", "huggingface_hub", "hub"
-        ) from None
+    purpose = f"{repository} from the Hugging Face hub"
+    hub = imported("huggingface_hub", purpose, "huggingface_hub", "hub")
     try:
         return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
     except Exception as error:  # the hub client and the network raise without a common family
@@ -44,19 +40,12 @@ def hub_pictures(path: Path, picture: str, label: str) -> tuple[NDArray[np.uint8
 
     Raises:
         InputError: a damaged file, other columns, or pictures of several sizes.
-        MissingExtraError: pyarrow or Pillow is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("reading .parquet files", "pyarrow", "parquet") from None
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtraError("reading encoded pictures", "pillow", "hub") from None
+    parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
     try:
         with opened(path) as file:
-            rows = pyarrow.parquet.read_table(file, columns=[picture, label]).to_pylist()
+            rows = parquet.read_table(file, columns=[picture, label]).to_pylist()
         pixels = np.stack(
             [np.asarray(Image.open(io.BytesIO(row[picture]["bytes"]))) for row in rows]
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from attsvm.datasets.documents import (
 )
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts
 from attsvm.datasets.source import Dataset, Encoded
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
+from attsvm.extras import imported
 
 
 def huggingface_text(
@@ -97,12 +97,8 @@ def huggingface_text(
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:
     """The fast tokeniser of a model and its input embeddings ``(V, d)`` in float64."""
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError:
-        raise MissingExtraError(
-            "word vectors of a pretrained model", "transformers", "hub"
-        ) from None
+    purpose = "word vectors of a pretrained model"
+    transformers = imported("transformers", purpose, "transformers", "hub")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about weights of heads that are not used here

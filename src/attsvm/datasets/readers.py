@@ -21,7 +21,8 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.datasets.arrays import file_digest
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
+from attsvm.extras import imported
 from attsvm.files import is_folder, opened, read_object
 from attsvm.printable import has_halves
 
@@ -248,13 +249,11 @@ def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[R
 
 
 def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
+    parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
+    from pyarrow import ArrowException
+
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("reading .parquet files", "pyarrow", "parquet") from None
-    try:
-        with opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
+        with opened(path) as content, parquet.ParquetFile(content) as file:
             groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
             if sum(group.total_byte_size for group in groups) > byte_limit:
                 raise InputError(
@@ -267,7 +266,7 @@ def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
                     row += 1
                     yield f"row {row}", fields
     except (
-        pyarrow.ArrowException,
+        ArrowException,
         OSError,
         UnicodeDecodeError,
     ) as error:  # pyarrow finds damage in several ways

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,27 +22,30 @@ View = dict[str, Any]
 """
 
 
-class Views(Sequence[View]):
-    """Views that are made when they are looked at: ``views[i]`` is ``make(i)`` for ``i`` below
-    ``size``.
+Item = TypeVar("Item")
+
+
+class Views(Sequence[Item]):
+    """Views, or other things, made when they are looked at: ``views[i]`` is ``make(i)`` for ``i``
+    below ``size``.
     """
 
-    def __init__(self, size: int, make: Callable[[int], View]) -> None:
+    def __init__(self, size: int, make: Callable[[int], Item]) -> None:
         self._size, self._make = size, make
 
     def __len__(self) -> int:
         return self._size
 
     @overload
-    def __getitem__(self, index: int) -> View: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> list[View]: ...
-    def __getitem__(self, index: int | slice) -> View | list[View]:
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
             return [self._make(i) for i in range(self._size)[index]]
         return self._make(range(self._size)[index])
 
-    def __iter__(self) -> Iterator[View]:
+    def __iter__(self) -> Iterator[Item]:
         return map(self._make, range(self._size))
 
 

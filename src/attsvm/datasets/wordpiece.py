@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.data import BoolArray
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
+from attsvm.extras import imported
 from attsvm.files import CACHE_VARIABLE, brief, cache_home, opened, write_file
 from attsvm.printable import Compact
 from attsvm.store.code import code_fingerprint
@@ -234,10 +234,7 @@ class WordPiece:
 
 
 def _library() -> Any:
-    try:
-        return importlib.import_module("tokenizers")
-    except ImportError:
-        raise MissingExtraError("WordPiece tokens", "tokenizers", "text") from None
+    return imported("tokenizers", "WordPiece tokens", "tokenizers", "text")
 
 
 def _frame(cls: int, sep: int) -> Any:
@@ -279,10 +276,7 @@ def _of_words(words: list[str], source: str) -> str:
 
 
 def _from_hub(name: str) -> str:
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError:
-        raise MissingExtraError("a tokeniser by its name", "transformers", "hub") from None
+    transformers = imported("transformers", "a tokeniser by its name", "transformers", "hub")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     except (

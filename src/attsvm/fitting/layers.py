@@ -5,9 +5,9 @@ alone, in the units of the data; and what one trained layer does with sequences.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+from scipy.special import softmax
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.fitting import segments
@@ -27,10 +27,7 @@ def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
 
 def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
     """``(n, T)``: the softmax of the logits; zero on masked tokens."""
-    a = logits(data, W)
-    weights: FloatArray = np.exp(a - a.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return weights
+    return softmax(logits(data, W), axis=1)
 
 
 def soft_values(
@@ -47,25 +44,10 @@ def token_values(
     return data.tokens[np.arange(data.n), tokens] @ head + intercept
 
 
-class Layer(Protocol):
-    """A model of bags: ``rows`` ``(N, d)``, ``offsets`` ``(n + 1,)``, ``queries`` ``(n, d_z)``.
-
-    ``C`` is one for two classes (positive values mean the second), else the number of classes.
-    """
-
-    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
-        """Everything about these bags."""
-
-    def alone(self, rows: FloatArray) -> FloatArray:
-        """``(N, C)``: the value of a bag that holds this instance only."""
-
-    def size(self) -> FloatArray:
-        """``(C,)``: the Euclidean norm of what multiplies an instance that is alone."""
-
-
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a model sees in bags.
+    """What a model sees in bags: ``N`` instances of ``n`` of them. ``C`` is one for two classes
+    (positive values mean the second), else the number of classes.
 
     Attributes:
         values: ``(n, C)``.
@@ -98,7 +80,9 @@ class PooledLayer:
     hard: bool = False
 
     def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
-        """See :class:`Layer`."""
+        """Everything about bags: ``rows`` ``(N, d)``, ``offsets`` ``(n + 1,)``, ``queries``
+        ``(n, d_z)``.
+        """
         logits = np.column_stack([segments.products(rows, queries @ W.T, offsets) for W in self.W])
         attention = _attention(logits, offsets, self.hard)
         scores = np.stack([rows @ V for V in self.V], axis=1)
@@ -113,11 +97,11 @@ class PooledLayer:
         return Reading(values, attention, contributions, _largest(toward, offsets))
 
     def alone(self, rows: FloatArray) -> FloatArray:
-        """See :class:`Layer`."""
+        """``(N, C)``: the value of a bag that holds this instance only."""
         return rows @ self.V.sum(axis=0) + self.intercept
 
     def size(self) -> FloatArray:
-        """See :class:`Layer`."""
+        """``(C,)``: the Euclidean norm of what multiplies an instance that is alone."""
         return np.asarray(np.linalg.norm(self.V.sum(axis=0), axis=0))
 
 
@@ -140,7 +124,7 @@ class WitnessLayer:
     threshold: float = 0.0
 
     def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
-        """See :class:`Layer`."""
+        """See :class:`PooledLayer`."""
         scores = rows @ self.w.T + self.intercept
         attention = _attention(scores, offsets, self.hard)
         _, sums = segments.softmax(scores, offsets)
@@ -169,23 +153,21 @@ class WitnessLayer:
         return np.asarray(found - missed - self.threshold)
 
     def alone(self, rows: FloatArray) -> FloatArray:
-        """See :class:`Layer`."""
+        """See :class:`PooledLayer`."""
         return self._joined(rows @ self.w.T + self.intercept)
 
     def size(self) -> FloatArray:
-        """See :class:`Layer`."""
+        """See :class:`PooledLayer`."""
         sizes = np.linalg.norm(self.w, axis=1)
         return np.asarray(sizes if not self.null else sizes.max(keepdims=True))
 
 
+Layer = PooledLayer | WitnessLayer
+"""A model of bags."""
+
+
 def _attention(logits: FloatArray, offsets: IntArray, hard: bool) -> FloatArray:
-    if not hard:
-        return segments.softmax(logits, offsets)[0]
-    attention = np.zeros_like(logits)
-    chosen = _largest(logits, offsets)
-    for head in range(logits.shape[1]):
-        attention[offsets[:-1] + chosen[:, head], head] = 1.0
-    return attention
+    return segments.hardmax(logits, offsets) if hard else segments.softmax(logits, offsets)[0]
 
 
 def _largest(values: FloatArray, offsets: IntArray) -> IntArray:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
 
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -42,6 +42,20 @@ class ConvexStep:
     gap: float
     violation: float
     iterations: int
+
+
+def log_sum(values: FloatArray) -> FloatArray:
+    """``(n,)``: the logarithm of the sum of the exponentials of each row."""
+    top = values.max(axis=1)
+    return top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+
+
+def cross_entropy(values: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+    """``(n,)`` losses of ``(n, classes)`` values, and their slopes ``(n, classes)``."""
+    total, at = log_sum(values), (np.arange(len(values)), labels)
+    slopes = np.exp(values - total[:, None])
+    slopes[at] -= 1.0
+    return total - values[at], slopes
 
 
 def descend(loss: Loss, start: FloatArray, penalty: float, iterations: int) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting import segments
-from attsvm.fitting.minimise import ConvexStep, certified, descend
+from attsvm.fitting.minimise import ConvexStep, certified, cross_entropy, descend
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
 
@@ -41,9 +41,7 @@ class Pooled:
 
     def means(self) -> FloatArray:
         """``(n, d + 1)``."""
-        means: FloatArray = segments.sums(self.rows, self.offsets)
-        means /= np.diff(self.offsets)[:, None]
-        return means
+        return segments.sums(self.rows, self.offsets) / np.diff(self.offsets)[:, None]
 
     def losses(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(n,)`` losses and ``(n, columns)`` slopes in the values."""
@@ -51,11 +49,7 @@ class Pooled:
             sign = np.where(self.labels > 0, 1.0, -1.0)[:, None]
             losses = np.logaddexp(0.0, -sign * values)
             return losses[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
-        top = values.max(axis=1, keepdims=True)
-        total = top + np.log(np.exp(values - top).sum(axis=1, keepdims=True))
-        slope, at = np.exp(values - total), (np.arange(len(values)), self.labels)
-        slope[at] -= 1.0
-        return total[:, 0] - values[at], slope
+        return cross_entropy(values, self.labels)
 
     def loss(
         self, W: FloatArray, V: FloatArray, shares: FloatArray

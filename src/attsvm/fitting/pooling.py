@@ -8,7 +8,7 @@ attention.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def mean_pooling(train: AttentionData, validation: AttentionData) -> PooledHead:
 
     pooled = mean_tokens(train)
     scale = float(np.mean(np.sum(pooled**2, axis=1))) or 1.0
-    best: PooledHead | None = None
+    heads = []
     for relative in PENALTIES:
         C = float(relative / scale)
         with warnings.catch_warnings():
@@ -65,7 +65,5 @@ def mean_pooling(train: AttentionData, validation: AttentionData) -> PooledHead:
             fitted = LogisticRegression(C=C, max_iter=1000).fit(pooled, train.labels)
         head = PooledHead(fitted.coef_[0].copy(), float(fitted.intercept_[0]), C, 0.0)
         loss = logistic_loss(validation.labels, head.decision(validation))
-        if best is None or loss < best.validation_loss:
-            best = PooledHead(head.coef, head.intercept, C, loss)
-    assert best is not None
-    return best
+        heads.append(replace(head, validation_loss=loss))
+    return min(heads, key=lambda head: head.validation_loss)

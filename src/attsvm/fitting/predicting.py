@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
-from attsvm.fitting.minimise import ConvexStep, descend
+from attsvm.fitting.minimise import ConvexStep, cross_entropy, descend
 from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
 from attsvm.fitting.preparation import root_mean_square
 from attsvm.fitting.witness import (
@@ -53,9 +53,7 @@ def calibration(values: FloatArray, labels: IntArray, shift: bool) -> tuple[floa
         if two:
             f = scaled[:, 0] + (at[1] if shift else 0.0)
             return float(np.mean(np.logaddexp(0.0, f) - targets * f))
-        top = scaled.max(axis=1)
-        total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
-        return float(np.mean(total - scaled[np.arange(len(labels)), labels]))
+        return float(np.mean(cross_entropy(scaled, labels)[0]))
 
     found = minimize(loss, np.zeros(2 if shift else 1), method="Nelder-Mead").x
     return float(np.exp(np.clip(found[0], *_RANGE))), float(found[1]) if shift else 0.0

@@ -31,6 +31,17 @@ def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     return powers, top + np.log(total)
 
 
+def hardmax(logits: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N, columns)``: in each column 1 at the largest row of each bag, the first one on ties, and
+    0 elsewhere.
+    """
+    shares = np.zeros_like(logits)
+    for column in range(logits.shape[1]):
+        chosen = first_largest(np.ascontiguousarray(logits[:, column]), offsets)
+        shares[offsets[:-1] + chosen, column] = 1.0
+    return shares
+
+
 def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
     """``(n,)``: where in its bag the largest of ``(N,)`` values is, the first one on ties."""
     lengths = np.diff(offsets)

@@ -38,12 +38,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting import segments
-from attsvm.fitting.minimise import ConvexStep, Loss, certified, descend
+from attsvm.fitting.minimise import ConvexStep, certified, cross_entropy, descend, log_sum
 
 CONSTANT = 4.0
 """The constant feature beside instances of root-mean-square norm one: it makes the penalty on the
@@ -89,11 +90,7 @@ class Witnesses:
     def _losses(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(n,)`` losses and ``(n, columns)`` slopes in the logarithms of the sums."""
         if not self.null:
-            total = _log_sum(s)
-            slope = np.exp(s - total[:, None])
-            at = np.arange(len(s)), self.labels
-            slope[at] -= 1.0
-            return total - s[at], slope
+            return cross_entropy(s, self.labels)
         found, missed = -np.logaddexp(0.0, -s), np.exp(-np.logaddexp(0.0, s))
         all_found = found.sum(axis=1)
         none = _log_one_minus_exp(all_found)
@@ -107,10 +104,7 @@ class Witnesses:
         scores = self.scores(theta)
         p, s = segments.softmax(scores, self.offsets)
         if hard:
-            p = np.zeros_like(scores)
-            for column in range(self.columns):
-                chosen = self.offsets[:-1] + segments.first_largest(scores[:, column], self.offsets)
-                p[chosen, column] = 1.0
+            p = segments.hardmax(scores, self.offsets)
         if not self.null:
             share = (self.labels[:, None] == np.arange(self.columns)).astype(np.float64)
         elif self.columns == 1:
@@ -128,7 +122,7 @@ class Witnesses:
         """The loss of the convex step and its gradient."""
         scores = self.scores(theta)
         p, s = segments.softmax(scores, self.offsets)
-        total = np.logaddexp(0.0, s).sum(axis=1) if self.null else _log_sum(s)
+        total = np.logaddexp(0.0, s).sum(axis=1) if self.null else log_sum(s)
         slope = np.exp(-np.logaddexp(0.0, -s)) if self.null else np.exp(s - total[:, None])
         lengths = np.diff(self.offsets)
         each = np.repeat(shares, lengths)[:, None]
@@ -223,19 +217,12 @@ def alternate(
         moved = np.inf if before is None else float(np.abs(targets - before).max())
         if moved <= (0.0 if hard else 1e-3):
             break
-        theta, step = certified(_convex(problem, shares, targets), theta, penalty)
+        theta, step = certified(
+            partial(problem.surrogate, shares=shares, targets=targets), theta, penalty
+        )
         steps.append(step)
         before = targets
     return theta, steps
-
-
-def _convex(problem: Witnesses, shares: FloatArray, targets: FloatArray) -> Loss:
-    return lambda at: problem.surrogate(at, shares, targets)
-
-
-def _log_sum(s: FloatArray) -> FloatArray:
-    top = s.max(axis=1)
-    return top + np.log(np.exp(s - top[:, None]).sum(axis=1))
 
 
 def _log_one_minus_exp(x: FloatArray) -> FloatArray:

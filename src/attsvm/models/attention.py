@@ -122,7 +122,7 @@ class Attention(nn.Module):
             InputError: shapes that do not match, more than one leading axis, values that are not
                 finite, an unknown ``init`` or ``parameterization``, factors without ``init``.
         """
-        factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
+        factors = _factors(parameterization, inner, stacked)
         return build(
             data, head, intercept, runs, init, train_head, loss, penalty, Reading(), factors
         )
@@ -172,7 +172,7 @@ class Attention(nn.Module):
         Raises:
             InputError: what :meth:`cross` refuses, or labels of another shape or value.
         """
-        factors = (inner, stacked) if _factored(parameterization, inner, stacked) else None
+        factors = _factors(parameterization, inner, stacked)
         reading = Reading(labels=position_labels(data, labels), causal=causal)
         return build(data, head, intercept, runs, init, train_head, loss, penalty, reading, factors)
 
@@ -217,9 +217,30 @@ class Attention(nn.Module):
 
         Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023).
         """
-        return build_prompt(
-            data, head, intercept, runs, init, train_head, loss, penalty, keys, prompt
+        mapped = (
+            None if keys is None else reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})")
         )
+        reading = Reading(keys=mapped, prompt=True)
+        lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
+        if prompt is None:
+            d_k = reading.dimensions(data)[0]
+            if init is not None and not isinstance(init, (str, tuple)):
+                given = init.detach().cpu() if isinstance(init, Tensor) else init
+                init = np.asarray(given)[..., None]
+            (p,) = _starts({"p": (d_k, 1)}, lead, init)
+            return PromptAttention({"p": p}, **common)
+        if keys is not None:
+            raise InputError(
+                "keys and prompt are both given; W is the key map that is trained under a fixed"
+                " prompt, so leave keys out"
+            )
+        u = floats("prompt", prompt)
+        if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
+            raise InputError(
+                f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
+            )
+        (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
+        return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
@@ -388,7 +409,10 @@ class Attention(nn.Module):
         )
 
 
-def _factored(parameterization: str, inner: int | None, stacked: bool) -> bool:
+def _factors(
+    parameterization: str, inner: int | None, stacked: bool
+) -> tuple[int | None, bool] | None:
+    """What :func:`build` takes for factors; None for the weights W themselves."""
     if parameterization not in ("W", "KQ"):
         raise InputError(
             f"parameterization is {parameterization!r}; use 'W' or 'KQ', or Attention.prompt for a"
@@ -398,7 +422,7 @@ def _factored(parameterization: str, inner: int | None, stacked: bool) -> bool:
         raise InputError(
             "inner and stacked belong to factors; pass parameterization='KQ' with them"
         )
-    return parameterization == "KQ"
+    return (inner, stacked) if parameterization == "KQ" else None
 
 
 def linear_head(model: Attention) -> LinearHead | None:
@@ -423,13 +447,10 @@ class FactoredAttention(Attention):
 
     def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, **options: Any) -> None:
         K, Q = weights["K"], weights["Q"]
-        self.split: int | None = None
-        if options.pop("stacked", False):
-            weights = {"KQ": torch.cat([K, Q], dim=-2)}
-            super().__init__(weights, *arguments, **options)
-            self.split = int(K.shape[-2])
-        else:
-            super().__init__({"K": K, "Q": Q}, *arguments, **options)
+        stacked = options.pop("stacked", False)
+        weights = {"KQ": torch.cat([K, Q], dim=-2)} if stacked else {"K": K, "Q": Q}
+        super().__init__(weights, *arguments, **options)
+        self.split: int | None = int(K.shape[-2]) if stacked else None
 
     def factors(self, scale: LogScale | None = None) -> tuple[Tensor, Tensor]:
         """K and Q as the logits see them."""
@@ -531,42 +552,6 @@ def build(
         )
     K, Q = _starts({"K": (d_x, inner), "Q": (d_z, inner)}, lead, init)
     return FactoredAttention({"K": K, "Q": Q}, **common, stacked=factors[1])
-
-
-def build_prompt(
-    data: AttentionData,
-    head: Head,
-    intercept: ArrayLike | None,
-    runs: int | None,
-    init: Init | None,
-    train_head: bool,
-    loss: Losses | None,
-    penalty: ArrayLike,
-    keys: ArrayLike | None,
-    prompt: ArrayLike | None,
-) -> Attention:
-    """A model with a trained prompt, or with a trained W under the fixed prompt."""
-    mapped = None if keys is None else reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})")
-    reading = Reading(keys=mapped, prompt=True)
-    lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
-    if prompt is None:
-        d_k = reading.dimensions(data)[0]
-        if init is not None and not isinstance(init, (str, tuple)):
-            init = np.asarray(init.detach().cpu() if isinstance(init, Tensor) else init)[..., None]
-        (p,) = _starts({"p": (d_k, 1)}, lead, init)
-        return PromptAttention({"p": p}, **common)
-    if keys is not None:
-        raise InputError(
-            "keys and prompt are both given; W is the key map that is trained under a fixed prompt,"
-            " so leave keys out"
-        )
-    u = floats("prompt", prompt)
-    if u.ndim != 1 or not np.isfinite(u).all() or not u.any():
-        raise InputError(
-            f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
-        )
-    (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
-    return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
 
 
 def position_labels(data: AttentionData, labels: ArrayLike) -> FloatArray:

@@ -74,7 +74,7 @@ class MultiHead(nn.Module):
             mixed = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=visible, dropout_p=dropped
             )
-        joined: Tensor = self.output(mixed.transpose(-3, -2).flatten(-2))
+        joined = self.output(mixed.transpose(-3, -2).flatten(-2))
         return dropout(joined, self.dropout, self.training)
 
 
@@ -141,7 +141,7 @@ class Block(nn.Module):
         self.before_attention = nn.LayerNorm(width)
         self.attention = SelfAttention(width, heads, head_width, dropout)
         drop = Dropout(dropout)
-        layers = (
+        self.network = nn.Sequential(
             nn.LayerNorm(width),
             nn.Linear(width, hidden),
             nn.GELU(),
@@ -149,7 +149,6 @@ class Block(nn.Module):
             nn.Linear(hidden, width),
             drop,
         )
-        self.network = nn.Sequential(*layers)
 
     def rows(self, x: Tensor) -> Tensor:
         """``(..., heads, T, T)``: the attention rows of this block, see
@@ -266,10 +265,10 @@ class VisionTransformer(nn.Module):
         r"""``(depth,)``: :math:`\sqrt{\|W_Q\|_F^2+\|W_K\|_F^2}` of every block, all heads
         together.
         """
-        pairs = [
-            (block.attention.query.weight, block.attention.key.weight) for block in self.blocks
-        ]
-        return torch.stack([torch.hypot(query.norm(), key.norm()) for query, key in pairs])
+        maps = [block.attention for block in self.blocks]
+        return torch.stack(
+            [torch.hypot(each.query.weight.norm(), each.key.weight.norm()) for each in maps]
+        )
 
 
 def _check_sizes(width: int, heads: int, **sizes: int) -> None:
@@ -302,13 +301,12 @@ class PostNormBlock(nn.Module):
         super().__init__()
         self.attention = FusedSelfAttention(width, heads, dropout)
         self.after_attention = nn.LayerNorm(width, bias=False)
-        layers = (
+        self.network = nn.Sequential(
             nn.Linear(width, hidden, bias=False),
             nn.GELU(),
             nn.Linear(hidden, width, bias=False),
             Dropout(dropout),
         )
-        self.network = nn.Sequential(*layers)
         self.after_network = nn.LayerNorm(width, bias=False)
 
     def forward(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
@@ -403,8 +401,7 @@ class TextClassifier(nn.Module):
         for block in self.blocks[:-1]:
             x = block(x, visible)
         x = self.blocks[-1](x, visible, 1)
-        logits: Tensor = self.readout(x[:, 0])
-        return logits[:, 0]
+        return self.readout(x[:, 0])[:, 0]
 
     def cls_rows(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """``(n, depth, heads, T)``: how [CLS] divides its attention, before dropout, in every block
@@ -471,5 +468,4 @@ class BagClassifier(nn.Module):
         like = next(self.parameters())
         given = torch.tensor(np.asarray(rows), dtype=like.dtype, device=like.device)
         with torch.no_grad():
-            found: FloatArray = self.embedding(given).double().cpu().numpy()
-        return found
+            return self.embedding(given).double().cpu().numpy()

@@ -82,10 +82,9 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     Returns:
         ``(..., n, d_x)``.
     """
-    outputs: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+    return _Attend.apply(  # type: ignore[no-untyped-call]
         logits[..., None, :], tokens, mask[..., None, :], scale
-    )
-    return outputs[..., 0, :]
+    )[..., 0, :]
 
 
 def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
@@ -105,10 +104,9 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
         return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
     logits = query_logits(moved, sequences)
-    outputs: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+    return _Attend.apply(  # type: ignore[no-untyped-call]
         logits, sequences.tokens, sequences.mask, scale
-    )
-    return outputs.flatten(-3, -2)
+    ).flatten(-3, -2)
 
 
 def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:

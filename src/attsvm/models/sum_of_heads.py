@@ -42,8 +42,7 @@ class HeadDecoders(nn.Module):
         """
         heads, width = self.weight.shape[-2:]
         rows = outputs.reshape(*outputs.shape[:-2], -1, heads, width)
-        values: Tensor = (rows * self.weight[..., None, :, :]).sum(dim=-1).flatten(-2)
-        return values
+        return (rows * self.weight[..., None, :, :]).sum(dim=-1).flatten(-2)
 
 
 class SummedLoss(Loss):

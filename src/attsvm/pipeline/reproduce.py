@@ -157,11 +157,8 @@ def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the cells were computed with: the environment of most of them, and all of them with the
     number of their cells where they differ.
     """
-    counts: dict[str, int] = Counter(json.dumps(each) for each in of_cells)
-    found = [
-        {**json.loads(text), "cells": count}
-        for text, count in sorted(counts.items(), key=lambda item: -item[1])
-    ]
+    counts = Counter(json.dumps(each) for each in of_cells)
+    found = [{**json.loads(text), "cells": count} for text, count in counts.most_common()]
     first = {name: value for name, value in found[0].items() if name != "cells"}
     return {"environment": first, **({"environments": found} if len(found) > 1 else {})}
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
+from attsvm.datasets.arrays import array_view
 from attsvm.dynamics import direction_gap
 from attsvm.fitting import layers
 from attsvm.geometry import Frobenius, Norm
@@ -53,17 +54,10 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
         return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
     looks = W.reshape(-1, *W.shape[-2:])
     reached = (
-        np.array([margin_at(norm, solution.margins, look) for look in looks]) / solution.margin
+        np.array([smallest_margins(solution.margins, look, norm).min() for look in looks])
+        / solution.margin
     )
     return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
-
-
-def margin_at(norm: Norm, margins: Margins, W: FloatArray) -> float:
-    r"""The smallest margin at :math:`W/\|W\|`; 0 where ``W`` is zero, ``inf`` without
-    constraints.
-    """
-    size = float(norm.value(W))
-    return float(margins(W / size if size > 0 else W).min(initial=np.inf))
 
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -317,10 +311,7 @@ def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
 def _view(encoded: Encoded, i: int) -> dict[str, Any]:
     if encoded.views is not None:
         return dict(encoded.views[i])
-    return {
-        "kind": "array",
-        "labels": [f"token {t}" for t in range(int(np.flatnonzero(encoded.data.mask[i])[-1]) + 1)],
-    }
+    return array_view(encoded.data.mask[i])
 
 
 class _Shown:
@@ -352,19 +343,15 @@ class _Shown:
     def entry(self, k: int) -> dict[str, Any]:
         i = int(self.chosen[k])
         visible = self.data.mask[i]
-        lone = visible.sum() < 2
+        lone, length = visible.sum() < 2, int(np.flatnonzero(visible)[-1]) + 1
         return {
             "sequence": i,
             "label": int(self.data.labels[i]),
             "predicted": 1 if self.values[k] > 0 else -1,
             "value": float(self.values[k]),
             "selected": int(self.tokens[k]),
-            "probability": self.probability[k][: self._length(visible)].tolist(),
-            "score": self.scores[k][: self._length(visible)].tolist(),
+            "probability": self.probability[k][:length].tolist(),
+            "score": self.scores[k][:length].tolist(),
             "margin": None if lone else float(self.margin[k]),
             "rival": None if lone else int(self.rival[k]),
         }
-
-    @staticmethod
-    def _length(visible: Any) -> int:
-        return int(np.flatnonzero(visible)[-1]) + 1

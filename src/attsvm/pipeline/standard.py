@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from attsvm.bags import as_bags
 from attsvm.data import FloatArray, IntArray
 from attsvm.datasets import Encoded
+from attsvm.datasets.source import Views
 from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import solution_results
@@ -131,11 +131,11 @@ def write_page(
     write_joint_page(folder / "report.html", model, shown(parts["test"]), shown(learned), run)
 
 
-def _looks(encoded: Encoded, rows: IntArray) -> _Words | FloatArray | None:
+def _looks(encoded: Encoded, rows: IntArray) -> Views[str] | FloatArray | None:
     """The words of these texts or the patches of these images, token by token; None of vectors."""
     kind = encoded.views[0].get("kind") if encoded.views else None
     if kind == "text":
-        return _Words(encoded, rows)
+        return _words(encoded, rows)
     return _patches(encoded, rows) if kind == "image" else None
 
 
@@ -152,28 +152,16 @@ def _patches(encoded: Encoded, rows: IntArray) -> FloatArray:
     return np.stack(found)
 
 
-class _Words(Sequence[str]):
+def _words(encoded: Encoded, rows: IntArray) -> Views[str]:
     """The word of each token of some texts, found when it is asked for."""
+    offsets, views = as_bags(encoded.data.take(rows)).offsets.tolist(), encoded.views
+    assert views is not None
+    view_of = functools.lru_cache(maxsize=64)(lambda i: views[int(rows[i])])
 
-    def __init__(self, encoded: Encoded, rows: IntArray) -> None:
-        self._offsets = as_bags(encoded.data.take(rows)).offsets.tolist()
-        views = encoded.views
-        assert views is not None
-        self._view = functools.lru_cache(maxsize=64)(lambda i: views[int(rows[i])])
-
-    def __len__(self) -> int:
-        return int(self._offsets[-1])
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return [self[k] for k in range(len(self))[at]]
-        i = bisect.bisect_right(self._offsets, at) - 1
-        view = self._view(i)
-        spans = view["spans"]
-        t = at - self._offsets[i]
-        found = spans[t] if t < len(spans) else []
+    def word(at: int) -> str:
+        i = bisect.bisect_right(offsets, at) - 1
+        view, t = view_of(i), at - offsets[i]
+        found = view["spans"][t] if t < len(view["spans"]) else []
         return str(view["text"][slice(*found[0])]) if found else "…"
+
+    return Views(offsets[-1], word)

@@ -167,9 +167,7 @@ def scores(orders: PartialOrders, query: int) -> FloatArray:
     column = np.full(
         (len(pairs), 1), len(tokens)
     )  # the query as one more token: its column is all that the programme asks about
-    solution = max_margin(
-        graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends.reshape(pairs.shape)]))
-    )
+    solution = max_margin(graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends])))
     found = np.zeros(orders.K)
     found[tokens] = solution.W[:-1, -1] if solution.status == "optimal" else np.nan
     return found
@@ -240,7 +238,7 @@ def _page(result: dict[str, Any], pictures: list[Picture], command: str) -> byte
             parts.append(Section(title, words, quoted, pictures=(next(drawn),)))
             title = ""
     names = ("query", "sentences", "explained", "arcs", "cyclic_arcs")
-    table = sorted(result["table"], key=lambda row: (-row["explained"], row["token"]))[:_LISTED]
+    table = _largest(result["table"], _LISTED)
     parts.append(
         Section(
             "Queries",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,9 +170,7 @@ def capture(
         most_queries,
         projections,
     )
-    with ExitStack() as stack:
-        stack.enter_context(fused(module))
-        stack.enter_context(recorder)
+    with fused(module), recorder, recorder.watch:
         yield recorder.recording
     recorder.finish()
 
@@ -192,7 +190,7 @@ class _Recorder:
         self.recording = Recording()
         self._model, self._named, self._layers, self._heads = model, named, layers, heads
         self._most, self._projections = most, projections
-        self._watch = Watch(model, self._see)
+        self.watch = Watch(model, self._see)
         self._linear: list[tuple[nn.Module, Tensor, Tensor]] = []
         self._hooks: list[Any] = []
         self._padding: dict[str, Tensor] = {}
@@ -207,11 +205,9 @@ class _Recorder:
         self._hooks.append(
             self._model.register_forward_pre_hook(self._starts, with_kwargs=True, prepend=True)
         )
-        self._watch.start()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._watch.stop()
         for hook in self._hooks:
             hook.remove()
 
@@ -372,8 +368,7 @@ def _visibility(
         seen &= columns <= rows[:, None]
     if call.mask is None:
         return seen.numpy(), None
-    mask = call.mask.reshape((1,) * (4 - call.mask.dim()) + tuple(call.mask.shape))
-    own = mask[text if len(mask) > 1 else 0]
+    own = call.mask[text if len(call.mask) > 1 else 0]
     own = own[:, rows if own.shape[1] > 1 else torch.zeros_like(rows)][:, :, columns].cpu()
     if own.dtype == torch.bool:
         return (seen & own.any(dim=0)).numpy(), None
@@ -431,8 +426,7 @@ def _projection(
 
 
 def _rows(inputs: Tensor, b: int, rows: Tensor) -> NDArray[np.float64]:
-    found: FloatArray = inputs[b].double().cpu()[rows].numpy()
-    return found
+    return inputs[b].double().cpu()[rows].numpy()
 
 
 @contextmanager

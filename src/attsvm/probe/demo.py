@@ -46,8 +46,7 @@ class Stories(nn.Module):
         x = self.weights["tok_embeddings"][input_ids]
         for block in self.blocks:
             x = block(x)
-        logits: Tensor = normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
-        return logits
+        return normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
 
     def seen(self, input_ids: Tensor, layer: int) -> Tensor:
         """``(B, T, width)``: what the heads of a layer see."""
@@ -86,8 +85,7 @@ class _Block(nn.Module):
         x = x + outputs.transpose(1, 2).flatten(2) @ w["wo"].T
         seen = normalised(x, w["ffn_norm"])
         gate = nn.functional.silu(seen @ w["w1"].T) * (seen @ w["w3"].T)
-        moved: Tensor = x + gate @ w["w2"].T
-        return moved
+        return x + gate @ w["w2"].T
 
 
 _OUTSIDE = ("tok_embeddings", "norm")

@@ -110,7 +110,8 @@ class Growth:
         last = self.records[-1]
         exponent, error, folds = self._slope()
         grows = exponent > max(GROWS, 2 * error)
-        angles = [math.acos(min(max(1.0 - each.turned, -1.0), 1.0)) for each in self._turned()]
+        turned = [each for each in list(self.records)[1:] if not math.isnan(each.turned)]
+        angles = [math.acos(min(max(1.0 - each.turned, -1.0), 1.0)) for each in turned]
         turning = math.nan
         if angles and not math.isnan(exponent):
             moved = sum(angles) / len(angles) * (len(self.records) - 1)
@@ -155,9 +156,6 @@ class Growth:
         if before.norm > 0.0 and last.norm > 0.0:
             return last.largest * math.log(last.norm / before.norm) / (last.step - before.step)
         return last.largest * exponent / last.step
-
-    def _turned(self) -> list[Record]:
-        return [each for each in list(self.records)[1:] if not math.isnan(each.turned)]
 
     def _slope(self) -> tuple[float, float, float]:
         """The exponent, its standard error, and the e-folds of growth that it makes of all

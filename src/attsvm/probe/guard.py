@@ -209,13 +209,11 @@ class LogitGuard:
                 f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
                 " measured; guard the compiled model, LogitGuard(torch.compile(model))"
             ) from error
-        self._watch.start()
+        self._open.enter_context(self._watch)
 
     def stop(self) -> None:
         """End what :meth:`start` began."""
-        if self._watch.running:
-            self._watch.stop()
-            self._open.close()
+        self._open.close()
 
     def _before(self, module: nn.Module, args: Any) -> None:
         if module.training and torch.is_grad_enabled():
@@ -273,12 +271,9 @@ class LogitGuard:
                     self._clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
                 place += 1
         self.measured = self.steps
-        self._next = self.steps + self._wait()
+        self._next = self.steps + wait(self._heads.values(), self.tau, self.every)
         self._clip.apply()
         self._judge()
-
-    def _wait(self) -> int:
-        return wait(self._heads.values(), self.tau, self.every)
 
     def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:
         if seen.name not in self._found:

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from attsvm.errors import InputError, MissingExtraError
+from attsvm.extras import imported
 from attsvm.probe.guard import LogitGuard
 
 
@@ -26,13 +27,9 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
         MissingExtraError: transformers is not installed.
         InputError: from :class:`LogitGuard`, when training begins.
     """
-    try:
-        from transformers import trainer_callback
-    except ImportError as error:
-        raise MissingExtraError("guarding a Trainer", "transformers", "hub") from error
-
-    base: Any = trainer_callback.TrainerCallback
-    stateful: Any = trainer_callback.ExportableState
+    transformers = imported("transformers", "guarding a Trainer", "transformers", "hub")
+    base: Any = transformers.trainer_callback.TrainerCallback
+    stateful: Any = transformers.trainer_callback.ExportableState
 
     class LogitGuardCallback(base, stateful):  # type: ignore[misc]
         guard: LogitGuard | None = None

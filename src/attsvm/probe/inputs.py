@@ -127,10 +127,8 @@ class Inputs:
         text, ends = self.text[queries], np.cumsum(sizes)
         there = (np.minimum(one, other) >= 0) & (np.maximum(one, other) < sizes[text])
         flat, first = np.concatenate(self.classes), (ends - sizes)[text]
-        found: BoolArray = there & (
-            flat[np.where(there, first + one, 0)] == flat[np.where(there, first + other, 0)]
-        )
-        return found
+        same = flat[np.where(there, first + one, 0)] == flat[np.where(there, first + other, 0)]
+        return there & same
 
     def _factors(self, h: int) -> tuple[FloatArray, FloatArray]:
         """Two matrices of the head's size whose product ``K.T @ Q`` are its weights."""

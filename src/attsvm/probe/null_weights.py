@@ -27,8 +27,7 @@ def variant(
         left, right = U @ _orthogonal(k, k, rng), _orthogonal(k, k, rng) @ Vt
     else:
         left, right = _orthogonal(len(U), k, rng), _orthogonal(Vt.shape[1], k, rng).T
-    weights: FloatArray = (left * s) @ right
-    return weights
+    return (left * s) @ right
 
 
 def reflection(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -41,8 +40,7 @@ def reflection(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     _, V = np.linalg.eigh(covariance + 2 * np.trace(covariance) * np.outer(unit, unit))
     signs = rng.choice([-1.0, 1.0], size=len(unit))
     signs[-1] = 1.0  # the mean has the largest eigenvalue here
-    reflected: FloatArray = (V * signs) @ V.T
-    return reflected
+    return (V * signs) @ V.T
 
 
 def surest(
@@ -87,5 +85,4 @@ def _derangement(n: int, rng: np.random.Generator) -> IntArray:
 
 def _orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
     Q, R = np.linalg.qr(rng.normal(size=(n, k)))
-    turned: FloatArray = Q * np.sign(np.diag(R))
-    return turned
+    return Q * np.sign(np.diag(R))

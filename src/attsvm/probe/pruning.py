@@ -8,7 +8,6 @@ once and without retraining.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from attsvm.probe.logits import blocks
 from attsvm.probe.watching import Call, Watch
 
 Metric = Callable[[nn.Module, Any], float]
+Rule = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def pruning_curve(
             found = []
             for batch in known:
                 mass.start(batch)
-                with _watched(model, see):
+                with Watch(model, see):
                     found.append(float(value(model, batch)))
             return sum(found) / len(found)
 
@@ -111,21 +111,11 @@ def pruning_curve(
                 " torch's scaled_dot_product_attention"
             )
         top, random, nearest = (
-            torch.tensor([mean(rule(n, seed)) for n in sizes], dtype=torch.float64).numpy()
-            for rule in (_Top, _Random, _Nearest)
+            torch.tensor([mean(_Pruned(n, rule, seed)) for n in sizes], dtype=torch.float64).numpy()
+            for rule in (_top, _random, _nearest)
         )
     outside: FloatArray = (mass.outside / mass.queries).numpy()
     return PruningCurve(sizes, whole, top, random, nearest, outside)
-
-
-@contextmanager
-def _watched(model: nn.Module, see: Callable[[Call], Tensor | None]) -> Iterator[None]:
-    watch = Watch(model, see)
-    watch.start()
-    try:
-        yield
-    finally:
-        watch.stop()
 
 
 def _loss(model: nn.Module, batch: Any) -> float:
@@ -185,21 +175,21 @@ class _Mass:
 
 
 class _Pruned:
-    """Attention of which every query keeps the keys with the largest :meth:`score`."""
+    """Attention of which every query keeps the keys with the largest number that ``rule`` gives to
+    them, of the shape of the logits ``(B, heads, q, T)``.
+    """
 
-    def __init__(self, size: int, seed: int) -> None:
-        self._size = size
+    def __init__(self, size: int, rule: Rule, seed: int) -> None:
+        self._size, self._rule = size, rule
         self._draw = torch.Generator().manual_seed(seed)
-
-    def score(self, rows: Tensor, logits: Tensor) -> Tensor:
-        """A number for each key, of the shape of ``logits``."""
-        raise NotImplementedError
 
     def __call__(self, call: Call) -> Tensor:
         values = call.v.float().repeat_interleave(call.q.shape[1] // call.v.shape[1], dim=1)
         parts = []
         for rows, logits in _logits(call):
-            score = self.score(rows, logits).masked_fill(logits == -torch.inf, -torch.inf)
+            score = self._rule(rows, logits, self._draw).masked_fill(
+                logits == -torch.inf, -torch.inf
+            )
             best = score.topk(min(self._size, logits.shape[-1]), dim=-1).indices
             kept = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, best, True)
             weights = logits.masked_fill(~kept, -torch.inf).softmax(dim=-1).nan_to_num(0.0)
@@ -207,17 +197,14 @@ class _Pruned:
         return torch.cat(parts, dim=2).to(call.q.dtype)
 
 
-class _Top(_Pruned):
-    def score(self, rows: Tensor, logits: Tensor) -> Tensor:
-        return logits
+def _top(rows: Tensor, logits: Tensor, draw: torch.Generator) -> Tensor:
+    return logits
 
 
-class _Random(_Pruned):
-    def score(self, rows: Tensor, logits: Tensor) -> Tensor:
-        return torch.rand(logits.shape, generator=self._draw).to(logits)
+def _random(rows: Tensor, logits: Tensor, draw: torch.Generator) -> Tensor:
+    return torch.rand(logits.shape, generator=draw).to(logits)
 
 
-class _Nearest(_Pruned):
-    def score(self, rows: Tensor, logits: Tensor) -> Tensor:
-        keys = torch.arange(logits.shape[-1], device=logits.device)
-        return -(keys - rows[:, None]).abs().to(logits).expand_as(logits)
+def _nearest(rows: Tensor, logits: Tensor, draw: torch.Generator) -> Tensor:
+    keys = torch.arange(logits.shape[-1], device=logits.device)
+    return -(keys - rows[:, None]).abs().to(logits).expand_as(logits)

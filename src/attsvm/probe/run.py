@@ -124,7 +124,8 @@ def _steps(models: Sequence[str]) -> dict[int, str]:
     """
     names: list[str] = []
     for model in models:
-        inside = [] if (Path(model) / "config.json").is_file() else _checkpoints(Path(model))
+        named = [each for each in Path(model).glob("checkpoint-*") if _step(each) is not None]
+        inside = [] if (Path(model) / "config.json").is_file() else named
         names += map(str, inside) if inside else [model]
     steps = [_step(Path(name)) for name in names]
     if len(names) > 1 and DEMO in names:
@@ -134,11 +135,6 @@ def _steps(models: Sequence[str]) -> dict[int, str]:
     return dict(
         sorted((step, name) for step, name in zip(steps, names, strict=True) if step is not None)
     )
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    """The folders in it that are named as Trainer names checkpoints."""
-    return [each for each in folder.glob("checkpoint-*") if _step(each) is not None]
 
 
 def _step(folder: Path) -> int | None:

@@ -132,7 +132,7 @@ def _sizes(layer: Layer) -> FloatArray:
     queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
     sizes = [each.square().sum(dim=-1).mean(dim=1).sqrt() for each in (keys, queries)]
     k = sizes[0].repeat_interleave(layer.heads // len(sizes[0]))
-    found: FloatArray = (layer.texts[0].scale * k * sizes[1]).double().numpy()
+    found = (layer.texts[0].scale * k * sizes[1]).double().numpy()
     return np.maximum(found, np.finfo(np.float64).tiny)
 
 

@@ -48,13 +48,12 @@ class Call:
             logits = logits.masked_fill(later, -torch.inf)
         if self.mask is None:
             return logits
-        mask = self.mask.reshape((1,) * (4 - self.mask.dim()) + tuple(self.mask.shape))
-        own = mask[:, :, rows] if mask.shape[2] > 1 else mask
+        own = self.mask[:, :, rows] if self.mask.shape[2] > 1 else self.mask
         return logits.masked_fill(~own, -torch.inf) if own.dtype == torch.bool else logits + own
 
 
 class Watch:
-    """Calls ``see`` at every fused attention of ``model`` between :meth:`start` and :meth:`stop`.
+    """Calls ``see`` at every fused attention of ``model`` inside ``with``.
 
     Args:
         model: the module.
@@ -70,19 +69,16 @@ class Watch:
         self.calls = 0
         self.running = False
 
-    def start(self) -> None:
-        """Begin to watch."""
+    def __enter__(self) -> Watch:
         self.path, self.calls, self.running = [], 0, True
         for name, module in self._model.named_modules():
             self._hooks.append(module.register_forward_pre_hook(self._enters(name)))
             self._hooks.append(module.register_forward_hook(self._leaves, always_call=True))
-        enter: Any = self._mode.__enter__
-        enter()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        return self
 
-    def stop(self) -> None:
-        """Leave the model as it was."""
-        leave: Any = self._mode.__exit__
-        leave(None, None, None)
+    def __exit__(self, *exception: Any) -> None:
+        self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
         self._hooks, self.running = [], False
@@ -111,7 +107,7 @@ class Watch:
             q,
             k,
             v,
-            None if mask is None else mask.detach(),
+            None if mask is None else mask.detach()[(None,) * (4 - mask.dim())],
             causal,
             float(q.shape[-1] ** -0.5 if scale is None else scale),
             maps,

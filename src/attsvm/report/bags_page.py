@@ -119,7 +119,7 @@ def write_bags(
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    return _written(Path(path), _page(seen, seen if trained else None, title, None))
+    return write_file(path, _page(seen, seen if trained else None, title, None))
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,7 @@ def write_joint_page(
     held out, and the support instances among those it was fitted to.
     """
     page = _page(held.seen(model), learned.seen(model), run["dataset"]["title"], run)
-    return _written(path, page)
-
-
-def _written(path: Path, page: str) -> Path:
-    write_file(path, page)
-    return path
+    return write_file(path, page)
 
 
 def _page(seen: _Seen, fitted: _Seen | None, title: str, run: dict[str, Any] | None) -> str:

@@ -36,10 +36,7 @@ ATTENTION_NAMES = ("soft", "soft_final", "hard", "margin")
 
 def accuracy_rows(run: Run) -> list[dict[str, Any]]:
     """The entries of ``results.accuracy`` with a test accuracy, best first."""
-    listed = run.at("results.accuracy")
-    entries = (
-        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    )
+    entries = run.objects("results.accuracy")
     known = [entry for entry in entries if finite(entry.get("test")) is not None]
     return sorted(known, key=lambda entry: -float(entry["test"]))
 
@@ -126,11 +123,6 @@ def accuracy(run: Run) -> Picture | None:
 
 
 _HEIGHT = 2.5
-
-
-def _from_step_one(steps: np.ndarray) -> np.ndarray:
-    """The records that a logarithmic axis can show."""
-    return np.flatnonzero(np.isfinite(steps) & (steps > 0))
 
 
 def joint(run: Run) -> Picture | None:
@@ -250,7 +242,8 @@ def selection(run: Run) -> Picture | None:
     )
     if columns is None:
         return None
-    shown = _from_step_one(columns[0])
+    # the records that a logarithmic axis can show
+    shown = np.flatnonzero(np.isfinite(columns[0]) & (columns[0] > 0))
     if not len(shown):
         return None
     steps, mean, saturated, optimal = (column[shown] for column in columns)

@@ -72,8 +72,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
         title="Claims and figures, reproduced",
         experiments=len(runs),
     )
-    write_file(folder / "index.html", page)
-    return folder / "index.html"
+    return write_file(folder / "index.html", page)
 
 
 def without_null(claims: Iterable[Mapping[str, Any]]) -> int:

@@ -156,8 +156,8 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         first_distance=run.at(
             "results.direction.first_gap" if run.frobenius else "results.direction.first_distance"
         ),
-        claims=_objects(run.at("claims")),
-        tally=tally(_objects(run.at("claims"))),
+        claims=run.objects("claims"),
+        tally=tally(run.objects("claims")),
         accuracy=accuracy_rows(run),
         groups=token_sequences.groups(run),
         shown=token_sequences.SHOWN,
@@ -250,10 +250,6 @@ def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _words(key: str) -> str:
     return _NAMES.get(key, key.replace("_", " "))
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 @dataclass(frozen=True)
@@ -369,13 +365,7 @@ def _certificate(run: Run) -> Key:
 
 
 def _accuracy(run: Run) -> Key:
-    listed = run.at("results.accuracy")
-    entries = (
-        {str(e.get("name")): e for e in listed if isinstance(e, dict)}
-        if isinstance(listed, list)
-        else {}
-    )
-    test = {name: finite(entry.get("test")) for name, entry in entries.items()}
+    test = {str(e.get("name")): finite(e.get("test")) for e in run.objects("results.accuracy")}
     name = next((n for n in ("soft", "soft_final", "hard") if test.get(n) is not None), None)
     how = "from the selected token alone" if name == "hard" else "by soft attention"
     others = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 _VISIBLE = 0.005  # attention below half a percent is not shaded
 
@@ -51,15 +51,9 @@ def data_uri(values: NDArray[np.float64], low: float, high: float) -> str:
     """
     scale = high - low if high > low else 1.0
     levels = np.rint(255 * np.clip((values - low) / scale, 0, 1)).astype(np.uint8)
-    rows, columns = levels.shape[:2]
-    raw = b"".join(b"\0" + row.tobytes() for row in levels)  # filter type 0 before each row
-    header = struct.pack(">IIBBBBB", columns, rows, 8, 2 if levels.ndim == 3 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in chunks
-    )
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    png = io.BytesIO()
+    Image.fromarray(levels).save(png, "PNG", compress_level=9)
+    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")
 
 
 def array(view: dict[str, Any]) -> NDArray[np.float64] | None:

@@ -66,8 +66,7 @@ def histogram(
     heights, _ = np.histogram(np.minimum(values, edges[-1]), edges)
     axes.bar(edges[:-1], heights, width=np.diff(edges), align="edge", color=colour, linewidth=0)
     axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
-    locator: Any = axes.yaxis.get_major_locator()
-    locator.set_params(integer=True, nbins=3)
+    axes.locator_params(axis="y", integer=True, nbins=3)
 
 
 def _planar(what: str, shape: tuple[int, ...]) -> None:

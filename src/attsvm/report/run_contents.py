@@ -42,6 +42,11 @@ class Run:
             value = value.get(key)
         return value
 
+    def objects(self, path: str) -> list[dict[str, Any]]:
+        """The objects of the list at a dotted path of ``run.json``; none where there is no list."""
+        value = self.at(path)
+        return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
     def series(self, *names: str) -> list[NDArray[np.float64]] | None:
         """These one-dimensional arrays as floats, None when one is absent or empty; cut to the
         length of the shortest.

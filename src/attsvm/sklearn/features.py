@@ -14,7 +14,17 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 
 
-class BagFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TakesBags:
+    """An estimator that takes more than one table."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Instances of bags through transformers of rows: scaling, Nystroem or random features, PCA.
 
     ``make_pipeline(BagFeatures(StandardScaler()), BagFeatures(Nystroem(gamma=0.1)),
@@ -85,12 +95,6 @@ class BagFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         the output of its other steps.
         """
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 def _statistics(bags: Bags) -> FloatArray:

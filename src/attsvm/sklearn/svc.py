@@ -29,7 +29,7 @@ from attsvm.fitting.descent_of_norm import (
     selection_descent,
     step_length,
 )
-from attsvm.fitting.layers import Layer, PooledLayer, Reading, WitnessLayer
+from attsvm.fitting.layers import Layer, PooledLayer, Reading
 from attsvm.fitting.pooling import PooledHead, logistic_loss, mean_pooling
 from attsvm.fitting.predicting import (
     Predictor,
@@ -54,6 +54,7 @@ from attsvm.geometry import Frobenius, Norm, as_norm
 from attsvm.margins import selection_margins
 from attsvm.progress import reporter
 from attsvm.queries import table_queries
+from attsvm.sklearn.features import TakesBags
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
@@ -63,7 +64,7 @@ class ParameterError(InputError, InvalidParameterError):  # type: ignore[misc]
     """A parameter that scikit-learn's declared constraints refuse, in scikit-learn's words."""
 
 
-class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A softmax-attention classifier of bags that names the instances that decide, and certifies
     its margin.
 
@@ -316,8 +317,10 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _predictor(
         self, bags: Bags, queries: FloatArray, labels: IntArray, shares: FloatArray
     ) -> None:
+        progress = reporter(self.progress)
+
         def tick(done: int, total: int) -> None:
-            if (progress := reporter(self.progress)) is not None:
+            if progress is not None:
                 progress("predictor", done, total)
 
         table = Table(
@@ -464,7 +467,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _single(soft, hard=self.pooling == "hard")
 
     def _read(self, X: Any, groups: ArrayLike | None) -> tuple[Bags, Reading]:
-        check_is_fitted(self)
         bags, queries = self._unlabelled(X, groups)
         return bags, self._layer().read(bags.rows, bags.offsets, queries)
 
@@ -478,7 +480,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """For each bag ``(T_i,)`` values of its instances, each as a bag of its own; of three
         classes or more, ``(T_i, K)``.
         """
-        check_is_fitted(self)
         bags, _ = self._unlabelled(X, groups)
         return np.split(_one_column(self._layer().alone(bags.rows)), bags.offsets[1:-1])
 
@@ -531,7 +532,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 predicted class.
             groups: the bag of each row, when ``X`` is a table.
         """
-        check_is_fitted(self)
         if instances < 1:
             raise InputError(f"instances is {instances}; give at least 1")
         given = isinstance(X, AttentionData)
@@ -680,6 +680,7 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(positions, dtype=np.int64)
 
     def _unlabelled(self, X: Any, groups: ArrayLike | None) -> tuple[Bags, FloatArray]:
+        check_is_fitted(self)
         bags = as_bags(X, groups)
         if bags.d != self.n_features_in_:
             raise InputError(
@@ -709,12 +710,6 @@ class AttentionSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "code": code_fingerprint(type(self)),
             }
         )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 class _Prepared(NamedTuple):
@@ -800,7 +795,6 @@ def _single(weights: Weights, hard: bool) -> PooledLayer:
 
 def _other_pooling(layer: Layer) -> Layer:
     """The same weights, soft where the layer is hard and hard where it is soft."""
-    assert isinstance(layer, PooledLayer | WitnessLayer)
     return replace(layer, hard=not layer.hard)
 
 

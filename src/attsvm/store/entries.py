@@ -44,8 +44,7 @@ def save_entry(path: Path, arrays: Mapping[str, ArrayLike], **about: Any) -> Non
 def load_entry(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays of an entry, and what is said about them."""
     arrays = load_arrays(path)
-    about: dict[str, Any] = json.loads(arrays.pop(_ABOUT).tobytes())
-    return arrays, about
+    return arrays, json.loads(arrays.pop(_ABOUT).tobytes())
 
 
 def is_entry(path: Path) -> bool:

@@ -8,19 +8,19 @@ that one which another run has left behind counts for nothing.
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from attsvm.errors import InputError
 from attsvm.store.json_files import fingerprint, read_json, write_json
-from attsvm.store.leases import Lease, Watch, leased, leased_name, take
+from attsvm.store.leases import Watch, leased, leased_name, take
 from attsvm.store.ledger import Ledger, is_partial, json_object
 from attsvm.store.stages import remove_stages
 
@@ -62,8 +62,9 @@ class RunFolder:
     ) -> None:
         self.path = path
         self._shared = shared
-        self._presence: Lease | None = None
+        self._held = contextlib.ExitStack()
         self.key = fingerprint(request)
+        request = json.loads(json.dumps(request))  # as it is read back: tuples are lists
         self._files = frozenset(files) | {_RUN}
         self._overwrite = overwrite
         self._lock = FileLock(path / _LOCK, timeout=0)
@@ -74,7 +75,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self._shared:
-                self._lock.acquire()
+                self._held.enter_context(self._lock)
         except Timeout:
             raise InputError(
                 f"another attsvm process is writing to {self.path}; wait for it or choose another"
@@ -89,23 +90,12 @@ class RunFolder:
             with self._alone():
                 self._claim(self._examined())  # again: nobody else writes here from now on
         except BaseException:
-            self._leave()
+            self._held.close()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._presence is not None:
-            self._presence.__exit__(None, None, None)
-        if not self._shared:
-            self._lock.release()
+    def __exit__(self, *exception: object) -> None:
+        self._held.close()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -178,7 +168,7 @@ class RunFolder:
         others = any(map(Watch().held, clients))
         path = self.path / f"{_CLIENT}{secrets.token_hex(4)}"
         if (lease := take(path)) is not None:
-            self._presence = lease.__enter__()
+            self._held.enter_context(lease)
         for each in clients if not others else ():
             if (lease := take(each)) is not None:
                 with lease:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
+from attsvm.optim.callbacks import evaluating
 from attsvm.training.labelled import Examples, Placed, Schedule
 from attsvm.training.processes import Processes
 
@@ -77,16 +78,13 @@ def scores(
         examples, [np.arange(len(examples))], -(-len(examples) // _BATCH), group.rank, group.size
     )
     sums = torch.zeros(2, dtype=torch.float64, device=examples.labels.device)
-    training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model):
         for index, longest in schedule.pieces(0):
             inputs, labels = examples.take(index, longest)
             logits = logits_of(forward, inputs, precision, examples.classes)
             sums += torch.stack(
                 [summed_loss(logits, labels).double(), correct(logits, labels).double()]
             )
-    model.train(training)
     group.add([sums])
     loss, accuracy = (sums / len(examples)).tolist()
     return loss, accuracy
@@ -102,15 +100,10 @@ def predict(model: nn.Module, examples: Examples, *, precision: str = "float32")
     device = next(model.parameters()).device
     placed = Placed(examples, device)
     schedule = Schedule(placed, [np.arange(len(placed))], -(-len(placed) // _BATCH))
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), matrix_products(precision):
-            found = [
-                (index, logits_of(model, placed.take(index, longest)[0], precision, 1))
-                for index, longest in schedule.pieces(0)
-            ]
-    finally:
-        model.train(training)
+    with evaluating(model), matrix_products(precision):
+        found = [
+            (index, logits_of(model, placed.take(index, longest)[0], precision, 1))
+            for index, longest in schedule.pieces(0)
+        ]
     rows = torch.cat([index for index, _ in found])
     return torch.cat([logits for _, logits in found])[rows.argsort()]

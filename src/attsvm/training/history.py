@@ -4,7 +4,6 @@ when asked.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
+from attsvm.extras import imported
 from attsvm.files import write_file
 from attsvm.printable import Compact
 
@@ -111,11 +111,8 @@ class Curves:
             return
         if folder is None:
             raise InputError("TensorBoard's files need a folder; give folder=")
-        try:
-            writer: Any = importlib.import_module("torch.utils.tensorboard").SummaryWriter
-        except ImportError:
-            raise MissingExtraError("TensorBoard logs", "tensorboard", "tensorboard") from None
-        self._board = writer(
+        logs = imported("torch.utils.tensorboard", "TensorBoard logs", "tensorboard", "tensorboard")
+        self._board = logs.SummaryWriter(
             str(folder / "tensorboard"), purge_step=done + 1
         )  # what a killed process wrote after its checkpoint
 

@@ -173,11 +173,9 @@ def _spectral(model: nn.Module, parameters: list[nn.Parameter], plan: TrainingPl
             and ".blocks." in f".{name}."
             and module.weight.requires_grad
         ):
-            (
-                fused
-                if isinstance(_parent(model, name), FusedSelfAttention) and name.endswith("qkv")
-                else whole
-            ).append(module.weight)
+            parent = model.get_submodule(name.rpartition(".")[0])
+            joined = isinstance(parent, FusedSelfAttention) and name.endswith("qkv")
+            (fused if joined else whole).append(module.weight)
     if not whole and not fused:
         raise InputError(
             f"{type(model).__name__} has no matrices under the name blocks, which spectral descent"
@@ -201,10 +199,6 @@ def _spectral(model: nn.Module, parameters: list[nn.Parameter], plan: TrainingPl
         if rest
         else matrices
     )
-
-
-def _parent(model: nn.Module, name: str) -> nn.Module:
-    return model.get_submodule(name.rpartition(".")[0])
 
 
 def _fused(parameters: list[nn.Parameter]) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.embeddings import Embedding, embed
-from attsvm.datasets.next_token.partial_order import partial_order
+from attsvm.datasets.next_token.partial_order import partial_order, transitive
 from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 
@@ -298,8 +298,7 @@ def _closure(rows: Sequence[tuple[int, int]], K: int, q: int) -> BoolArray:
             " vocabulary"
         )
     below[pairs[:, 0], pairs[:, 1]] = True
-    for _ in range(max(1, K.bit_length())):  # paths of length up to 2, 4, 8, ...
-        below = below | (below @ below)
+    below = transitive(below)
     if below.diagonal().any():
         raise InputError(
             f"the order of query {q} has a cycle through {int(np.argmax(below.diagonal()))}; give"

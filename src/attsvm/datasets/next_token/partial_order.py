@@ -72,9 +72,7 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     from scipy.sparse.csgraph import connected_components
 
     K = int(rows[:, 1:].max()) + 1
-    ends = rows[:, :1] * K + rows[:, 1:]
-    nodes, at = np.unique(ends, return_inverse=True)
-    at = at.reshape(ends.shape)
+    nodes, at = np.unique(rows[:, :1] * K + rows[:, 1:], return_inverse=True)
     graph = coo_array(
         (np.ones(len(rows), dtype=np.int8), (at[:, 0], at[:, 1])), shape=(len(nodes), len(nodes))
     ).tocsr()
@@ -300,9 +298,7 @@ class PartialOrders(Compact):
         them; kept, as sentences share queries.
         """
         if query not in self._closures:
-            pairs = self.of(query)
-            nodes, ends = np.unique(pairs, return_inverse=True)
-            ends = ends.reshape(pairs.shape)
+            nodes, ends = np.unique(self.of(query), return_inverse=True)
             below = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
             below[ends[:, 0], ends[:, 1]] = True
             self._closures[query] = nodes, ends, transitive(below)
@@ -344,7 +340,6 @@ def _shortest_back(pairs: IntArray) -> list[int]:
     from scipy.sparse.csgraph import breadth_first_order
 
     nodes, ends = np.unique(pairs, return_inverse=True)
-    ends = ends.reshape(pairs.shape)
     graph = coo_array(
         (np.ones(len(pairs), dtype=np.int8), (ends[:, 0], ends[:, 1])),
         shape=(len(nodes), len(nodes)),

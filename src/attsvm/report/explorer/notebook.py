@@ -43,9 +43,7 @@ class Explorer:
         Raises:
             InputError: the file cannot be written.
         """
-        target = Path(path)
-        write_file(target, self.html())
-        return target
+        return write_file(path, self.html())
 
     def widget(self) -> Any:
         """An ``anywidget``: its ``state`` follows what the reader does, and setting ``content`` to
