@@ -57,12 +57,12 @@ def _same_for_constants(found: Any) -> None:
     Numba compiles a function again for each constant that it is called with, and for each that a
     variable of the caller begins with, used or not: up to a quarter of all compilation.
     """
-    template = found.get_call_template
+    template, plain = found.get_call_template, cast("Any", numba.types.unliteral)
 
     def plain_template(arguments: Any, keywords: Any) -> Any:
-        plain = tuple(numba.types.unliteral(each) for each in arguments)
         return template(
-            plain, {name: numba.types.unliteral(each) for name, each in keywords.items()}
+            tuple(plain(each) for each in arguments),
+            {name: plain(each) for name, each in keywords.items()},
         )
 
     found.get_call_template = plain_template
