@@ -40,6 +40,7 @@ from attsvm_papers.kit import (
     picture,
     same,
     scales,
+    stacked,
 )
 
 # Radii of the specification and some in between, on the data of graph-1 (both settings) and
@@ -69,7 +70,7 @@ def run(part, radii, seeds):
     ]
     return {
         "radius": same(path.radii),
-        **{name: np.stack([one[name] for one in found]) for name in found[0]},
+        **stacked(found),
         **certificates(svms),
     }
 

@@ -17,7 +17,7 @@ from attsvm.report.style import (
 from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.drawing import band, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
-from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
+from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting, stacked
 from attsvm_papers.kit.nulls import (
     at_start,
     coins,
@@ -80,6 +80,7 @@ __all__ = [
     "setting",
     "shuffled",
     "slopes",
+    "stacked",
     "titles",
     "true",
 ]

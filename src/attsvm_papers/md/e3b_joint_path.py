@@ -48,6 +48,7 @@ from attsvm_papers.kit import (
     mixed_records,
     picture,
     scales,
+    stacked,
 )
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
@@ -83,8 +84,7 @@ def random(p, seeds, starts):
 
 
 def joint_paths(instances, p, starts):
-    rows = [path(instance, p, starts) for instance in instances]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return stacked([path(instance, p, starts) for instance in instances])
 
 
 def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:

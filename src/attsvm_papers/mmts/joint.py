@@ -25,6 +25,7 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import margin_drop, margin_drop_bound
+from attsvm_papers.kit import stacked
 from attsvm_papers.mmts.prompts import course, marks
 
 Columns = dict[str, NDArray[Any]]
@@ -171,17 +172,16 @@ def random_path(seeds: list[int], common: float) -> Columns:
         )
         assert found.head is not None
         rows.append(
-            (
-                seed,
-                common,
-                len(decoder.support) == n,
-                margin_drop_bound(data, chosen),
-                *(found.direction_gap(each)[0] for each in (full, relaxed, more)),
-                direction_gap(found.head[..., None], decoder.W)[0],
-                direction_gap(full.W, relaxed.W),
-                np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
-            )
+            {
+                "seed": seed,
+                "pair_supporting": len(decoder.support) == n,
+                "pair_nu": margin_drop_bound(data, chosen),
+                "pair_full": found.direction_gap(full)[0],
+                "pair_relaxed": found.direction_gap(relaxed)[0],
+                "pair_more": found.direction_gap(more)[0],
+                "pair_head": direction_gap(found.head[..., None], decoder.W)[0],
+                "pair_apart": direction_gap(full.W, relaxed.W),
+                "pair_spare": np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
+            }
         )
-    measured = ("supporting", "nu", "full", "relaxed", "more", "head", "apart", "spare")
-    names = ("seed", "common", *(f"pair_{name}" for name in measured))
-    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
+    return stacked(rows)

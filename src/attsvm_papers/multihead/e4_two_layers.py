@@ -49,6 +49,7 @@ from attsvm_papers.kit import (
     replaced,
     same,
     scales,
+    stacked,
     true,
 )
 from attsvm_papers.multihead.side_by_side import are_local
@@ -183,7 +184,7 @@ def run(n, T, d, steps, seeds):
         compare(data.instance(k), v[k], W[:, k], first[k], second[k, :, 0], rng)
         for k, rng in enumerate(drawn)
     ]
-    columns = {name: np.array([each[name] for each in told]) for name in told[0]}
+    columns = stacked(told)
     held = columns.pop("held")
     lead = behind / np.where(read, -np.inf, behind).max(axis=(-2, -1), keepdims=True)
     return {

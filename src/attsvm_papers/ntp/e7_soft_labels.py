@@ -48,6 +48,7 @@ from attsvm_papers.kit import (
     scales,
     setting,
     slopes,
+    stacked,
     true,
 )
 from attsvm_papers.ntp.contexts import (
@@ -119,7 +120,7 @@ def trained(kind, rule, m, V, steps, seeds):
         _followed(svm, other, pair, course.W[:, run], tenth)
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
-    columns = {name: np.array([one[name] for one in found]) for name in found[0]}
+    columns = stacked(found)
     norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
     return {
         "step": same(course.steps),
@@ -169,7 +170,6 @@ def paths(m, V, seeds):
         _followed(svm, other, pair, W, 0)
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
-    names = ("finite", "finite_reversed")
     return {
         "radius": same(path.radii),
         "path": np.array(
@@ -178,7 +178,8 @@ def paths(m, V, seeds):
         "path_hard": np.array(
             [direction_gap(W, s.solution.W) for W, s in zip(weights, hard, strict=True)]
         ),
-        **{f"path_{name}": np.array([one[name] for one in found]) for name in names},
+        "path_finite": np.array([one["finite"] for one in found]),
+        "path_finite_reversed": np.array([one["finite_reversed"] for one in found]),
         "norm": np.array([svm.solution.norm for svm in svms]),
         **trials(svms),
     }

@@ -54,6 +54,7 @@ from attsvm_papers.kit import (
     same,
     scales,
     shuffled,
+    stacked,
     true,
 )
 from attsvm_papers.tfsvm.guarded import GuardedDescent
@@ -127,8 +128,7 @@ def run(n, T, d, steps, lr, seeds):
         row["other"] = direction_gap(course.W[:, row.pop("run")], parts[k - 1][0] + parts[k][1])
     if not rows:  # an empty table still says which columns it has
         rows = [{"seed": -1, "tried": len(seeds), **_nothing(n, len(course.steps))}]
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return columns | {"step": same(course.steps)}
+    return stacked(rows) | {"step": same(course.steps)}
 
 
 def _compare(data: Any, sets: Any, s: Any, W: Any) -> dict[str, Any] | None:
