@@ -34,6 +34,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -118,8 +119,8 @@ def run(kind, seeds, steps, far):
             ]
         ),
     }
-    at = int(np.flatnonzero(course.steps == steps)[0])
-    return columns | ({} if kind == WHOLE else _drift(course, at))
+    record = int(np.flatnonzero(course.steps == steps)[0])
+    return columns | ({} if kind == WHOLE else _drift(course, record))
 
 
 def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
@@ -142,12 +143,10 @@ def _of(evidence: Evidence, kind: str) -> Evidence:
 
 def _ratio(evidence: Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
     """Margin ratios at a step, the last when None, one per trial."""
-    found = []
-    for kind in kinds:
-        rows = _of(evidence, kind)
-        at = -1 if step is None else int(np.flatnonzero(rows["step"][0] == step)[0])
-        found.append(rows["ratio"][:, at])
-    return np.concatenate(found)
+    parts = [_of(evidence, kind) for kind in kinds]
+    return np.concatenate(
+        [rows["ratio"][:, -1] if step is None else at(rows, "ratio", step) for rows in parts]
+    )
 
 
 def _lead(evidence: Evidence, step: int | None) -> Any:

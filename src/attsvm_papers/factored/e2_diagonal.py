@@ -24,6 +24,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_start,
     blocks,
@@ -37,7 +38,7 @@ from attsvm_papers.kit import (
     same,
     scales,
 )
-from attsvm_papers.rates.adaptive import at, marks
+from attsvm_papers.rates.adaptive import marks
 
 # The data of ``factored-1``; normalised steps of 0.01 on both diagonals.
 SCALES = scales(

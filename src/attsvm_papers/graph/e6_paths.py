@@ -30,6 +30,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -75,10 +76,6 @@ def run(part, radii, seeds):
     }
 
 
-def _at(evidence: Evidence, column: str, radius: float) -> Any:
-    return evidence[column][:, int(np.argmin(np.abs(evidence["radius"][0] - radius)))]
-
-
 def _cyclic(evidence: Evidence) -> Evidence:
     return evidence.where(part=2)
 
@@ -102,7 +99,7 @@ def C4_5a(e):
     """Weights of least loss and norm 20 have a cosine of at least .98 to the graph programme's
     solution.
     """
-    return _at(e, "cosine", 20.0)
+    return at(e, "cosine", 20.0, "radius")
 
 
 @claim(
@@ -118,7 +115,7 @@ def C4_5a(e):
 )
 def C4_5b(e):
     """Those of norm 60 have one of at least .997."""
-    return _at(e, "cosine", 60.0)
+    return at(e, "cosine", 60.0, "radius")
 
 
 @claim(
@@ -181,7 +178,7 @@ def C4_5i(e):
 )
 def C4_5f(e):
     """The part inside the cyclic subspace converges to the finite part."""
-    return _at(_cyclic(e), "finite", 60.0)
+    return at(_cyclic(e), "finite", 60.0, "radius")
 
 
 @picture(

@@ -29,7 +29,7 @@ from attsvm_papers.kit.nulls import (
 )
 from attsvm_papers.kit.pictures import picture
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.slopes import slopes
+from attsvm_papers.kit.slopes import at, slopes
 
 __all__ = [
     "ATTENTION",
@@ -50,6 +50,7 @@ __all__ = [
     "Picture",
     "Plot",
     "Scales",
+    "at",
     "at_least",
     "at_most",
     "at_start",

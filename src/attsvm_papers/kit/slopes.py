@@ -1,11 +1,21 @@
-"""Straight lines through records: every fitted rate of the experiments is one of these slopes."""
+"""What is read off records: a column at one step, and straight lines, whose slopes are all fitted
+rates of the experiments.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.claims import Evidence
 from attsvm.data import FloatArray
+
+
+def at(evidence: Evidence, column: str, step: float, records: str = "step") -> NDArray[Any]:
+    """``(rows, ...)``: a column at one record; every row has the same ones."""
+    return evidence[column][:, int(np.flatnonzero(evidence[records][0] == step)[0])]
 
 
 def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:

@@ -22,6 +22,7 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     VERDICT,
+    at,
     at_least,
     at_most,
     between,
@@ -38,7 +39,6 @@ from attsvm_papers.kit import (
 from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
-    at,
     course,
     descend,
     draw_gaps,

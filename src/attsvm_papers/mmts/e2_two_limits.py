@@ -25,6 +25,7 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     Evidence,
+    at,
     at_most,
     claim,
     close_to,
@@ -39,7 +40,6 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import single_precision
 from attsvm_papers.mmts.prompts import (
-    at,
     course,
     descend,
     draw_gaps,

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -44,7 +45,6 @@ from attsvm_papers.mmts import single_precision
 from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
-    at,
     course,
     descend,
     draw_gaps,

@@ -17,6 +17,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     claim,
@@ -31,7 +32,6 @@ from attsvm_papers.kit import (
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import (
     SHOWN,
-    at,
     draw_gaps,
     draw_paths,
     draw_ray,

@@ -20,6 +20,7 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     VERDICT,
+    at,
     at_least,
     at_most,
     claim,
@@ -33,7 +34,6 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import (
-    at,
     draw_gaps,
     draw_paths,
     draw_ray,

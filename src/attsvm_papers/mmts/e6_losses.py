@@ -25,6 +25,7 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     Evidence,
+    at,
     at_most,
     claim,
     close_to,
@@ -36,7 +37,6 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts.prompts import (
     SHOWN,
-    at,
     course,
     draw_ray,
     marks,

@@ -186,12 +186,6 @@ def field_bound(problem: Toy, target: NDArray[Any]) -> float:
     return float(1.0 / (np.linalg.norm(target) * widest))
 
 
-def at(evidence: Evidence, column: str, step: int) -> NDArray[Any]:
-    """A column at one step; every run of the evidence has the same records."""
-    (place,) = np.flatnonzero(evidence["step"][0] == step)
-    return evidence[column][:, place]
-
-
 def draw_paths(ax: Axes, paths: NDArray[Any], colours: Sequence[str], last: int = SHOWN) -> None:
     """Trajectories ``(runs, records, 2)`` with a dot at every tenth step, as in the papers."""
     for path, colour in zip(paths, colours, strict=True):

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     VERDICT,
     Evidence,
     Null,
+    at,
     at_least,
     at_most,
     band,
@@ -51,7 +52,6 @@ from attsvm_papers.rates.adaptive import (
     POLYAK,
     ROOT,
     RULES,
-    at,
     rate,
     trained,
 )

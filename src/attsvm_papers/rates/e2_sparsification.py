@@ -18,6 +18,7 @@ from attsvm_papers.kit import (
     MOST,
     TRAINED,
     VERDICT,
+    at,
     at_most,
     blocks,
     claim,
@@ -39,7 +40,6 @@ from attsvm_papers.rates.adaptive import (
     POLYAK,
     ROOT,
     RULES,
-    at,
     log_missing,
     trained,
 )

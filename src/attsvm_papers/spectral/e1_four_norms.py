@@ -29,6 +29,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -45,7 +46,7 @@ from attsvm_papers.kit import (
     scales,
     shuffled,
 )
-from attsvm_papers.rates.adaptive import at, marks, rate
+from attsvm_papers.rates.adaptive import marks, rate
 from attsvm_papers.spectral.multiclass import log_log1p
 
 # Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` are the specification's,

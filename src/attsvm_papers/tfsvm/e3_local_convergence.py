@@ -24,6 +24,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     at_start,
@@ -83,11 +84,6 @@ def _variant(evidence: Evidence, factors: bool, ridge: float | None = None) -> E
     return evidence.where(
         factors=factors, ridge=(RIDGE if factors else 0.0) if ridge is None else ridge
     )
-
-
-def _mean_at(evidence: Evidence, column: str, step: int) -> float:
-    at = np.flatnonzero(evidence["step"][0] == step)
-    return float(evidence[column][:, at[0]].mean()) if len(at) else np.nan
 
 
 def _paper_scale(evidence: Evidence) -> bool:
@@ -200,7 +196,7 @@ def table(e, column, factors):
     rows = _variant(e, factors)
     pairs = list(zip(MARKS, REFERENCE[column, factors], strict=True))[1:]
     return np.array(
-        [abs(_mean_at(rows, column, step) - value) for step, value in pairs if np.isfinite(value)]
+        [abs(at(rows, column, step).mean() - value) for step, value in pairs if np.isfinite(value)]
     )
 
 

@@ -113,11 +113,6 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     }
 
 
-def at(rows: Evidence, column: str, step: int) -> Any:
-    """A recorded column at one step, one value per start."""
-    return rows[column][:, int(np.flatnonzero(rows["step"][0] == step)[0])]
-
-
 def _apart(rows: Evidence) -> Any:
     return np.abs(rows["solved_frobenius"] - rows["solved_nuclear"]).max(axis=(-2, -1))
 
