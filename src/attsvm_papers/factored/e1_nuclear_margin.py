@@ -42,6 +42,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    in_order,
     label_ends,
     logarithmic,
     picture,
@@ -137,8 +138,7 @@ def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
 
 
 def _of(evidence: Evidence, kind: str) -> Evidence:
-    rows = evidence.where(kind=kind)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, kind=kind)
 
 
 def _ratio(evidence: Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:

@@ -29,7 +29,7 @@ from attsvm_papers.kit.nulls import (
 )
 from attsvm_papers.kit.pictures import picture
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.slopes import at, slopes
+from attsvm_papers.kit.slopes import at, in_order, slopes
 
 __all__ = [
     "ATTENTION",
@@ -67,6 +67,7 @@ __all__ = [
     "experiment",
     "grid",
     "identifiers",
+    "in_order",
     "label_ends",
     "logarithmic",
     "loglog",

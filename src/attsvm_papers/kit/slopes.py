@@ -18,6 +18,12 @@ def at(evidence: Evidence, column: str, step: float, records: str = "step") -> N
     return evidence[column][:, int(np.flatnonzero(evidence[records][0] == step)[0])]
 
 
+def in_order(evidence: Evidence, column: str = "seed", **values: Any) -> Evidence:
+    """The rows with these values in other columns, sorted by one: rows of several variants pair."""
+    rows = evidence.where(**values)
+    return rows.take(np.argsort(rows[column]))
+
+
 def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
     """Least-squares slopes ``(rows,)`` of ``y`` against ``x``, ``(rows, records)`` each or
     ``(records,)`` for all rows, over the records that are ``inside``; NaN where fewer than two are.

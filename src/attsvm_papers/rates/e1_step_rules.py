@@ -38,6 +38,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    in_order,
     label_ends,
     loglog,
     picture,
@@ -77,8 +78,7 @@ def run(rule, seeds, steps):
 
 
 def _of(evidence: Evidence, rule: int) -> Evidence:
-    rows = evidence.where(rule=rule)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, rule=rule)
 
 
 def _measure_rate(e: Evidence, rule: int, column: str = "error") -> Any:

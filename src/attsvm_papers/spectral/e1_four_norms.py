@@ -38,6 +38,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    in_order,
     label_ends,
     loglog,
     mixed_records,
@@ -125,8 +126,7 @@ def run(norm, beta, seeds, steps, far):
 
 
 def _of(evidence: Evidence, norm: int, beta: float) -> Evidence:
-    rows = evidence.where(norm=norm, beta=beta)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, norm=norm, beta=beta)
 
 
 def _own(evidence: Evidence, beta: float, step: int | None = None) -> Any:

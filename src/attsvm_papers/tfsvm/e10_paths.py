@@ -46,6 +46,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    in_order,
     loglog,
     picture,
     replaced,
@@ -191,8 +192,7 @@ def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
 
 
 def _rows(evidence: Evidence, instance: int, bound: int) -> Evidence:
-    rows = evidence.where(instance=instance, bound=bound)
-    return rows.take(np.argsort(rows["radius"]))
+    return in_order(evidence, "radius", instance=instance, bound=bound)
 
 
 OTHER = replaced(
