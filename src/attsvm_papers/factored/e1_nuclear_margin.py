@@ -37,6 +37,7 @@ from attsvm_papers.kit import (
     at,
     at_least,
     at_most,
+    band,
     between,
     blocks,
     claim,
@@ -282,10 +283,8 @@ def factored(evidence, axes):
             step = rows["step"][0]
             late = step >= 10
             values = rows[column][:, late]
-            low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
-            ax.fill_between(step[late], low, high, color=colour, alpha=0.15, linewidth=0)
-            ax.plot(step[late], middle, color=colour)
-            ends.append((float(middle[-1]), short[kind], colour))
+            band(ax, step[late], values, colour, shares=(0.1, 0.9))
+            ends.append((float(np.median(values[:, -1])), short[kind], colour))
         logarithmic(ax.xaxis, step[late].astype(float))
         ax.set(
             xlim=(10, step[-1]),

@@ -41,6 +41,7 @@ from attsvm_papers.kit import (
     at_least,
     at_most,
     at_start,
+    band,
     between,
     blocks,
     claim,
@@ -285,14 +286,7 @@ def cyclic(evidence, axes):
         (decaying, BEST, "steps 0.1/√t", 0.03),
     ):
         t = part["step"][0]
-        ax.plot(t[1:], np.median(part["finite"], axis=0)[1:], color=colour)
-        ax.fill_between(
-            t[1:],
-            *np.quantile(part["finite"], (0.05, 0.95), axis=0)[:, 1:],
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-        )
+        band(ax, t[1:], part["finite"][:, 1:], colour, shares=(0.05, 0.95), shade=0.18)
         ax.text(0.04, height, words, color=colour, transform=ax.transAxes, fontsize=8)
     ax.axhline(LR / 2, color=FAINT, linestyle=":", linewidth=1.2)
     ax.text(12, 1.15 * LR / 2, "half a step", color=FAINT, fontsize=8)
@@ -303,14 +297,7 @@ def cyclic(evidence, axes):
         np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
     )
     ax = axes[1, 0]
-    ax.plot(steps[1:], np.median(rows["norm"], axis=0)[1:], color=TRAINED)
-    ax.fill_between(
-        steps[1:],
-        *np.quantile(rows["norm"], (0.05, 0.95), axis=0)[:, 1:],
-        color=TRAINED,
-        alpha=0.18,
-        linewidth=0,
-    )
+    band(ax, steps[1:], rows["norm"][:, 1:], TRAINED, shares=(0.05, 0.95), shade=0.18)
     ax.plot(steps[1:], LR * steps[1:], color=FAINT, linestyle=":", linewidth=1.2)
     ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
     ax.set(ylim=(0, 42), xlabel="step", title="norm of W")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +27,24 @@ def band(
     colour: str,
     style: str = "-",
     shares: tuple[float, float] = (0.0, 1.0),
+    *,
+    label: str | None = None,
+    shade: float = 0.15,
 ) -> None:
     """The median over trials ``(trials, records)`` as a line, and between two quantiles, the whole
     range when left out, a band.
     """
     low, middle, high = np.quantile(rows, (shares[0], 0.5, shares[1]), axis=0)
-    ax.fill_between(np.asarray(x), low, high, color=colour, alpha=0.15, linewidth=0)
-    ax.plot(x, middle, style, color=colour)
+    ax.fill_between(np.asarray(x), low, high, color=colour, alpha=shade, linewidth=0)
+    ax.plot(x, middle, style, color=colour, label=label)
+
+
+def bands(ax: Axes, x: ArrayLike, lines: Iterable[tuple[NDArray[Any], str, str]]) -> None:
+    """Bands by step on logarithmic axes, each ``(trials, records)`` with its colour and its name in
+    the legend.
+    """
+    told = list(lines)
+    for rows, colour, words in told:
+        band(ax, x, rows, colour, label=words)
+    loglog(ax, x, np.concatenate([rows.ravel() for rows, *_ in told]))
+    ax.set(xlabel="step")

@@ -40,6 +40,7 @@ from attsvm_papers.kit import (
     Evidence,
     at_most,
     at_start,
+    band,
     blocks,
     claim,
     each,
@@ -230,14 +231,7 @@ def joint_path(evidence, axes):
     ):
         for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
             rows = applies.where(part=RANDOM, p=p)[name]
-            ax.plot(sizes, np.median(rows, axis=0), "-", color=colour, label=f"p = {p:g}")
-            ax.fill_between(
-                sizes,
-                *np.quantile(rows, (0.05, 0.95), axis=0),
-                color=colour,
-                alpha=0.13,
-                linewidth=0,
-            )
+            band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
             ax.plot(
                 sizes,
                 applies.where(part=TOY, p=p)[name][0],

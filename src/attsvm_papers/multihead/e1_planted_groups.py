@@ -30,13 +30,12 @@ from attsvm_papers.kit import (
     VERDICT,
     at_least,
     at_most,
-    band,
+    bands,
     between,
     blocks,
     claim,
     exchanged,
     grid,
-    loglog,
     picture,
     replaced,
     same,
@@ -286,11 +285,7 @@ def courses(evidence, axes):
             ((one["joint"], TRAINED, "one norm"), (other["joint"], ATTENTION, "a norm each")),
         ),
     ):
-        for rows, colour, words in lines:
-            band(ax, step, rows, colour)
-            ax.plot([], [], color=colour, label=words)
-        loglog(ax, step, np.concatenate([rows.ravel() for rows, *_ in lines]))
-        ax.set(xlabel="step")
+        bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
     axes[1].set(title="1 - cosine, both together")

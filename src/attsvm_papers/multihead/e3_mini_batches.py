@@ -219,8 +219,7 @@ def gaps(evidence, axes):
     step, seen = evidence["step"][0], []
     for fixed, colour, style, words in lines:
         rows_of = of(evidence, **fixed)["gap"]
-        band(axes[0], step, rows_of, colour, style, (0.05, 0.95))
-        axes[0].plot([], [], style, color=colour, label=words)
+        band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=words)
         seen.append(rows_of.ravel())
     loglog(axes[0], step, np.concatenate(seen))
     axes[0].set(xlabel="step", title="1 - cosine, by batch")

@@ -300,8 +300,7 @@ def layers(evidence, axes):
         ("lacking_read", TRAINED, "read"),
         ("lacking_held", BEST, "held at a margin of zero"),
     ):
-        band(axes[1], step, -held[column], colour, shares=(0.25, 0.75))
-        axes[1].plot([], [], color=colour, label=words)
+        band(axes[1], step, -held[column], colour, shares=(0.25, 0.75), label=words)
     loglog(axes[1], step, -held["lacking_read"])
     axes[1].set(xlabel="step", title="-log(1 - attention) of the selected token")
     axes[1].legend(frameon=False, fontsize=8)

@@ -212,8 +212,7 @@ def stage_one_rates(evidence, axes):
         late = step >= 10
         band(axes[0], step[late], rows["error"][:, late], colour)
         band(axes[1], step, rows["loss"], colour)
-        band(axes[2], step, rows["norm"], colour)
-        axes[2].plot([], [], color=colour, label=words)
+        band(axes[2], step, rows["norm"], colour, label=words)
     x = np.array([2000.0, 20_000.0])
     axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
     axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")

@@ -451,10 +451,9 @@ def both_stages(evidence, axes):
         band(axes[0, 0], first, rows["output_loss"], colour)
         band(axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour)
         band(axes[0, 2], first, rows["output_norm"], colour)
-        band(axes[1, 0], step[seen], rows["loss"][:, seen], colour)
+        band(axes[1, 0], step[seen], rows["loss"][:, seen], colour, label=WORDS[int(index)])
         band(axes[1, 1], step[seen], rows["error"][:, seen], colour)
         band(axes[1, 2], step[seen], rows["norm"][:, seen], colour)
-        axes[1, 0].plot([], [], color=colour, label=WORDS[int(index)])
     logarithmic(axes[0, 0].yaxis, evidence["output_loss"])
     logarithmic(axes[0, 1].yaxis, np.array([1e-17, 1.0]))
     axes[0, 1].set_ylim(1e-17, 1.0)
@@ -502,8 +501,7 @@ def rates_of_stage_2(evidence, axes):
         unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
         for u, gap in zip(unit, rows["log_gap"][:, seen], strict=True):
             axes[1].plot(u, np.exp(gap), color=colour, linewidth=0.8, alpha=0.7)
-        band(axes[2], step[late], rows["alignment"][:, late], colour)
-        axes[2].plot([], [], color=colour, label=WORDS[int(index)])
+        band(axes[2], step[late], rows["alignment"][:, late], colour, label=WORDS[int(index)])
     last = float(evidence["step"].max())
     x = np.geomspace(1000, last, 20)
     axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=FAINT, linewidth=1)

@@ -152,12 +152,11 @@ def both_at_once(evidence, axes):
         rows = evidence.where(norm=index)
         step = rows["step"][0]
         late = step >= 1
-        band(axes[0], step[late], rows["loss"][:, late], colour)
+        band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
         band(axes[1], step[late], rows["output_error"][:, late], colour)
         band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
         band(axes[2], step, rows["output_norm"], colour)
         band(axes[2], step, rows["attention_norm"], colour, "--")
-        axes[0].plot([], [], color=colour, label=words)
     for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
         axes[2].plot([], [], style, color=FAINT, label=words)
     for ax in axes[:2]:

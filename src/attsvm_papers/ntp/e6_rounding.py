@@ -143,8 +143,7 @@ def draw_textbook(evidence, axes):
             rows = evidence.where(kind=index, textbook=textbook)
             step = rows["step"][0]
             late = step >= 100
-            band(ax, step[late], 1.0 - rows["cosine"][:, late], colour)
-            ax.plot([], [], color=colour, label=words)
+            band(ax, step[late], 1.0 - rows["cosine"][:, late], colour, label=words)
         rows = evidence.where(kind=index, textbook=False)
         lost = [
             float(np.interp(np.log(2.0**-53), path[::-1], rows["step"][0][::-1]))

@@ -34,13 +34,12 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
-    band,
+    bands,
     between,
     blocks,
     claim,
     exchanged,
     grid,
-    loglog,
     picture,
     replaced,
     rows,
@@ -530,15 +529,6 @@ def SL10c(e):
     return e.where(part="shares")["odds_proof"]
 
 
-def bands(axis, lines, step):
-    for values, colour, words in lines:
-        band(axis, step, values, colour)
-        axis.plot([], [], color=colour, label=words)
-    loglog(axis, step, np.concatenate([values.ravel() for values, *_ in lines]))
-    axis.set(xlabel="step")
-    axis.legend(frameon=False, fontsize=8.5, loc="lower left")
-
-
 @picture(
     "Soft labels: the finite part and the margin",
     "The loss reaches the entropy with both conditions only; the finite part is reached by plain"
@@ -572,19 +562,21 @@ def parts(evidence: Evidence, axes: Any) -> None:
     )
     lines = [(course(kind, PLAIN, "over_entropy"), colour, words) for kind, colour, words in kinds]
     lines[2] = (lines[2][0][of(evidence, COMPATIBLE)["infeasible"] == 1], *lines[2][1:])
-    bands(panels[0], lines, step)
+    bands(panels[0], step, lines)
     rules = (
         (PLAIN, TRAINED, "plain"),
         (CONSTANT, ATTENTION, "normalised"),
         (DECAYING, BEST, "normalised, decaying"),
     )
     lines = [(course(BOTH, rule, "finite"), colour, words) for rule, colour, words in rules]
-    bands(panels[1], lines, step)
+    bands(panels[1], step, lines)
     lines = [
         (course(BOTH, PLAIN, "gap"), TRAINED, "soft labels"),
         (course(BOTH, PLAIN, "gap_hard"), ATTENTION, "hard labels"),
     ]
-    bands(panels[2], lines, step)
+    bands(panels[2], step, lines)
+    for panel in panels[:3]:
+        panel.legend(frameon=False, fontsize=8.5, loc="lower left")
     shares_of = evidence.where(part="shares")
     widths = shares_of.levels("width")
     for name, colour in (("compatible", BEST), ("separable", TRAINED)):

@@ -276,14 +276,16 @@ def E2_3l(e):
     return _variant(e, True)["balance"]
 
 
-def _band(ax: Any, rows: Evidence, column: str, colour: str, style: str) -> float:
+def _mean(ax: Any, rows: Evidence, column: str, colour: str, label: str) -> None:
+    """Mean and standard deviation over seeds, and the specification's table as crosses."""
     step, values = rows["step"][0], rows[column]
     mean, spread = values.mean(axis=0), values.std(axis=0)
     ax.fill_between(
         step, mean - spread, np.minimum(mean + spread, 1.0), color=colour, alpha=0.13, linewidth=0
     )
-    ax.plot(step, mean, style, color=colour)
-    return float(mean[step <= 1000][-1])
+    ax.plot(step, mean, "-", color=colour, label=label)
+    table = REFERENCE[column, bool(rows["factors"][0])]
+    ax.plot(MARKS, table, "x", color=colour, markersize=6, markeredgewidth=1.1)
 
 
 @picture(
@@ -303,31 +305,12 @@ def local_convergence(evidence, axes):
     """
     for factors, colour, words in ((False, TRAINED, "W"), (True, ATTENTION, "K and Q")):
         rows = _variant(evidence, factors)
-        _band(axes[0], rows, "probability", colour, "-")
-        axes[0].plot([], [], "-", color=colour, label=words)
-        axes[0].plot(
-            MARKS,
-            REFERENCE["probability", factors],
-            "x",
-            color=colour,
-            markersize=6,
-            markeredgewidth=1.1,
-        )
-        ax = axes[1 + factors]
+        _mean(axes[0], rows, "probability", colour, words)
         for column, shade, label in (
             ("frobenius", TRAINED, "Frobenius solution"),
             ("nuclear", BEST, "nuclear solution"),
         ):
-            _band(ax, rows, column, shade, "-")
-            ax.plot([], [], "-", color=shade, label=label)
-            ax.plot(
-                MARKS,
-                REFERENCE[column, factors],
-                "x",
-                color=shade,
-                markersize=6,
-                markeredgewidth=1.1,
-            )
+            _mean(axes[1 + factors], rows, column, shade, label)
     for ax, title in zip(
         axes,
         ("Probability of selected tokens", "W: cosine to ...", "K and Q: cosine to ..."),
