@@ -114,12 +114,7 @@ def run(kind, seeds, steps, far):
         "frobenius_ratio": (
             np.array([1.0 / Nuclear().value(solution.W) for solution in frobenius]) / best
         ),
-        "certified": np.array(
-            [
-                a.status == "optimal" and b.status == "optimal"
-                for a, b in zip(nuclear, frobenius, strict=True)
-            ]
-        ),
+        "certified": nuclear.optimal & frobenius.optimal,
     }
     record = int(np.flatnonzero(course.steps == steps)[0])
     return columns | ({} if kind == WHOLE else _drift(course, record))

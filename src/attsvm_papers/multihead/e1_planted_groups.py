@@ -94,7 +94,7 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
     rows, scores = course.selected[-1], model.scores(pairs).numpy()
     joint = joint_programmes(pairs, rows)
     random = np.random.default_rng([19, seeds[0]]).integers(T, size=rows.shape)
-    best, W = np.stack([solution.W for solution in joint]), course.W
+    best, W = joint.W, course.W
     ratio = lengths(best)[1] / lengths(best)[0]
     chosen = rows.reshape(len(seeds), n, 2)
     logits = np.einsum("sntd,hsde,sne->snth", whole.tokens, apart(W[-1]), whole.queries)
@@ -104,7 +104,7 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
         "gap": gaps(W, best).T,
         "gap_other": gaps(W, best, shift=1).T,
         "joint": course.direction_gap(best).T,
-        "certified": np.array([solution.status == "optimal" for solution in joint]),
+        "certified": joint.optimal,
         "local": are_local(joint, scores),
         "local_random": are_local(joint_programmes(pairs, random), scores),
         "ratio": lengths(W[-1])[1] / lengths(W[-1])[0],

@@ -99,7 +99,7 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
         turned.append(replace(one, embeddings=E))
     solutions = max_margin([output_margins(one.embeddings, one.following) for one in turned])
     # 2 eta exp(2 eta) = 1 / |W*|
-    allowed = 0.5 * lambertw([1.0 / one.norm for one in solutions]).real
+    allowed = 0.5 * lambertw(1.0 / solutions.norm).real
     found = {}
     for name, factor in (("rises", 1.0), ("rises_long", TOO_LONG)):
         rule = Rule(tuple(factor * allowed))

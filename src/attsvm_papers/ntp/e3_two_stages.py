@@ -84,7 +84,6 @@ def run(K, per_query, kind, seeds, first_steps, steps):
     alike = sums_of_arcs(solutions)
     problem, at = attention.problem, attention.steps
     hasty = attention_stage(problem, Rule(HASTE * eta), 200, records=AtSteps(()), watch=True)
-    norms = np.array([solution.norm for solution in solutions])
     error, other = (attention.direction_error(target) for target in (solutions, alike))
     here = int(np.flatnonzero(at == PUBLISHED)[0])
     alpha = eta0 * first_steps / math.sqrt(K - 1)
@@ -100,7 +99,7 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         "norm": attention.norm,
         "log_missing": attention.log_missing,
         "alignment": attention.alignment(solutions),
-        "alignment_other": attention.alignment(np.roll([one.W for one in solutions], 1, axis=2)),
+        "alignment_other": attention.alignment(np.roll(solutions.W, 1, axis=2)),
         "pushed": _pushed(problem, attention.W, alpha, K),
     }
     return {
@@ -119,7 +118,7 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         "error_slope_alike": slope(at, np.log(other), 1e3, 1e4),
         "late_error_slope": slope(at, np.log(error), 1e4, 1e5),
         "late_error_slope_alike": slope(at, np.log(other), 1e4, 1e5),
-        "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -norms / eta,
+        "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -solutions.norm / eta,
         "coefficient": np.exp(
             attention.log_gap[here]
             - log_factor
@@ -127,9 +126,9 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         ),
         "last_rise": attention.last_rise,
         "last_rise_hasty": hasty.last_rise,
-        "solution_norm": norms,
-        "certified": np.array([solution.status == "optimal" for solution in solutions]),
-        **_end_to_end(sets, norms, K),
+        "solution_norm": solutions.norm,
+        "certified": solutions.optimal,
+        **_end_to_end(sets, solutions.norm, K),
         **by_run(columns),
     }
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm import (
     AttentionData,
-    MarginSolution,
+    SolutionBatch,
     Trajectory,
     max_margin,
     optimal_tokens,
@@ -43,7 +43,7 @@ class Trained(NamedTuple):
 
     data: AttentionData
     tokens: NDArray[np.int64]
-    solutions: Sequence[MarginSolution]
+    solutions: SolutionBatch
     trajectory: Trajectory
 
 

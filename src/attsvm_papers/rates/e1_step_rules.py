@@ -72,7 +72,7 @@ def run(rule, seeds, steps):
         "gap": gap,
         "error": np.sqrt(2.0 * gap),
         "norm": trajectory.norm.T,
-        "certified": np.array([solution.gap for solution in found.solutions]),
+        "certified": found.solutions.gap,
         "global": (trajectory.selected[-1] == found.tokens).all(axis=-1),
     }
 

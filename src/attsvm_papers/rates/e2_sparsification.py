@@ -57,7 +57,7 @@ def run(rule, seeds, steps):
         "step": same(trajectory.steps),
         "norm": trajectory.norm.T,
         "log_missing": log_missing(found.data, found.tokens, trajectory.W).T,
-        "best_norm": np.array([solution.norm for solution in found.solutions]),
+        "best_norm": found.solutions.norm,
     }
 
 

@@ -102,12 +102,7 @@ def run(seeds, steps):
         "planted": (tokens == optimal_tokens(data, planted)).all(axis=-1),
         "planted_other": (tokens == optimal_tokens(data, _next(planted))).all(axis=-1),
         "one_class": np.abs(data.labels.sum(axis=-1)) == data.n,
-        "certified": np.array(
-            [
-                a.status == "optimal" and b.status == "optimal"
-                for a, b in zip(attention, decoder, strict=True)
-            ]
-        ),
+        "certified": attention.optimal & decoder.optimal,
     }
 
 

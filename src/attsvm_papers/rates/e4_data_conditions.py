@@ -11,7 +11,6 @@ specification P5-E4
 import numpy as np
 
 from attsvm import (
-    locally_optimal,
     max_margin,
     optimal_tokens,
     selection_margins,
@@ -42,6 +41,7 @@ from attsvm_papers.kit import (
     scales,
     true,
 )
+from attsvm_papers.tfsvm.convergence import are_local
 
 # Three generators: orthonormal tokens, Gaussian tokens, and the unit sphere (n = 6, T = 8, d = 10)
 # as control.
@@ -95,12 +95,7 @@ def _own(data, scores, selected):
         [selection_margins(data.instance(k), tokens) for k, tokens in enumerate(selected)],
         tol=1e-12,
     )
-    return own, np.array(
-        [
-            each.status == "optimal" and bool(locally_optimal(each, scores[k]).all())
-            for k, each in enumerate(own)
-        ]
-    )
+    return own, are_local(own, scores)
 
 
 SPHERE_TOO = exchanged("the unit sphere in place of Gaussian tokens", "source", GAUSS, SPHERE)

@@ -80,14 +80,7 @@ def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
     solutions = [max_margin(margins, norm, tol=1e-8) for norm in norms()]
     best = np.array([[solution.margin for solution in found] for found in solutions])
-    return (
-        data,
-        margins,
-        best,
-        np.array([[solution.status == "optimal" for solution in found] for found in solutions]).all(
-            axis=0
-        ),
-    )
+    return data, margins, best, np.all([found.optimal for found in solutions], axis=0)
 
 
 @grid(seeds=blocks(48), beta=BETAS, norm=range(len(NAMES)))

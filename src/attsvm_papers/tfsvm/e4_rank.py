@@ -63,7 +63,7 @@ def run(n, T, d, seeds, self_attention=False):
         data, head = unit_sphere(n, T, d, seed, self_attention=self_attention)
         programmes.append(selection_margins(data, optimal_tokens(data, head, ties="first")))
     frobenius = max_margin(programmes, Frobenius())
-    feasible = np.array([solution.status == "optimal" for solution in frobenius])
+    feasible = frobenius.optimal
     nuclear = max_margin(
         [programme for programme, known in zip(programmes, feasible, strict=True) if known],
         Nuclear(),

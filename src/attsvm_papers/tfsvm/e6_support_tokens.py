@@ -90,7 +90,7 @@ def optimal(n, T, d, seeds):
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
     programmes = [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))]
     solutions = max_margin(programmes)
-    solved = np.array([solution.status == "optimal" for solution in solutions])
+    solved = solutions.optimal
     support = np.array([len(solution.support) for solution in solutions])
     gram = [
         (A.differences @ A.differences.T)
@@ -153,10 +153,9 @@ def any_start(seeds, starts, directions, steps):
     solutions = max_margin(
         [selection_margins(data.instance(k), best[k]) for k in range(len(seeds))]
     )
-    solved = np.flatnonzero([solution.status == "optimal" for solution in solutions])
+    solved = np.flatnonzero(solutions.optimal)
     each = len(starts) * directions
     run = np.repeat(solved, each)
-    norm = np.array([solution.norm for solution in solutions])
     left = np.linalg.qr(data.tokens[solved].reshape(-1, n * T, d).mT)[0]
     right = np.linalg.qr(data.queries[solved].mT)[0]
     shape = (len(solved), len(starts), directions, n * T, n)
@@ -165,7 +164,7 @@ def any_start(seeds, starts, directions, steps):
     W = left[:, None, None] @ W @ right.mT[:, None, None]
     # Queries in units of the solution's size, so that steps and starts are the same in all runs.
     data = AttentionData(
-        data.tokens[run], data.labels[run], data.queries[run] * norm[run, None, None]
+        data.tokens[run], data.labels[run], data.queries[run] * solutions.norm[run, None, None]
     )
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
     course = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))

@@ -150,7 +150,7 @@ def ranks(shape, seeds):
             nuclear = max_margin(programmes[k], Nuclear())
             paths[:, k] = path.direction_gap(solutions[k])[0], path.direction_gap(nuclear)[0]
     return {
-        "feasible": np.array([solution.status == "optimal" for solution in solutions]),
+        "feasible": solutions.optimal,
         "rank": np.array([np.linalg.matrix_rank(s.W, tol=1e-7 * s.norm) for s in solutions]),
         "outside": np.array(
             [outside(s.W, own.queries) for s, own in zip(solutions, programmes, strict=True)]
