@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.report.style import logarithmic
+from attsvm.report.style import FAINT, logarithmic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +18,18 @@ def loglog(ax: Axes, x: ArrayLike, y: ArrayLike) -> None:
     """Both axes logarithmic, with ticks for these values."""
     logarithmic(ax.xaxis, np.asarray(x))
     logarithmic(ax.yaxis, np.asarray(y))
+
+
+def legend_below(ax: Axes, columns: int) -> None:
+    """What one panel names, below all panels of its figure."""
+    ax.figure.legend(
+        *ax.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=FAINT,
+    )
 
 
 def band(

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend_below,
     mixed_records,
     picture,
     replaced,
@@ -250,7 +251,6 @@ def plane(evidence, axes):
     solutions make of the queries. W turns to the Frobenius rays, the product of K and Q to the
     nuclear ones.
     """
-    figure = axes.flat[0].figure
     queries = toy("plane").data.queries
     panels = (
         (W, 200, TRAINED, "W, an arrow every 200 steps"),
@@ -265,16 +265,7 @@ def plane(evidence, axes):
     axes[0].set_ylabel("second coordinate of W z")
     axes[0].plot([], [], "-", color=BEST, label="Frobenius solution")
     axes[0].plot([], [], "--", color=FAINT, label="nuclear solution")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 2)
 
 
 @picture(

@@ -43,6 +43,7 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend_below,
     logarithmic,
     picture,
     replaced,
@@ -408,7 +409,6 @@ def convergence(evidence, axes):
     more sequences or tokens do not. Grey dashes: share of instances whose optimal tokens can be
     selected at all.
     """
-    figure = axes.flat[0].figure
     panels = (("d", 2, "n = 4, T = 5"), ("n", 0, "T = 5, d = 8"), ("T", 1, "n = 4, d = 8"))
     for ax, (letter, vary, title) in zip(axes, panels, strict=True):
         line = [
@@ -437,13 +437,4 @@ def convergence(evidence, axes):
         ax.set_xticks(place, [str(shape[vary]) for shape in line])
         ax.set(xlabel=letter, title=title)
     axes[0].set_ylabel("share of instances, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 4)

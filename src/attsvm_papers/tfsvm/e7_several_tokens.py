@@ -34,7 +34,6 @@ from attsvm.selection import selected_sets
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
@@ -46,6 +45,7 @@ from attsvm_papers.kit import (
     cut,
     exchanged,
     grid,
+    legend_below,
     logarithmic,
     loglog,
     picture,
@@ -361,7 +361,6 @@ def multi_token(evidence, axes):
     weights (crosses: read off the published plot at step 2000). Below, one dot per run: the
     prediction is best where masked tokens have vanished.
     """
-    figure = axes.flat[0].figure
     dimensions = evidence.levels("d")
     lines = (
         ("both", BEST, "finite + max-margin part"),
@@ -410,13 +409,4 @@ def multi_token(evidence, axes):
         )
     axes[0, 0].set_ylabel("1 - cosine, mean")
     axes[1, 0].set_ylabel("1 - cosine at the end")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0, 0], 4)
