@@ -225,8 +225,7 @@ def acyclic(evidence, axes):
     for part, colour in ((0, TRAINED), (1, ATTENTION)):
         rows = evidence.where(part=part)
         steps = rows["step"][0]
-        for row in rows["cosine"][:25]:
-            axes[0].plot(steps[1:], row[1:], color=colour, linewidth=0.5, alpha=0.3)
+        axes[0].plot(steps[1:], rows["cosine"][:25, 1:].T, color=colour, linewidth=0.5, alpha=0.3)
         axes[0].plot(steps[1:], rows["cosine"].mean(axis=0)[1:], color=colour)
         axes[0].text(
             0.4,

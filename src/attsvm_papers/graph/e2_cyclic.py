@@ -264,8 +264,7 @@ def cyclic(evidence, axes):
     rows, decaying = _constant(evidence), evidence.where(part=DECAYING)
     steps = rows["step"][0]
     ax = axes[0, 0]
-    for row in rows["outside"][:25]:
-        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], rows["outside"][:25, 1:].T, color=TRAINED, linewidth=0.5, alpha=0.3)
     ax.plot(steps[1:], np.nanmean(rows["outside"], axis=0)[1:], color=TRAINED)
     ax.plot(steps[1:], np.nanmean(rows["cosine"], axis=0)[1:], color=ATTENTION, linestyle="--")
     ax.text(
@@ -302,8 +301,8 @@ def cyclic(evidence, axes):
     ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
     ax.set(ylim=(0, 42), xlabel="step", title="norm of W")
     ax = axes[1, 1]
-    for row in 1.0 - rows["component"][:25]:
-        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
-    ax.plot(steps[1:], np.median(1.0 - rows["component"], axis=0)[1:], color=TRAINED)
+    off = (1.0 - rows["component"])[:, 1:]
+    ax.plot(steps[1:], off[:25].T, color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], np.median(off, axis=0), color=TRAINED)
     ax.set(title="attention off the winner's component", xlabel="step")
-    loglog(ax, steps[1:], (1.0 - rows["component"])[:, 1:])
+    loglog(ax, steps[1:], off)

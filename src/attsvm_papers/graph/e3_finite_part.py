@@ -201,8 +201,7 @@ def gradient_descent(evidence, axes):
     )
     for ax, (column, title, colour, level) in zip(axes, panels, strict=False):
         values = np.maximum(evidence[column][:, 1:], 1e-7)
-        for row in values[:25]:
-            ax.plot(steps, row, color=colour, linewidth=0.5, alpha=0.35)
+        ax.plot(steps, values[:25].T, color=colour, linewidth=0.5, alpha=0.35)
         ax.plot(steps, np.median(values, axis=0), color=colour)
         guide = steps >= 200
         ax.plot(steps[guide], level * 30 / steps[guide], color=FAINT, linestyle=":", linewidth=1.2)
@@ -212,8 +211,7 @@ def gradient_descent(evidence, axes):
         ax.set_title(title)
     ax = axes[2]
     values = 1.0 - evidence["outside"][evidence["directed"]][:, 1:]
-    for row in values[:25]:
-        ax.plot(steps, row, color=TRAINED, linewidth=0.5, alpha=0.35)
+    ax.plot(steps, values[:25].T, color=TRAINED, linewidth=0.5, alpha=0.35)
     ax.plot(steps, np.median(values, axis=0), color=TRAINED)
     logarithmic(ax.yaxis, values)
     ax.set_title("1 − cosine outside the cyclic subspace")

@@ -218,8 +218,7 @@ def draw_path(evidence, axes):
     axes[1].text(9.0, 0.05, "square", color=FAINT, fontsize=8)
     rows = _cyclic(evidence)
     finite = np.maximum(rows["finite"], 1e-10)
-    for radii, row in zip(rows["radius"], finite, strict=True):
-        axes[2].plot(radii, row, color=ATTENTION, linewidth=0.5, alpha=0.3)
+    axes[2].plot(rows["radius"][0], finite.T, color=ATTENTION, linewidth=0.5, alpha=0.3)
     axes[2].plot(rows["radius"][0], np.median(finite, axis=0), color=ATTENTION)
     for ax, x in zip(axes, ("norm R", "R / norm of the solution", "norm R"), strict=True):
         ax.set_xlabel(x)

@@ -251,19 +251,14 @@ def sparsity(evidence, axes):
             ("inverse_square", TRAINED, "1 / ‖s‖₂²"),
             ("inverse_max", ATTENTION, "1 / max s"),
         ):
-            for k, line in enumerate(rows[name].mean(axis=-1)):
-                upper.plot(
-                    rows["epoch"][k],
-                    line,
-                    color=colour,
-                    linewidth=1.1,
-                    label=label if k == 0 else None,
-                )
+            lines = upper.plot(
+                rows["epoch"].T, rows[name].mean(axis=-1).T, color=colour, linewidth=1.1
+            )
+            lines[0].set_label(label)
         upper.set_ylim(0, rows["tokens"][0] * 1.06)
         upper.axhline(rows["tokens"][0], color=RULE, linewidth=0.9, zorder=0)
         upper.set_title(TITLES[int(place)])
-        for k, line in enumerate(rows["norm"].mean(axis=-1)):
-            lower.plot(rows["epoch"][k], line, color=BEST, linewidth=1.1)
+        lower.plot(rows["epoch"].T, rows["norm"].mean(axis=-1).T, color=BEST, linewidth=1.1)
         lower.set_xlabel("epoch")
     axes[0, 0].set_ylabel("tokens that [CLS] attends to")
     axes[1, 0].set_ylabel("norm of W_Q and W_K")

@@ -217,8 +217,8 @@ def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, flo
 
 def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
     """One line per run; gaps below 1e-18 are drawn there."""
-    for line, gap in zip(np.atleast_2d(x), np.atleast_2d(gaps), strict=True):
-        ax.plot(line, np.maximum(gap, 1e-18), color=colour, **{"linewidth": 1.1, **style})
+    shown = np.maximum(gaps, 1e-18)
+    ax.plot(x.T, shown.T, color=colour, **{"linewidth": 1.1, **style})
 
 
 def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:

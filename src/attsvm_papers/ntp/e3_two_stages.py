@@ -498,8 +498,8 @@ def rates_of_stage_2(evidence, axes):
         seen, late = step <= PUBLISHED, step >= 10
         band(axes[0], step[late], rows["error"][:, late], colour)
         unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
-        for u, gap in zip(unit, rows["log_gap"][:, seen], strict=True):
-            axes[1].plot(u, np.exp(gap), color=colour, linewidth=0.8, alpha=0.7)
+        gaps = np.exp(rows["log_gap"][:, seen])
+        axes[1].plot(unit.T, gaps.T, color=colour, linewidth=0.8, alpha=0.7)
         band(axes[2], step[late], rows["alignment"][:, late], colour, label=WORDS[int(index)])
     last = float(evidence["step"].max())
     x = np.geomspace(1000, last, 20)

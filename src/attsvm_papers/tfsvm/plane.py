@@ -174,16 +174,10 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
         (TOGETHER, "nuclear", BEST, "no ridge, one norm"),
     ):
         rows = evidence.where(method=method)
-        for k, gap in enumerate(rows[column]):
-            ax.plot(
-                rows["step"][k][1:],
-                gap[1:],
-                "-",
-                color=colour,
-                linewidth=1.2,
-                label=label if k == 0 else None,
-            )
-            seen.append(gap[1:])
-    loglog(ax, rows["step"][0][1:], np.concatenate(seen))
+        step, gaps = rows["step"][0][1:], rows[column][:, 1:]
+        lines = ax.plot(step, gaps.T, "-", color=colour, linewidth=1.2)
+        lines[0].set_label(label)
+        seen.append(gaps.ravel())
+    loglog(ax, step, np.concatenate(seen))
     ax.set(xlabel="step", ylabel="1 - cosine")
     ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
