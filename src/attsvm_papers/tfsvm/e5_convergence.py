@@ -165,7 +165,8 @@ def _long_enough(data: AttentionData, heads: Any) -> AttentionData:
     return AttentionData(data.tokens, data.labels, scaled, data.mask)
 
 
-def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
+def shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
+    """All n, T, d, sorted."""
     return sorted(
         {
             (int(n), int(T), int(d))
@@ -174,7 +175,8 @@ def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
     )
 
 
-def _share(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
+def share_of(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
+    """Of the instances of a shape."""
     return float(np.mean(evidence.where(n=n, T=T, d=d)[column]))
 
 
@@ -184,10 +186,10 @@ def _measure_trend(evidence: Evidence, vary: int, sign: int) -> Any:
     """
     line = [
         shape
-        for shape in _shapes(evidence)
+        for shape in shapes(evidence)
         if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
     ]
-    return trend([sign * _share(evidence, "global", *shape) for shape in line], SLACK)
+    return trend([sign * share_of(evidence, "global", *shape) for shape in line], SLACK)
 
 
 def _cell_feasible(evidence: Evidence) -> Any:
@@ -313,8 +315,8 @@ def E2_5d(evidence):
     """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
     return np.array(
         [
-            _share(evidence, "local", *shape)
-            for shape in _shapes(evidence)
+            share_of(evidence, "local", *shape)
+            for shape in shapes(evidence)
             if shape[2] >= max(shape[1] - 1, shape[0])
         ]
     )
@@ -338,7 +340,7 @@ def E2_5e(e):
         "the largest of 65 differences, in standard errors of two shares of other instances, is"
         " above it in 3 of 100 samples",
     ),
-    assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(_shapes(e))},
+    assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(shapes(e))},
     null=mixed("feasible", "global", "local", "all_support", "aligned"),
 )
 def E2_5f(evidence):
@@ -346,7 +348,7 @@ def E2_5f(evidence):
     # Largest of the five differences of each cell, each in its standard error.
     names = ("feasible", "global", "local", "all_support", "aligned")
     found = []
-    for shape in (each for each in _shapes(evidence) if each in REFERENCE):
+    for shape in (each for each in shapes(evidence) if each in REFERENCE):
         rows = evidence.where(**dict(zip("nTd", shape, strict=True)))
         ours = np.array([np.mean(rows[name]) for name in names])
         theirs = np.array(REFERENCE[shape]) / 100.0
@@ -413,7 +415,7 @@ def convergence(evidence, axes):
     for ax, (letter, vary, title) in zip(axes, panels, strict=True):
         line = [
             shape
-            for shape in _shapes(evidence)
+            for shape in shapes(evidence)
             if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
         ]
         place = np.arange(len(line))
@@ -424,11 +426,11 @@ def convergence(evidence, axes):
                 ("aligned", ATTENTION, "first gradient aligned"),
             )
         ):
-            shares = [100 * _share(evidence, column, *shape) for shape in line]
+            shares = [100 * share_of(evidence, column, *shape) for shape in line]
             ax.bar(place + 0.27 * (offset - 1), shares, 0.25, color=colour, label=label)
         ax.plot(
             place,
-            [100 * _share(evidence, "feasible", *shape) for shape in line],
+            [100 * share_of(evidence, "feasible", *shape) for shape in line],
             "_",
             color=FAINT,
             markersize=26,

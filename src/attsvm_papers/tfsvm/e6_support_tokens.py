@@ -51,6 +51,7 @@ from attsvm_papers.kit import (
     true,
 )
 from attsvm_papers.tfsvm.convergence import are_local, mixed, trend
+from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
 SCALES = scales(
@@ -262,17 +263,8 @@ def others(*columns: str) -> Null:
 
 
 def _shares(evidence: Evidence) -> dict[tuple[int, int, int], float]:
-    evidence = _measure_random(evidence)
-    shapes = sorted(
-        {
-            (int(n), int(T), int(d))
-            for n, T, d in zip(evidence["n"], evidence["T"], evidence["d"], strict=True)
-        }
-    )
-    return {
-        (n, T, d): float(np.mean(evidence.where(n=n, T=T, d=d)["all_support"]))
-        for n, T, d in shapes
-    }
+    rows = _measure_random(evidence)
+    return {shape: share_of(rows, "all_support", *shape) for shape in shapes(rows)}
 
 
 def _all_support(e: Evidence) -> Any:
