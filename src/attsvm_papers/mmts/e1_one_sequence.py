@@ -40,6 +40,7 @@ from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
     course,
+    degrees,
     descend,
     draw_gaps,
     draw_paths,
@@ -230,7 +231,7 @@ def E1_1g(evidence):
     # How far left of the ray every drawn trajectory stays: the largest angle between steps 50 and
     # 200 minus that of the ray.
     prompts = of(evidence, "descent")["prompt"][:, 50 : SHOWN + 1]
-    return (np.degrees(np.arctan2(prompts[..., 1], prompts[..., 0])) - LIMIT).min(axis=1)
+    return (degrees(prompts) - LIMIT).min(axis=1)
 
 
 @claim(

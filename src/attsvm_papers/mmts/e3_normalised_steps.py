@@ -46,6 +46,7 @@ from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
     course,
+    degrees,
     descend,
     draw_gaps,
     draw_paths,
@@ -176,8 +177,9 @@ def E1_3a(evidence):
     """The max-margin prompt is (0.8446, 0.1711), of norm 0.8618 and angle 11.453 degrees."""
     rows = _origin(evidence)
     p = rows["best"][0]
-    angle = np.degrees(np.arctan2(p[1], p[0]))
-    return np.array([*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(angle - ANGLE) / 10])
+    return np.array(
+        [*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(degrees(p) - ANGLE) / 10]
+    )
 
 
 @claim(

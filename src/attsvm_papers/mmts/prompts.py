@@ -115,7 +115,7 @@ def prompt_path(
     )
     return {
         "radius": path.radii,
-        "angle": np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0])),
+        "angle": degrees(path.W[..., 0]),
         "path_gap": path.direction_gap(solution),
         "below": np.isneginf(path.log_excess),
     }
@@ -184,6 +184,12 @@ def field_bound(problem: Toy, target: NDArray[Any]) -> float:
         problem.data.tokens[rows, best][:, None] - problem.data.tokens, axis=-1
     ).max()
     return float(1.0 / (np.linalg.norm(target) * widest))
+
+
+def degrees(points: ArrayLike) -> NDArray[np.float64]:
+    """Angles of points ``(..., 2)`` to the first axis."""
+    x, y = np.moveaxis(np.asarray(points), -1, 0)
+    return np.degrees(np.arctan2(y, x))
 
 
 def draw_paths(ax: Axes, paths: NDArray[Any], colours: Sequence[str], last: int = SHOWN) -> None:
