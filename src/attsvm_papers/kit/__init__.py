@@ -15,7 +15,7 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.claims import MOST, claim, each
-from attsvm_papers.kit.drawing import band, bands, legend_below, loglog
+from attsvm_papers.kit.drawing import band, bands, legend, legend_below, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
 from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting, stacked
 from attsvm_papers.kit.nulls import (
@@ -70,6 +70,7 @@ __all__ = [
     "identifiers",
     "in_order",
     "label_ends",
+    "legend",
     "legend_below",
     "logarithmic",
     "loglog",

@@ -20,16 +20,18 @@ def loglog(ax: Axes, x: ArrayLike, y: ArrayLike) -> None:
     logarithmic(ax.yaxis, np.asarray(y))
 
 
+_QUIET: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": FAINT}
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """The names of a panel's curves, without a frame and in grey."""
+    ax.legend(**_QUIET, **options)
+
+
 def legend_below(ax: Axes, columns: int) -> None:
-    """What one panel names, below all panels of its figure."""
-    ax.figure.legend(
-        *ax.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    """Those of one panel below all panels of its figure."""
+    named = ax.get_legend_handles_labels()
+    ax.figure.legend(*named, loc="outside lower center", ncols=columns, **_QUIET)
 
 
 def band(

@@ -44,6 +44,7 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend,
     logarithmic,
     loglog,
     mixed_records,
@@ -294,4 +295,4 @@ def paths_and_cones(evidence, axes):
     axes[1].set_title("From the edge of a cone: divergence over its start")
     axes[0].set_xlabel("R")
     axes[1].set_xlabel("step")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

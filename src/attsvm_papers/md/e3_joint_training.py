@@ -39,6 +39,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
     true,
@@ -262,7 +263,7 @@ def joint_training(evidence, axes):
                 )
         loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
         ax.set(ylim=(1e-7, 2), xlabel="step")
-    axes[0, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[0, 0], loc="lower right")
     axes[0, 0].set_ylabel("mean over two sequences")
     axes[1, 0].set_ylabel("divergence from the solution")
     for label, style, colour in (

@@ -45,6 +45,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    legend,
     loglog,
     mixed_records,
     picture,
@@ -244,4 +245,4 @@ def joint_path(evidence, axes):
         ax.set_title(title)
     axes[0].set_ylabel("divergence")
     axes[0].plot([], [], "x", color=FAINT, label="data of md-3")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

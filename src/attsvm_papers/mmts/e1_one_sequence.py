@@ -18,7 +18,6 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     INK,
     TRAINED,
     VERDICT,
@@ -30,6 +29,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     replaced,
     same,
@@ -317,7 +317,7 @@ def trajectories(evidence, axes):
     draw_paths(ax, rows["prompt"], [TRAINED] * rows.rows)
     ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
     window(ax, (-4, 10), (-2, 10))
-    ax.legend(loc="center right", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(ax, loc="center right")
     ax.set_title("first 200 steps")
     ax = axes[1]
     draw_gaps(ax, rows["norm"][:, 10:], rows["gap_best"][:, 10:], TRAINED)

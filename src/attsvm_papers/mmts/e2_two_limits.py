@@ -31,6 +31,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     replaced,
     rows,
@@ -309,7 +310,7 @@ def trajectories(evidence, axes):
     window(ax, (-2, 20), (-2, 20))
     ax.set(xticks=range(0, 21, 5), yticks=range(0, 21, 5))
     ax.text(9.5, 13.0, "in single precision,\n400 steps", color=FAINT, fontsize=8.5)
-    ax.legend(loc="upper right", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(ax, loc="upper right")
     ax.set_title("first 200 steps")
     ax = axes[1]
     free, narrow = path.where(cone=0.0), path.where(cone=path.levels("cone")[1])

@@ -22,7 +22,6 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     INK,
     TRAINED,
     VERDICT,
@@ -35,6 +34,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     mixed_records,
     picture,
     replaced,
@@ -386,7 +386,7 @@ def trajectories(evidence, axes):
         ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
         window(ax, (-2, 8), (-2.5, 5.5))
         ax.set(xticks=range(-2, 9, 2), title=title)
-    axes[0].legend(loc="upper left", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[0], loc="upper left")
     ax = axes[2]
     draw_gaps(ax, rows["step"][:, 1:], rows["gap_best"][:, 1:], TRAINED)
     draw_gaps(ax, plain["step"][:, 1:], plain["gap_best"][:, 1:], ATTENTION)

@@ -31,6 +31,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     scales,
     shuffled,
@@ -302,4 +303,4 @@ def offsets(evidence, axes):
         xlabel="optimal score C",
         title="limit of the second coordinate",
     )
-    ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(ax, loc="lower left")

@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    legend,
     logarithmic,
     loglog,
     picture,
@@ -219,7 +220,7 @@ def stage_one_rates(evidence, axes):
     loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
     logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
     logarithmic(axes[1].yaxis, evidence["loss"])
-    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[2])
     for ax, title in zip(
         axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True
     ):

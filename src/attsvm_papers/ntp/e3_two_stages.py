@@ -32,6 +32,7 @@ from attsvm_papers.kit import (
     close_to,
     each,
     grid,
+    legend,
     logarithmic,
     loglog,
     mixed_records,
@@ -465,7 +466,7 @@ def both_stages(evidence, axes):
         color=FAINT,
     )
     logarithmic(axes[1, 0].yaxis, evidence["loss"])
-    axes[1, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[1, 0])
     axes[1, 1].set_ylim(0, None)
     for row, (stage, matrix) in enumerate((("Stage 1", "output"), ("Stage 2", "query-key"))):
         for ax, title in zip(
@@ -519,7 +520,7 @@ def rates_of_stage_2(evidence, axes):
     logarithmic(axes[1].yaxis, np.exp(evidence["log_gap"][:, evidence["step"][0] <= PUBLISHED]))
     logarithmic(axes[2].xaxis, np.array([10.0, last]))
     axes[2].set_ylim(0, 1.02)
-    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[2], loc="lower right")
     titles = (
         "Direction error",
         "Loss over its floor, every seed",

@@ -23,6 +23,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -165,6 +166,6 @@ def both_at_once(evidence, axes):
     logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
     axes[2].set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
     for ax in (axes[0], axes[2]):
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+        legend(ax)
     for ax, title in zip(axes, ("Loss", "Direction errors", "Norms"), strict=True):
         ax.set(title=title, xlabel="step")

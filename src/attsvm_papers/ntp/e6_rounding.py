@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
     same,
@@ -165,4 +166,4 @@ def draw_textbook(evidence, axes):
         ax.set(title=("No confused tokens", "Confused tokens")[index], xlabel="step")
     axes[0].set_ylabel("1 − cosine to the solution")
     loglog(axes[0], np.array([100.0, last]), np.array([1e-4, 1.0]))
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

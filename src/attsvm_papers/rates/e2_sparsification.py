@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
     same,
@@ -132,4 +133,4 @@ def sparsification(evidence, axes):
     axes[1].set_title("-log(1 - attention), worst sequence")
     axes[0].set_xlabel("step")
     axes[1].set_xlabel("norm of W / norm of the solution")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="upper left")
+    legend(axes[0], loc="upper left")

@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -199,4 +200,4 @@ def draw_global(evidence, axes):
     axes[1].set(
         xlabel="1 - cosine to the solution of the optimal tokens", title="share of the runs within"
     )
-    axes[1].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[1], loc="lower right")

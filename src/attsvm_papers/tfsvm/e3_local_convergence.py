@@ -19,7 +19,6 @@ import numpy as np
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
@@ -36,6 +35,7 @@ from attsvm_papers.kit import (
     exchanged,
     grid,
     label_ends,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -317,7 +317,7 @@ def local_convergence(evidence, axes):
         strict=True,
     ):
         ax.set(title=title, xlim=(0, 1000), ylim=(0, 1.03), xlabel="step")
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+        legend(ax, loc="lower right")
 
 
 @picture(

@@ -21,7 +21,6 @@ from attsvm.datasets import unit_sphere
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
@@ -30,6 +29,7 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend,
     picture,
     replaced,
     rows,
@@ -248,5 +248,5 @@ def _draw(evidence, axes, frobenius, counted):
                 ax.plot(dimensions, means, style, color=colour, marker="o", label=label)
         ax.set(title=words, xlabel="dimension d", yticks=[1, 5, 10, 15])
         ax.grid(axis="y", linewidth=0.4)
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+        legend(ax)
     axes[0].set_ylabel("mean rank")

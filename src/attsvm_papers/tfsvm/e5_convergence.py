@@ -43,6 +43,7 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend,
     legend_below,
     logarithmic,
     picture,
@@ -393,7 +394,7 @@ def far(evidence, axes):
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
     logarithmic(axes[0].xaxis, np.concatenate([known["far_first"], known["far_gap"]]))
     axes[0].set(xlabel="1 - cosine to the global solution", ylabel="share of instances, %")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="upper left")
+    legend(axes[0], loc="upper left")
 
 
 @picture(

@@ -12,7 +12,17 @@ from attsvm.datasets import toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, loglog, replaced, same
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    INK,
+    TRAINED,
+    Evidence,
+    legend,
+    loglog,
+    replaced,
+    same,
+)
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
@@ -180,4 +190,4 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
         seen.append(gaps.ravel())
     loglog(ax, step, np.concatenate(seen))
     ax.set(xlabel="step", ylabel="1 - cosine")
-    ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(ax, loc="lower left")
