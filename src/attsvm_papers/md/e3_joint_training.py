@@ -42,10 +42,11 @@ from attsvm_papers.kit import (
     legend,
     loglog,
     picture,
+    stacked,
     true,
 )
 from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
-from attsvm_papers.md.published import columns, published_descent
+from attsvm_papers.md.published import published_descent
 
 FloatArray = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ def problem() -> AttentionData:
 
 @grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return columns(mode=mode, p=p, **descent(p, mode))
+    return stacked([descent(p, mode)])
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
