@@ -29,6 +29,7 @@ from attsvm_papers.graph.priority import (
     descend,
     draws,
     follow,
+    tenth,
 )
 from attsvm_papers.kit import (
     ATTENTION,
@@ -194,7 +195,7 @@ def C4_4l(evidence):
     # the solution's norm and of log t.
     rows = evidence.where(part=LONG)
     steps = rows["step"][0]
-    at = int(np.argmin(np.abs(steps - steps[-1] / 10)))
+    at = tenth(steps)
     return (
         (rows["outside_norm"][:, -1] - rows["outside_norm"][:, at])
         / rows["size"]

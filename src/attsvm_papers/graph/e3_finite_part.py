@@ -26,6 +26,7 @@ from attsvm_papers.graph.priority import (
     draws,
     follow,
     slope,
+    tenth,
 )
 from attsvm_papers.kit import (
     BEST,
@@ -153,7 +154,7 @@ def C4_3o(e):
 )
 def C4_3c(e):
     """It is still getting closer."""
-    return e["outside"][:, -1] - e["outside"][:, _tenth(e)]
+    return e["outside"][:, -1] - e["outside"][:, tenth(e["step"][0])]
 
 
 @claim(
@@ -173,11 +174,6 @@ def C4_3c(e):
 def C4_3n(e):
     """The norm outside grows by the norm of the solution per unit of log t."""
     return e["growth"]
-
-
-def _tenth(evidence: Evidence) -> int:
-    steps = evidence["step"][0]
-    return int(np.argmin(np.abs(steps - steps[-1] / 10)))
 
 
 @picture(

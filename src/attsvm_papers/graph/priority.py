@@ -112,6 +112,11 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
     }
 
 
+def tenth(steps: NDArray[Any]) -> int:
+    """The record nearest to a tenth of the steps."""
+    return int(np.argmin(np.abs(steps - steps[-1] / 10)))
+
+
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:
     """``(runs,)``: least-squares slopes of log values against log steps, over the records from
     ``first`` to ``last``.
