@@ -10,16 +10,19 @@ from attsvm.errors import InputError
 from attsvm_papers.kit import (
     SEARCH,
     VERDICT,
+    at,
     at_most,
     blocks,
     claim,
     cut,
     each,
     grid,
+    in_order,
     rows,
     same,
     scales,
     setting,
+    stacked,
 )
 from attsvm_papers.kit.experiment import read
 from attsvm_papers.kit.words import words
@@ -159,3 +162,25 @@ def test_verdicts_are_given_on_seeds_that_no_threshold_was_set_on():
     assert figure.work(tuned)[0]["seeds"] == [1, 2]
     after = figure.work(known.quick, 5, Evidence({"x": [0.0]}))
     assert after == [{"seeds": [10_012]}, {"seeds": [SEARCH]}, {"seed": SEARCH}]
+
+
+def test_measurements_become_columns_with_a_row_each():
+    found = stacked([{"gap": 0.5, "course": [1.0, 2.0]}, {"gap": 0.25, "course": [3.0, 4.0]}])
+    assert found["gap"].tolist() == [0.5, 0.25]
+    assert found["course"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_records_are_read_by_their_value_and_rows_by_their_seed():
+    evidence = Evidence(
+        {
+            "rule": np.array(["a", "b", "a"]),
+            "seed": np.array([7, 5, 3]),
+            "step": np.tile([1, 10, 100], (3, 1)),
+            "gap": np.arange(9.0).reshape(3, 3),
+        }
+    )
+    assert at(evidence, "gap", 10).tolist() == [1.0, 4.0, 7.0]
+    with pytest.raises(IndexError):
+        at(evidence, "gap", 20)
+    assert in_order(evidence, rule="a")["gap"][:, 0].tolist() == [6.0, 0.0]
+    assert at(in_order(evidence, "seed"), "gap", 100).tolist() == [8.0, 5.0, 2.0]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import toy
-from attsvm_papers.kit import experiment
+from attsvm_papers.kit import at, experiment
 from attsvm_papers.mmts import e5_not_all_support as mmts_5
 from attsvm_papers.mmts import e6_losses as mmts_6
 from attsvm_papers.mmts import joint, nonlinear_paths, plain_descent, single_precision
-from attsvm_papers.mmts.prompts import at, of
+from attsvm_papers.mmts.prompts import of
 
 
 def evidence(identifier, *kinds):

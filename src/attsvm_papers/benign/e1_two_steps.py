@@ -219,8 +219,7 @@ def two_steps(evidence, axes):
     for axis, column in zip(axes, ("error", "fitted"), strict=True):
         for record, words, colour in shown:
             rows = np.stack([at(evidence, snr, record, column) for snr in ratios], axis=1)
-            band(axis, ratios, rows, colour, shares=(0.05, 0.95))
-            axis.plot([], [], color=colour, label=words)
+            band(axis, ratios, rows, colour, shares=(0.05, 0.95), label=words)
         axis.set(xscale="log", xticks=ratios, xlabel="SNR times the root of n")
         axis.set_xticklabels([f"{snr:g}" for snr in ratios])
         axis.minorticks_off()

@@ -34,13 +34,16 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
+    band,
     between,
     blocks,
     claim,
     exchanged,
     grid,
+    in_order,
     label_ends,
     logarithmic,
     picture,
@@ -111,15 +114,10 @@ def run(kind, seeds, steps, far):
         "frobenius_ratio": (
             np.array([1.0 / Nuclear().value(solution.W) for solution in frobenius]) / best
         ),
-        "certified": np.array(
-            [
-                a.status == "optimal" and b.status == "optimal"
-                for a, b in zip(nuclear, frobenius, strict=True)
-            ]
-        ),
+        "certified": nuclear.optimal & frobenius.optimal,
     }
-    at = int(np.flatnonzero(course.steps == steps)[0])
-    return columns | ({} if kind == WHOLE else _drift(course, at))
+    record = int(np.flatnonzero(course.steps == steps)[0])
+    return columns | ({} if kind == WHOLE else _drift(course, record))
 
 
 def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
@@ -136,18 +134,15 @@ def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
 
 
 def _of(evidence: Evidence, kind: str) -> Evidence:
-    rows = evidence.where(kind=kind)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, kind=kind)
 
 
 def _ratio(evidence: Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
     """Margin ratios at a step, the last when None, one per trial."""
-    found = []
-    for kind in kinds:
-        rows = _of(evidence, kind)
-        at = -1 if step is None else int(np.flatnonzero(rows["step"][0] == step)[0])
-        found.append(rows["ratio"][:, at])
-    return np.concatenate(found)
+    parts = [_of(evidence, kind) for kind in kinds]
+    return np.concatenate(
+        [rows["ratio"][:, -1] if step is None else at(rows, "ratio", step) for rows in parts]
+    )
 
 
 def _lead(evidence: Evidence, step: int | None) -> Any:
@@ -283,10 +278,8 @@ def factored(evidence, axes):
             step = rows["step"][0]
             late = step >= 10
             values = rows[column][:, late]
-            low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
-            ax.fill_between(step[late], low, high, color=colour, alpha=0.15, linewidth=0)
-            ax.plot(step[late], middle, color=colour)
-            ends.append((float(middle[-1]), short[kind], colour))
+            band(ax, step[late], values, colour, shares=(0.1, 0.9))
+            ends.append((float(np.median(values[:, -1])), short[kind], colour))
         logarithmic(ax.xaxis, step[late].astype(float))
         ax.set(
             xlim=(10, step[-1]),

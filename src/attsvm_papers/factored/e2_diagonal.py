@@ -24,6 +24,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_start,
     blocks,
@@ -37,7 +38,7 @@ from attsvm_papers.kit import (
     same,
     scales,
 )
-from attsvm_papers.rates.adaptive import at, marks
+from attsvm_papers.rates.adaptive import marks
 
 # The data of ``factored-1``; normalised steps of 0.01 on both diagonals.
 SCALES = scales(
@@ -84,19 +85,14 @@ def run(scale, seeds, steps):
     size = np.abs(weights).sum(axis=-1)
     return {
         "step": same(due),
-        "ratio": (
-            (least / size).T
-            * np.array(
-                [[solution.norm if solution.status == "optimal" else np.nan] for solution in best]
-            )
-        ),
+        "ratio": (least / size).T * np.where(best.optimal, best.norm, np.nan)[:, None],
         "round_ratio": np.array(
             [
                 b.norm / np.abs(r.W).sum() if b.status == "optimal" else np.nan
                 for b, r in zip(best, round_best, strict=True)
             ]
         ),
-        "feasible": np.array([solution.status == "optimal" for solution in best]),
+        "feasible": best.optimal,
     }
 
 

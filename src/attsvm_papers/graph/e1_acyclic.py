@@ -36,6 +36,7 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
+    band,
     between,
     blocks,
     claim,
@@ -224,8 +225,7 @@ def acyclic(evidence, axes):
     for part, colour in ((0, TRAINED), (1, ATTENTION)):
         rows = evidence.where(part=part)
         steps = rows["step"][0]
-        for row in rows["cosine"][:25]:
-            axes[0].plot(steps[1:], row[1:], color=colour, linewidth=0.5, alpha=0.3)
+        axes[0].plot(steps[1:], rows["cosine"][:25, 1:].T, color=colour, linewidth=0.5, alpha=0.3)
         axes[0].plot(steps[1:], rows["cosine"].mean(axis=0)[1:], color=colour)
         axes[0].text(
             0.4,
@@ -235,14 +235,7 @@ def acyclic(evidence, axes):
             transform=axes[0].transAxes,
             fontsize=7.5,
         )
-        axes[1].plot(steps[1:], np.median(rows["error"], axis=0)[1:], color=colour)
-        axes[1].fill_between(
-            steps[1:],
-            *np.quantile(rows["error"], (0.05, 0.95), axis=0)[:, 1:],
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-        )
+        band(axes[1], steps[1:], rows["error"][:, 1:], colour, shares=(0.05, 0.95), shade=0.18)
         values = np.sort(rows["cosine"][:, -1])
         axes[2].step(
             1.0 - values,

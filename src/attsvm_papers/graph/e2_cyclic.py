@@ -29,6 +29,7 @@ from attsvm_papers.graph.priority import (
     descend,
     draws,
     follow,
+    tenth,
 )
 from attsvm_papers.kit import (
     ATTENTION,
@@ -41,6 +42,7 @@ from attsvm_papers.kit import (
     at_least,
     at_most,
     at_start,
+    band,
     between,
     blocks,
     claim,
@@ -193,7 +195,7 @@ def C4_4l(evidence):
     # the solution's norm and of log t.
     rows = evidence.where(part=LONG)
     steps = rows["step"][0]
-    at = int(np.argmin(np.abs(steps - steps[-1] / 10)))
+    at = tenth(steps)
     return (
         (rows["outside_norm"][:, -1] - rows["outside_norm"][:, at])
         / rows["size"]
@@ -263,8 +265,7 @@ def cyclic(evidence, axes):
     rows, decaying = _constant(evidence), evidence.where(part=DECAYING)
     steps = rows["step"][0]
     ax = axes[0, 0]
-    for row in rows["outside"][:25]:
-        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], rows["outside"][:25, 1:].T, color=TRAINED, linewidth=0.5, alpha=0.3)
     ax.plot(steps[1:], np.nanmean(rows["outside"], axis=0)[1:], color=TRAINED)
     ax.plot(steps[1:], np.nanmean(rows["cosine"], axis=0)[1:], color=ATTENTION, linestyle="--")
     ax.text(
@@ -285,14 +286,7 @@ def cyclic(evidence, axes):
         (decaying, BEST, "steps 0.1/√t", 0.03),
     ):
         t = part["step"][0]
-        ax.plot(t[1:], np.median(part["finite"], axis=0)[1:], color=colour)
-        ax.fill_between(
-            t[1:],
-            *np.quantile(part["finite"], (0.05, 0.95), axis=0)[:, 1:],
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-        )
+        band(ax, t[1:], part["finite"][:, 1:], colour, shares=(0.05, 0.95), shade=0.18)
         ax.text(0.04, height, words, color=colour, transform=ax.transAxes, fontsize=8)
     ax.axhline(LR / 2, color=FAINT, linestyle=":", linewidth=1.2)
     ax.text(12, 1.15 * LR / 2, "half a step", color=FAINT, fontsize=8)
@@ -303,20 +297,13 @@ def cyclic(evidence, axes):
         np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
     )
     ax = axes[1, 0]
-    ax.plot(steps[1:], np.median(rows["norm"], axis=0)[1:], color=TRAINED)
-    ax.fill_between(
-        steps[1:],
-        *np.quantile(rows["norm"], (0.05, 0.95), axis=0)[:, 1:],
-        color=TRAINED,
-        alpha=0.18,
-        linewidth=0,
-    )
+    band(ax, steps[1:], rows["norm"][:, 1:], TRAINED, shares=(0.05, 0.95), shade=0.18)
     ax.plot(steps[1:], LR * steps[1:], color=FAINT, linestyle=":", linewidth=1.2)
     ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
     ax.set(ylim=(0, 42), xlabel="step", title="norm of W")
     ax = axes[1, 1]
-    for row in 1.0 - rows["component"][:25]:
-        ax.plot(steps[1:], row[1:], color=TRAINED, linewidth=0.5, alpha=0.3)
-    ax.plot(steps[1:], np.median(1.0 - rows["component"], axis=0)[1:], color=TRAINED)
+    off = (1.0 - rows["component"])[:, 1:]
+    ax.plot(steps[1:], off[:25].T, color=TRAINED, linewidth=0.5, alpha=0.3)
+    ax.plot(steps[1:], np.median(off, axis=0), color=TRAINED)
     ax.set(title="attention off the winner's component", xlabel="step")
-    loglog(ax, steps[1:], (1.0 - rows["component"])[:, 1:])
+    loglog(ax, steps[1:], off)

@@ -26,6 +26,7 @@ from attsvm_papers.graph.priority import (
     draws,
     follow,
     slope,
+    tenth,
 )
 from attsvm_papers.kit import (
     BEST,
@@ -153,7 +154,7 @@ def C4_3o(e):
 )
 def C4_3c(e):
     """It is still getting closer."""
-    return e["outside"][:, -1] - e["outside"][:, _tenth(e)]
+    return e["outside"][:, -1] - e["outside"][:, tenth(e["step"][0])]
 
 
 @claim(
@@ -173,11 +174,6 @@ def C4_3c(e):
 def C4_3n(e):
     """The norm outside grows by the norm of the solution per unit of log t."""
     return e["growth"]
-
-
-def _tenth(evidence: Evidence) -> int:
-    steps = evidence["step"][0]
-    return int(np.argmin(np.abs(steps - steps[-1] / 10)))
 
 
 @picture(
@@ -201,8 +197,7 @@ def gradient_descent(evidence, axes):
     )
     for ax, (column, title, colour, level) in zip(axes, panels, strict=False):
         values = np.maximum(evidence[column][:, 1:], 1e-7)
-        for row in values[:25]:
-            ax.plot(steps, row, color=colour, linewidth=0.5, alpha=0.35)
+        ax.plot(steps, values[:25].T, color=colour, linewidth=0.5, alpha=0.35)
         ax.plot(steps, np.median(values, axis=0), color=colour)
         guide = steps >= 200
         ax.plot(steps[guide], level * 30 / steps[guide], color=FAINT, linestyle=":", linewidth=1.2)
@@ -212,8 +207,7 @@ def gradient_descent(evidence, axes):
         ax.set_title(title)
     ax = axes[2]
     values = 1.0 - evidence["outside"][evidence["directed"]][:, 1:]
-    for row in values[:25]:
-        ax.plot(steps, row, color=TRAINED, linewidth=0.5, alpha=0.35)
+    ax.plot(steps, values[:25].T, color=TRAINED, linewidth=0.5, alpha=0.35)
     ax.plot(steps, np.median(values, axis=0), color=TRAINED)
     logarithmic(ax.yaxis, values)
     ax.set_title("1 − cosine outside the cyclic subspace")

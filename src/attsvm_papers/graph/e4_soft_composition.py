@@ -187,8 +187,8 @@ def soft_composition(evidence, axes):
     colours = (TRAINED, BEST, ATTENTION)
     for sentence, ax in enumerate(axes[:2]):
         for token, colour in enumerate(colours):
-            for row in evidence["masses"][:, 1:, sentence, token]:
-                ax.plot(steps, row, color=colour, linewidth=0.7, alpha=0.5)
+            masses = evidence["masses"][:, 1:, sentence, token]
+            ax.plot(steps, masses.T, color=colour, linewidth=0.7, alpha=0.5)
             ax.axhline(FREQUENCIES[sentence][token], color=colour, linestyle=":", linewidth=1.0)
         logarithmic(ax.xaxis, steps)
         ax.set(
@@ -205,8 +205,8 @@ def soft_composition(evidence, axes):
         (True, ATTENTION, "random units"),
     ):
         rows = evidence.where(random=random)
-        for row in rows["error"][:, 1:]:
-            axes[2].plot(steps, np.maximum(row, 1e-16), color=colour, linewidth=0.7, alpha=0.6)
+        errors = np.maximum(rows["error"][:, 1:], 1e-16)
+        axes[2].plot(steps, errors.T, color=colour, linewidth=0.7, alpha=0.6)
         axes[2].text(
             0.05,
             0.16 - 0.09 * random,

@@ -30,6 +30,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -40,6 +41,7 @@ from attsvm_papers.kit import (
     picture,
     same,
     scales,
+    stacked,
 )
 
 # Radii of the specification and some in between, on the data of graph-1 (both settings) and
@@ -69,13 +71,9 @@ def run(part, radii, seeds):
     ]
     return {
         "radius": same(path.radii),
-        **{name: np.stack([one[name] for one in found]) for name in found[0]},
+        **stacked(found),
         **certificates(svms),
     }
-
-
-def _at(evidence: Evidence, column: str, radius: float) -> Any:
-    return evidence[column][:, int(np.argmin(np.abs(evidence["radius"][0] - radius)))]
 
 
 def _cyclic(evidence: Evidence) -> Evidence:
@@ -101,7 +99,7 @@ def C4_5a(e):
     """Weights of least loss and norm 20 have a cosine of at least .98 to the graph programme's
     solution.
     """
-    return _at(e, "cosine", 20.0)
+    return at(e, "cosine", 20.0, "radius")
 
 
 @claim(
@@ -117,7 +115,7 @@ def C4_5a(e):
 )
 def C4_5b(e):
     """Those of norm 60 have one of at least .997."""
-    return _at(e, "cosine", 60.0)
+    return at(e, "cosine", 60.0, "radius")
 
 
 @claim(
@@ -180,7 +178,7 @@ def C4_5i(e):
 )
 def C4_5f(e):
     """The part inside the cyclic subspace converges to the finite part."""
-    return _at(_cyclic(e), "finite", 60.0)
+    return at(_cyclic(e), "finite", 60.0, "radius")
 
 
 @picture(
@@ -220,8 +218,7 @@ def draw_path(evidence, axes):
     axes[1].text(9.0, 0.05, "square", color=FAINT, fontsize=8)
     rows = _cyclic(evidence)
     finite = np.maximum(rows["finite"], 1e-10)
-    for radii, row in zip(rows["radius"], finite, strict=True):
-        axes[2].plot(radii, row, color=ATTENTION, linewidth=0.5, alpha=0.3)
+    axes[2].plot(rows["radius"][0], finite.T, color=ATTENTION, linewidth=0.5, alpha=0.3)
     axes[2].plot(rows["radius"][0], np.median(finite, axis=0), color=ATTENTION)
     for ax, x in zip(axes, ("norm R", "R / norm of the solution", "norm R"), strict=True):
         ax.set_xlabel(x)

@@ -83,19 +83,7 @@ def run(setting, lr, steps, seeds):
         np.stack([one.finite for one in base]),
         trained(data, init),
     )
-    rows: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "seed",
-            "change",
-            "direction",
-            "finite",
-            "trained",
-            "unturned",
-            "certified",
-            "divided",
-        )
-    }
+    tables = []
     for change in range(len(CHANGES)):
         other = [_changed(one, change, turns[k], seeds[k]) for k, one in enumerate(data)]
         svms = graph_svm(other)
@@ -105,24 +93,25 @@ def run(setting, lr, steps, seeds):
             np.stack([one.finite for one in svms]),
             trained(other, Q.mT @ init @ Q),
         )
-        for name, before, after in zip(
-            ("direction", "finite", "trained"), (direction, finite, weights), found, strict=True
-        ):
-            distance = np.linalg.norm(Q @ after @ Q.mT - before, axis=(-2, -1))
-            rows[name].append(distance / np.maximum(np.linalg.norm(before, axis=(-2, -1)), 1.0))
-        rows["unturned"].append(np.linalg.norm(found[0] - direction, axis=(-2, -1)))
-        rows["divided"].append(np.array([one.winning_component()[0].sum() > 1 for one in base]))
-        rows["seed"].append(np.array(seeds))
-        rows["change"].append(np.full(len(seeds), change))
-        rows["certified"].append(
-            np.array(
+        table = {
+            "seed": np.array(seeds),
+            "change": np.full(len(seeds), change),
+            "unturned": np.linalg.norm(found[0] - direction, axis=(-2, -1)),
+            "divided": np.array([one.winning_component()[0].sum() > 1 for one in base]),
+            "certified": np.array(
                 [
                     a.solution.status == b.solution.status == "optimal"
                     for a, b in zip(base, svms, strict=True)
                 ]
-            )
-        )
-    return {name: np.concatenate(parts) for name, parts in rows.items()}
+            ),
+        }
+        for name, before, after in zip(
+            ("direction", "finite", "trained"), (direction, finite, weights), found, strict=True
+        ):
+            distance = np.linalg.norm(Q @ after @ Q.mT - before, axis=(-2, -1))
+            table[name] = distance / np.maximum(np.linalg.norm(before, axis=(-2, -1)), 1.0)
+        tables.append(table)
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def _changed(data: NextTokenData, change: int, turn: Any, seed: int) -> NextTokenData:

@@ -12,7 +12,7 @@ from attsvm.datasets.next_token import NextTokenData, priority_graph
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
 from attsvm.selection import GraphSVM, token_masses
-from attsvm_papers.kit import replaced, slopes
+from attsvm_papers.kit import replaced, slopes, stacked
 
 Columns = dict[str, NDArray[Any]]
 SETTINGS = ((4, 6, 8, 8), (6, 4, 6, 8))
@@ -91,7 +91,7 @@ def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
     ``component`` is the mean over sentences of the attention mass on the winner's component.
     """
     found = [compared(svm, course.W[:, run]) for run, svm in enumerate(svms)]
-    columns = {name: np.stack([one[name] for one in found]) for name in found[0]}
+    columns = stacked(found)
     masses = [token_masses(svm.data, course.W[:, run]) for run, svm in enumerate(svms)]
     columns["component"] = np.stack(
         [
@@ -110,6 +110,11 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
         "directed": np.array([svm.directed for svm in svms]),
         "size": np.array([svm.solution.norm for svm in svms]),
     }
+
+
+def tenth(steps: NDArray[Any]) -> int:
+    """The record nearest to a tenth of the steps."""
+    return int(np.argmin(np.abs(steps - steps[-1] / 10)))
 
 
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:

@@ -41,6 +41,7 @@ from attsvm_papers.kit import (
     picture,
     scales,
     setting,
+    stacked,
 )
 
 NULLS = ("heads", "random", "rotated", "permuted", "reflected")
@@ -86,7 +87,7 @@ def run(layer, texts, tokens, queries):
                     "gap": max(each.gap for each in solved.values()),
                 }
             )
-    return {name: np.array([row[name] for row in found]) for name in found[0]}
+    return stacked(found)
 
 
 def stories(model, texts, tokens):

@@ -25,7 +25,7 @@ from dataclasses import asdict
 import numpy as np
 
 from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Sizes
-from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
 from attsvm_papers.heads.own_solutions import KINDS, STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     AGAIN,
@@ -75,9 +75,8 @@ END, LEVEL = 0, 1
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, level, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
-    texts = held_out_texts(text, sizes, seed)
+    training = chosen(text, sizes, optimiser, seed)
+    texts = held_out_texts(text, training.sizes, seed)
     found = []
     for moment, checkpoint in ((END, len(training.steps) - 1), (LEVEL, training.nearest(level))):
         told = {"moment": moment, "step": training.steps[checkpoint]}

@@ -21,8 +21,8 @@ import numpy as np
 
 from attsvm.geometry import parse_norm
 from attsvm_papers.heads import e1_own_solutions as heads_1
-from attsvm_papers.heads.decoder import OPTIMISERS, Sizes
-from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
 from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     COLOURS,
@@ -45,10 +45,9 @@ GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mi
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
-    number, look = seed % sizes.depth, Look(queries, nulls=STRICT)
-    layer = attention(training.model(), held_out_texts(text, sizes, seed))[number]
+    training = chosen(text, sizes, optimiser, seed)
+    number, look = seed % training.sizes.depth, Look(queries, nulls=STRICT)
+    layer = attention(training.model(), held_out_texts(text, training.sizes, seed))[number]
     told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
     found = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS, look, seed)
     factors = bounds(training.model().blocks[number])

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from attsvm_papers.heads.decoder import MADE, Sizes
-from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
 from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     COLOURS,
@@ -61,9 +61,8 @@ REAL = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
-    texts, look, found = held_out_texts(text, sizes, seed), Look(queries, nulls=STRICT), []
+    training = chosen(text, sizes, optimiser, seed)
+    texts, look, found = held_out_texts(text, training.sizes, seed), Look(queries, nulls=STRICT), []
     for checkpoint, step in enumerate(training.steps):
         for number, layer in enumerate(attention(training.model(checkpoint), texts)):
             W = layer.weights[0]

@@ -22,11 +22,10 @@ from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.e3_course import OPTIMISERS, REAL
 from attsvm_papers.heads.networks import (
     LOOKED_AT,
-    RATES,
     attention,
+    chosen,
     files,
     held_out_texts,
-    trained,
 )
 from attsvm_papers.heads.own_solutions import (
     STRICT,
@@ -87,11 +86,11 @@ FEW = 160
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, numbers, most, thresholds, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
+    training = chosen(text, sizes, optimiser, seed)
     model, found = training.model(), []
     few, many = (
-        attention(model, held_out_texts(text, sizes, seed, LOOKED_AT * times)) for times in (1, 3)
+        attention(model, held_out_texts(text, training.sizes, seed, LOOKED_AT * times))
+        for times in (1, 3)
     )
     asked = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
     for count, threshold in asked:

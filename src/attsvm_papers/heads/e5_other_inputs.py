@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 
 from attsvm_papers.heads import e3_course as heads_3
-from attsvm_papers.heads.decoder import Sizes
 from attsvm_papers.heads.e3_course import OPTIMISERS, REAL
 from attsvm_papers.heads.networks import (
-    RATES,
     Attention,
     attention,
+    chosen,
     files,
     held_out_texts,
-    trained,
 )
 from attsvm_papers.heads.own_solutions import Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
@@ -56,10 +54,11 @@ CHANGES = (
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
+    training = chosen(text, sizes, optimiser, seed)
     found = []
-    for change, layers in changed(training, held_out_texts(text, sizes, seed), seed).items():
+    for change, layers in changed(
+        training, held_out_texts(text, training.sizes, seed), seed
+    ).items():
         look = Look(queries, surest=change == "surest", classes=change == "characters")
         for number, layer in enumerate(layers):
             told: dict[str, Any] = {"change": CHANGES.index(change), "layer": number}

@@ -43,6 +43,7 @@ from attsvm_papers.kit import (
     picture,
     rows,
     scales,
+    stacked,
 )
 
 LAYERS = {"all-MiniLM-L6-v2": 6, "rxnmapper": 12, "mnist": 2, MADE: 2}
@@ -99,7 +100,7 @@ def run(model, layer, most):
     ]
     if not table:
         raise UnavailableError(f"no head of layer {layer} of {model} is sure of ten queries")
-    return {name: np.array([row[name] for row in table]) for name in table[0]}
+    return stacked(table)
 
 
 def recording(model, layer):

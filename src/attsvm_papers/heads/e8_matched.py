@@ -24,8 +24,8 @@ import numpy as np
 from attsvm import max_margin
 from attsvm.probe import reflection
 from attsvm_papers.heads import e1_own_solutions as heads_1
-from attsvm_papers.heads.decoder import OPTIMISERS, Sizes
-from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
 from attsvm_papers.heads.own_solutions import (
     SECONDS,
     STRICT,
@@ -57,10 +57,11 @@ DRAWS = 3
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
 def run(optimiser, seed, text, digest, sizes, queries):
-    sizes = Sizes(**sizes)
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
+    training = chosen(text, sizes, optimiser, seed)
     look, found = Look(queries, nulls=STRICT), []
-    for number, layer in enumerate(attention(training.model(), held_out_texts(text, sizes, seed))):
+    for number, layer in enumerate(
+        attention(training.model(), held_out_texts(text, training.sizes, seed))
+    ):
         seen = (layer.inputs, layer.tokens)
         told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
         told |= matched(layer.weights[0], *seen, look, np.random.default_rng([seed, number]))

@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.e3_course import OPTIMISERS, REAL
-from attsvm_papers.heads.networks import RATES, attention, files, held_out_texts, trained
+from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
 from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     COLOURS,
@@ -48,14 +48,13 @@ SCALES = scales(
 
 @grid(digest=files, seed=seeds, optimiser=OPTIMISERS, change=lambda p: range(len(p.changes)))
 def run(optimiser, seed, change, text, digest, sizes, changes, queries):
-    sizes = Sizes(**{**sizes, **changes[change]})
-    training = trained(text, sizes, optimiser, RATES[optimiser], seed)
-    layers = attention(training.model(), held_out_texts(text, sizes, seed))
+    training = chosen(text, {**sizes, **changes[change]}, optimiser, seed)
+    layers = attention(training.model(), held_out_texts(text, training.sizes, seed))
     look, found = Look(queries, nulls=STRICT), []
     for number in sorted({0, len(layers) - 1}):
         layer = layers[number]
         told = {"layer": number, "rank": stable_rank(layer.weights[0])}
-        told |= {"loss": training.losses[-1], **{k: getattr(sizes, k) for k in CHANGED}}
+        told |= {"loss": training.losses[-1], **{k: getattr(training.sizes, k) for k in CHANGED}}
         (own,) = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, ("nuc",), look, seed)
         found.append((told, own))
     return columns(found)

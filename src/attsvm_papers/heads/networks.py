@@ -7,6 +7,7 @@ a folder they are kept there, under the name of all that decides them, and train
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,15 @@ def trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> Train
         if parameter:
             weights[int(number)][parameter] = value
     return Trained(steps, found["losses"], weights, sizes, int(found["vocabulary"][0]))
+
+
+def chosen(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> Trained:
+    """The training at the rate that heads-7 chose; ``sizes`` as a cell has them.
+
+    Raises:
+        UnavailableError: the text is not there.
+    """
+    return trained(text, Sizes(**sizes), name, RATES[name], seed)
 
 
 def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict[str, Any]:

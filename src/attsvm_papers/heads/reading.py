@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm_papers.heads.own_solutions import KINDS, Own
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, replaced
+from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, replaced, stacked
 
 NORMS = ("nuc", "fro", "spec", "l1", "linf")
 """A row's column ``norm`` is the position of its norm in this list."""
@@ -37,18 +37,19 @@ _TOLD = (
 
 def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:
     """A row for every head and norm, with what is told about it."""
-    rows = [
-        {
-            **told,
-            "norm": NORMS.index(own.norm),
-            "cosine": own.cosine,
-            **{kind: own.nulls.get(kind, np.nan) for kind in KINDS},
-            **{name: getattr(own, name) for name in _TOLD},
-            "support": len(own.support),
-        }
-        for told, own in found
-    ]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return stacked(
+        [
+            {
+                **told,
+                "norm": NORMS.index(own.norm),
+                "cosine": own.cosine,
+                **{kind: own.nulls.get(kind, np.nan) for kind in KINDS},
+                **{name: getattr(own, name) for name in _TOLD},
+                "support": len(own.support),
+            }
+            for told, own in found
+        ]
+    )
 
 
 def excess(evidence: Evidence, own: str = "cosine") -> FloatArray:

@@ -15,9 +15,9 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.claims import MOST, claim, each
-from attsvm_papers.kit.drawing import band, loglog
+from attsvm_papers.kit.drawing import band, bands, legend, legend_below, loglog
 from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
-from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting
+from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting, stacked
 from attsvm_papers.kit.intervals import Interval, interval
 from attsvm_papers.kit.nulls import (
     at_start,
@@ -30,7 +30,7 @@ from attsvm_papers.kit.nulls import (
 )
 from attsvm_papers.kit.pictures import picture
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.slopes import slopes
+from attsvm_papers.kit.slopes import at, in_order, slopes
 
 __all__ = [
     "ATTENTION",
@@ -52,10 +52,12 @@ __all__ = [
     "Picture",
     "Plot",
     "Scales",
+    "at",
     "at_least",
     "at_most",
     "at_start",
     "band",
+    "bands",
     "between",
     "blocks",
     "canvas",
@@ -68,8 +70,11 @@ __all__ = [
     "experiment",
     "grid",
     "identifiers",
+    "in_order",
     "interval",
     "label_ends",
+    "legend",
+    "legend_below",
     "logarithmic",
     "loglog",
     "mixed_records",
@@ -83,6 +88,7 @@ __all__ = [
     "setting",
     "shuffled",
     "slopes",
+    "stacked",
     "titles",
     "true",
 ]

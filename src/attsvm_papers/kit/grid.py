@@ -64,6 +64,11 @@ def cut(count: int, size: int, start: int = 0) -> list[tuple[int, int]]:
     return [(first, min(size, end - first)) for first in range(start, end, size)]
 
 
+def stacked(found: Sequence[Mapping[str, Any]]) -> Columns:
+    """A column for every name of these measurements, with a row for each of them."""
+    return {name: np.array([one[name] for one in found]) for name in found[0]}
+
+
 class rows:  # noqa: N801 - reads as a function in a grid
     """Axes that vary together, such as ``rows("n T", [(5, 5), (10, 5)])``."""
 

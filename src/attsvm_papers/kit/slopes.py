@@ -1,11 +1,27 @@
-"""Straight lines through records: every fitted rate of the experiments is one of these slopes."""
+"""What is read off records: a column at one step, and straight lines, whose slopes are all fitted
+rates of the experiments.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attsvm.claims import Evidence
 from attsvm.data import FloatArray
+
+
+def at(evidence: Evidence, column: str, step: float, records: str = "step") -> NDArray[Any]:
+    """``(rows, ...)``: a column at one record; every row has the same ones."""
+    return evidence[column][:, int(np.flatnonzero(evidence[records][0] == step)[0])]
+
+
+def in_order(evidence: Evidence, column: str = "seed", **values: Any) -> Evidence:
+    """The rows with these values in other columns, sorted by one: rows of several variants pair."""
+    rows = evidence.where(**values)
+    return rows.take(np.argsort(rows[column]))
 
 
 def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:

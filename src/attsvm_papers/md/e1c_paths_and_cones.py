@@ -40,9 +40,11 @@ from attsvm_papers.kit import (
     at_least,
     at_most,
     at_start,
+    band,
     blocks,
     claim,
     grid,
+    legend,
     logarithmic,
     loglog,
     mixed_records,
@@ -258,6 +260,9 @@ def M2e(e):
     return _cones(e, "fall")
 
 
+MOST_RUNS = (0.05, 0.95)
+
+
 @picture(
     "Global paths and local cones",
     "Medians of paths fall to a hundredth of their first value; the largest stay level up"
@@ -276,20 +281,11 @@ def paths_and_cones(evidence, axes):
     colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
     for p in POTENTIALS:
         rows = _paths(evidence, p)
-        axes[0].fill_between(
-            RADII,
-            *np.quantile(rows, (0.05, 0.95), axis=0),
-            color=colours[p],
-            alpha=0.13,
-            linewidth=0,
-        )
         axes[0].plot(RADII, rows.max(axis=0), ":", color=colours[p], linewidth=1.0)
-        axes[0].plot(RADII, np.median(rows, axis=0), "-", color=colours[p], label=f"p = {p:g}")
+        band(axes[0], RADII, rows, colours[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
         runs = evidence.where(part=CONE, p=p)
         course, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
-        axes[1].plot(step[1:], np.median(course, axis=0)[1:], "-", color=colours[p])
-        low, high = np.quantile(course, (0.05, 0.95), axis=0)
-        axes[1].fill_between(step[1:], low[1:], high[1:], color=colours[p], alpha=0.13, linewidth=0)
+        band(axes[1], step[1:], course[:, 1:], colours[p], shares=MOST_RUNS, shade=0.13)
     axes[0].plot([], [], ":", color=FAINT, linewidth=1.0, label="largest")
     axes[1].axhline(1.0, color=FAINT, linewidth=0.8)
     loglog(axes[0], np.array(RADII), evidence.where(part=PATH)["divergence"])
@@ -299,4 +295,4 @@ def paths_and_cones(evidence, axes):
     axes[1].set_title("From the edge of a cone: divergence over its start")
     axes[0].set_xlabel("R")
     axes[1].set_xlabel("step")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

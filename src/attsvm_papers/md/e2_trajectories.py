@@ -32,6 +32,7 @@ from attsvm_papers.kit import (
     picture,
     replaced,
     scales,
+    stacked,
     true,
 )
 from attsvm_papers.md.mirror_runs import (
@@ -43,7 +44,7 @@ from attsvm_papers.md.mirror_runs import (
     divergences,
     instances,
 )
-from attsvm_papers.md.published import columns, published_descent
+from attsvm_papers.md.published import published_descent
 
 FloatArray = NDArray[np.float64]
 
@@ -89,18 +90,17 @@ def run(p, mode, records):
     (solution,) = Solutions(data)(selected, p)
     pair = W[:, 0, (1, 3), (2, 4)]
     place = {step: k for k, step in enumerate(every)}
-    return columns(
-        p=p,
-        mode=mode,
-        step=at,
-        path=pair[[place[step] for step in at]],
-        marked=pair[[place[step] for step in (*ARROWS[p], steps)]],
-        divergence=divergences(W[1:], [solution], p)[0][[place[step] - 1 for step in at[1:]]],
-        solution=solution.W[(1, 3), (2, 4)],
-        norm=solution.norm,
-        tokens=selected[0],
-        best=optimal_tokens(data, heads)[0],
-    )
+    found = {
+        "step": at,
+        "path": pair[[place[step] for step in at]],
+        "marked": pair[[place[step] for step in (*ARROWS[p], steps)]],
+        "divergence": divergences(W[1:], [solution], p)[0][[place[step] - 1 for step in at[1:]]],
+        "solution": solution.W[(1, 3), (2, 4)],
+        "norm": solution.norm,
+        "tokens": selected[0],
+        "best": optimal_tokens(data, heads)[0],
+    }
+    return stacked([found])
 
 
 def _published(evidence: Evidence, p: float) -> Evidence:

@@ -39,12 +39,14 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
+    stacked,
     true,
 )
 from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
-from attsvm_papers.md.published import columns, published_descent
+from attsvm_papers.md.published import published_descent
 
 FloatArray = NDArray[np.float64]
 
@@ -80,7 +82,7 @@ def problem() -> AttentionData:
 
 @grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return columns(mode=mode, p=p, **descent(p, mode))
+    return stacked([descent(p, mode)])
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
@@ -262,7 +264,7 @@ def joint_training(evidence, axes):
                 )
         loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
         ax.set(ylim=(1e-7, 2), xlabel="step")
-    axes[0, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[0, 0], loc="lower right")
     axes[0, 0].set_ylabel("mean over two sequences")
     axes[1, 0].set_ylabel("divergence from the solution")
     for label, style, colour in (

@@ -40,14 +40,17 @@ from attsvm_papers.kit import (
     Evidence,
     at_most,
     at_start,
+    band,
     blocks,
     claim,
     each,
     grid,
+    legend,
     loglog,
     mixed_records,
     picture,
     scales,
+    stacked,
 )
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
@@ -83,8 +86,7 @@ def random(p, seeds, starts):
 
 
 def joint_paths(instances, p, starts):
-    rows = [path(instance, p, starts) for instance in instances]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return stacked([path(instance, p, starts) for instance in instances])
 
 
 def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
@@ -230,14 +232,7 @@ def joint_path(evidence, axes):
     ):
         for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
             rows = applies.where(part=RANDOM, p=p)[name]
-            ax.plot(sizes, np.median(rows, axis=0), "-", color=colour, label=f"p = {p:g}")
-            ax.fill_between(
-                sizes,
-                *np.quantile(rows, (0.05, 0.95), axis=0),
-                color=colour,
-                alpha=0.13,
-                linewidth=0,
-            )
+            band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
             ax.plot(
                 sizes,
                 applies.where(part=TOY, p=p)[name][0],
@@ -250,4 +245,4 @@ def joint_path(evidence, axes):
         ax.set_title(title)
     axes[0].set_ylabel("divergence")
     axes[0].plot([], [], "x", color=FAINT, label="data of md-3")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

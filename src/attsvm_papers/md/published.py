@@ -4,7 +4,6 @@ once.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
@@ -161,8 +160,3 @@ def _advance(
 ) -> None:
     for r in numba.prange(W.shape[0]):
         _descend(X[r], Z[r], y[r], W[r], v[r], p, lr, count, joint)
-
-
-def columns(**values: Any) -> dict[str, NDArray[Any]]:
-    """Columns of evidence of one row each, from the numbers of that row."""
-    return {name: np.asarray(value)[None] for name, value in values.items()}

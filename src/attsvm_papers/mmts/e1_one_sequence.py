@@ -18,10 +18,10 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     INK,
     TRAINED,
     VERDICT,
+    at,
     at_least,
     at_most,
     between,
@@ -29,6 +29,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     replaced,
     same,
@@ -38,8 +39,8 @@ from attsvm_papers.kit import (
 from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
-    at,
     course,
+    degrees,
     descend,
     draw_gaps,
     draw_paths,
@@ -230,7 +231,7 @@ def E1_1g(evidence):
     # How far left of the ray every drawn trajectory stays: the largest angle between steps 50 and
     # 200 minus that of the ray.
     prompts = of(evidence, "descent")["prompt"][:, 50 : SHOWN + 1]
-    return (np.degrees(np.arctan2(prompts[..., 1], prompts[..., 0])) - LIMIT).min(axis=1)
+    return (degrees(prompts) - LIMIT).min(axis=1)
 
 
 @claim(
@@ -316,7 +317,7 @@ def trajectories(evidence, axes):
     draw_paths(ax, rows["prompt"], [TRAINED] * rows.rows)
     ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
     window(ax, (-4, 10), (-2, 10))
-    ax.legend(loc="center right", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(ax, loc="center right")
     ax.set_title("first 200 steps")
     ax = axes[1]
     draw_gaps(ax, rows["norm"][:, 10:], rows["gap_best"][:, 10:], TRAINED)

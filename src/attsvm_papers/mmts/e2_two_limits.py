@@ -25,11 +25,13 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     Evidence,
+    at,
     at_most,
     claim,
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     replaced,
     rows,
@@ -39,7 +41,6 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import single_precision
 from attsvm_papers.mmts.prompts import (
-    at,
     course,
     descend,
     draw_gaps,
@@ -309,7 +310,7 @@ def trajectories(evidence, axes):
     window(ax, (-2, 20), (-2, 20))
     ax.set(xticks=range(0, 21, 5), yticks=range(0, 21, 5))
     ax.text(9.5, 13.0, "in single precision,\n400 steps", color=FAINT, fontsize=8.5)
-    ax.legend(loc="upper right", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(ax, loc="upper right")
     ax.set_title("first 200 steps")
     ax = axes[1]
     free, narrow = path.where(cone=0.0), path.where(cone=path.levels("cone")[1])

@@ -22,11 +22,11 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     INK,
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -34,6 +34,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend,
     mixed_records,
     picture,
     replaced,
@@ -44,8 +45,8 @@ from attsvm_papers.mmts import single_precision
 from attsvm_papers.mmts.prompts import (
     SHOWN,
     ascent_cosines,
-    at,
     course,
+    degrees,
     descend,
     draw_gaps,
     draw_paths,
@@ -176,8 +177,9 @@ def E1_3a(evidence):
     """The max-margin prompt is (0.8446, 0.1711), of norm 0.8618 and angle 11.453 degrees."""
     rows = _origin(evidence)
     p = rows["best"][0]
-    angle = np.degrees(np.arctan2(p[1], p[0]))
-    return np.array([*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(angle - ANGLE) / 10])
+    return np.array(
+        [*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(degrees(p) - ANGLE) / 10]
+    )
 
 
 @claim(
@@ -384,7 +386,7 @@ def trajectories(evidence, axes):
         ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
         window(ax, (-2, 8), (-2.5, 5.5))
         ax.set(xticks=range(-2, 9, 2), title=title)
-    axes[0].legend(loc="upper left", frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[0], loc="upper left")
     ax = axes[2]
     draw_gaps(ax, rows["step"][:, 1:], rows["gap_best"][:, 1:], TRAINED)
     draw_gaps(ax, plain["step"][:, 1:], plain["gap_best"][:, 1:], ATTENTION)

@@ -13,10 +13,10 @@ import numpy as np
 from attsvm.datasets import toy
 from attsvm_papers.kit import (
     ATTENTION,
-    INK,
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     claim,
@@ -31,13 +31,10 @@ from attsvm_papers.kit import (
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import (
     SHOWN,
-    at,
+    degrees,
     draw_gaps,
-    draw_paths,
-    draw_ray,
     logarithmic_axes,
     of,
-    window,
 )
 
 # The toy ``joint``: a zero token beside (1, 1), (1, -1), (0.5, 1) with labels 1, -1, 1.
@@ -128,7 +125,7 @@ def E1_4a(evidence):
             *np.abs(p - PROMPT),
             abs(0.5 * p @ p - OBJECTIVE),
             *np.abs(rows["dual"][0] - DUAL),
-            abs(np.degrees(np.arctan2(p[1], p[0])) - ANGLE) / 10,
+            abs(degrees(p) - ANGLE) / 10,
             *np.abs(v - (0.0, 1.0)),
             *np.abs(rows["margins"][0] - 1.0),
         ]
@@ -158,7 +155,7 @@ def E1_4c(evidence):
     """
     rows = of(evidence, "descent")
     prompts = np.stack([at(rows, "prompt", step)[0] for step in ANGLES])
-    return np.degrees(np.arctan2(prompts[:, 1], prompts[:, 0])) - list(ANGLES.values())
+    return degrees(prompts) - list(ANGLES.values())
 
 
 @claim(
@@ -247,7 +244,7 @@ def T7(evidence):
     """
     # Distance of the path's prompt angle to the limit at (30, 30), relative to that at (10, 10).
     rows = of(evidence, "path")
-    limit = np.degrees(np.arctan2(PROMPT[1], PROMPT[0]))
+    limit = degrees(PROMPT)
     far, near = (abs(rows.where(radius=R, head_radius=R)["angle"][0] - limit) for R in (10, 30))
     head_far, head_near = (
         abs(rows.where(radius=R, head_radius=R)["head_angle"][0] - 90.0) for R in (10, 30)
@@ -312,18 +309,8 @@ def draw_joint(evidence, axes):
     """
     rows = of(evidence, "descent")
     ax = axes[0]
-    draw_ray(ax, rows["full"][0], TRAINED)
-    draw_ray(ax, rows["decoder"][0], ATTENTION)
-    draw_paths(ax, rows["prompt"], [TRAINED])
-    draw_paths(ax, rows["head"], [ATTENTION])
-    ax.plot(*rows["prompt"][0, 0], "o", color=INK, markersize=4)
-    ax.plot(*rows["head"][0, 0], "o", color=INK, markersize=4)
-    window(ax, (-2, 8), (-2.5, 7.5))
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate", rotation=90)
+    joint.draw_pair(ax, rows, ("full", TRAINED, "--"))
     ax.text(5.0, 2.2, "prompt p", color=TRAINED, fontsize=8.5)
-    ax.text(0.5, 6.0, "head v", color=ATTENTION, fontsize=8.5)
-    ax.set_title("first 200 steps")
     ax = axes[1]
     shown = np.arange(SHOWN // 2 + 1)
     ax.plot(shown, rows["kept"][0, : len(shown)], color=TRAINED)

@@ -20,6 +20,7 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     VERDICT,
+    at,
     at_least,
     at_most,
     claim,
@@ -33,13 +34,10 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import (
-    at,
+    degrees,
     draw_gaps,
-    draw_paths,
-    draw_ray,
     logarithmic_axes,
     of,
-    window,
 )
 
 # The toy ``joint_nonsupport``: that of mmts-4 with third token (0.5, 1.5).
@@ -207,11 +205,10 @@ def E1_5c(evidence):
     # Distance to the reference in units of its last digit.
     rows = of(evidence, "descent")
     prompts = np.stack([at(rows, "prompt", step)[0] for step in ANGLES])
-    angles = np.degrees(np.arctan2(prompts[:, 1], prompts[:, 0]))
     return np.array(
         [
             (found - value) * 10**digits
-            for found, (value, digits) in zip(angles, ANGLES.values(), strict=True)
+            for found, (value, digits) in zip(degrees(prompts), ANGLES.values(), strict=True)
         ]
     )
 
@@ -356,20 +353,9 @@ def draw_joint(evidence, axes):
     """
     rows, sweep = of(evidence, "descent"), of(evidence, "sweep")
     ax = axes[0]
-    draw_ray(ax, rows["relaxed"][0], TRAINED)
-    draw_ray(ax, rows["full"][0], BEST, linestyle=":")
-    draw_ray(ax, rows["decoder"][0], ATTENTION)
-    draw_paths(ax, rows["prompt"], [TRAINED])
-    draw_paths(ax, rows["head"], [ATTENTION])
-    ax.plot(*rows["prompt"][0, 0], "o", color=INK, markersize=4)
-    ax.plot(*rows["head"][0, 0], "o", color=INK, markersize=4)
-    window(ax, (-2, 8), (-2.5, 7.5))
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate", rotation=90)
+    joint.draw_pair(ax, rows, ("relaxed", TRAINED, "--"), ("full", BEST, ":"))
     ax.text(4.6, -0.9, "prompt p", color=TRAINED, fontsize=8.5)
     ax.text(8, 2.0, "un-relaxed", color=BEST, fontsize=8.5, ha="right")
-    ax.text(0.5, 6.0, "head v", color=ATTENTION, fontsize=8.5)
-    ax.set_title("first 200 steps")
     ax = axes[1]
     draw_gaps(ax, rows["step"][:, 1:], rows["gap_relaxed"][:, 1:], TRAINED)
     draw_gaps(ax, rows["step"][:, 1:], rows["gap_full"][:, 1:], BEST)
@@ -384,12 +370,8 @@ def draw_joint(evidence, axes):
         ("predicted", {"color": INK, "linewidth": 1.0}),
         ("limit", {"color": TRAINED, "linestyle": "", "marker": "o"}),
     ):
-        ax.plot(
-            sweep["kappa"],
-            np.degrees(np.arctan2(sweep[column][:, 1], sweep[column][:, 0])),
-            **style,
-        )
-    ax.axhline(np.degrees(np.arctan2(FULL[1], FULL[0])), color=BEST, linestyle=":", linewidth=1.2)
+        ax.plot(sweep["kappa"], degrees(sweep[column]), **style)
+    ax.axhline(degrees(FULL), color=BEST, linestyle=":", linewidth=1.2)
     ax.set(
         xlabel="κ, head step / prompt step",
         title="limit angle of the prompt, degrees",

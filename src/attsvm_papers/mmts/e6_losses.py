@@ -25,18 +25,19 @@ from attsvm_papers.kit import (
     INK,
     TRAINED,
     Evidence,
+    at,
     at_most,
     claim,
     close_to,
     exchanged,
     grid,
+    legend,
     picture,
     scales,
     shuffled,
 )
 from attsvm_papers.mmts.prompts import (
     SHOWN,
-    at,
     course,
     draw_ray,
     marks,
@@ -56,6 +57,7 @@ SCALES = scales(
 )
 
 LOSSES = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
+COLOURS = {"linear": BEST, "logistic": TRAINED, "exponential": ATTENTION}
 # Limits of the second coordinate, matched to 1e-3 for the specification; (loss, C).
 LIMITS = {
     ("linear", 2): 0.347,
@@ -256,7 +258,6 @@ def draw_losses(evidence, axes):
     height is −47, far below the picture.
     """
     rows = of(evidence, "descent")
-    colours = dict(zip(LOSSES, (BEST, TRAINED, ATTENTION), strict=True))
     for ax, loss in zip(axes, LOSSES, strict=True):
         draw_ray(ax, (1.0, 0.0), FAINT)
         runs = rows.where(loss_name=loss)
@@ -264,7 +265,7 @@ def draw_losses(evidence, axes):
             opacity = 0.25 + 0.75 * min(C, 10.0) / 10.0
             ax.plot(
                 *prompt.T,
-                color=colours[loss],
+                color=COLOURS[loss],
                 alpha=opacity,
                 linestyle="--" if C > 10 else "-",
                 linewidth=1.2,
@@ -285,7 +286,6 @@ def offsets(evidence, axes):
     the regularisation path at norm 1000. At C = 100 the limits are 2.30, −47.04 and −47.20.
     """
     rows, path = of(evidence, "descent"), of(evidence, "path")
-    colours = dict(zip(LOSSES, (BEST, TRAINED, ATTENTION), strict=True))
     ax = axes[0]
     grid = np.linspace(1, 10, 100)
     for loss in LOSSES:
@@ -293,8 +293,8 @@ def offsets(evidence, axes):
             rows.where(loss_name=loss),
             path.where(loss_name=loss),
         )
-        ax.plot(grid, offset(loss, grid), color=colours[loss], linewidth=1.0)
-        ax.plot(runs["C"], at(runs, "prompt", 100_000)[:, 1], "o", color=colours[loss], label=loss)
+        ax.plot(grid, offset(loss, grid), color=COLOURS[loss], linewidth=1.0)
+        ax.plot(runs["C"], at(runs, "prompt", 100_000)[:, 1], "o", color=COLOURS[loss], label=loss)
         ax.plot(ends["C"], ends["path_end"][:, 1], "x", color=INK, markersize=7)
     ax.set(
         xlim=(0.7, 10.4),
@@ -303,4 +303,4 @@ def offsets(evidence, axes):
         xlabel="optimal score C",
         title="limit of the second coordinate",
     )
-    ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(ax, loc="lower left")

@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     each,
     picture,
     scales,
+    stacked,
 )
 
 SETS = ("digits", "mnist", "cifar10")
@@ -105,7 +106,7 @@ def run(images, digest, seed, epochs, records, rows, observed, lr, batch):
         )
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         marks = sorted({round(epochs * k / records) for k in range(records + 1)})
-        kept: list[tuple[Any, ...]] = []
+        kept: list[dict[str, Any]] = []
         for epoch in range(epochs + 1):
             if epoch in marks:
                 with torch.no_grad():
@@ -119,22 +120,24 @@ def run(images, digest, seed, epochs, records, rows, observed, lr, batch):
                         .mean()
                         .item()
                     )
-                    kept.append((epoch, largest, squares, model.query_key_norms().numpy(), right))
+                    kept.append(
+                        {
+                            "epoch": epoch,
+                            "inverse_max": largest,
+                            "inverse_square": squares,
+                            "norm": model.query_key_norms().numpy(),
+                            "accuracy": right,
+                        }
+                    )
             for chosen in torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ():
                 optimizer.zero_grad()
                 cross_entropy(model(train[chosen]), labels[chosen]).backward()
                 optimizer.step()
-    names = ("epoch", "inverse_max", "inverse_square", "norm", "accuracy")
-    columns = {
-        name: np.array(column)[None]
-        for name, column in zip(names, zip(*kept, strict=True), strict=True)
-    }
-    tokens = len(model.positions)
     return {
         "images": np.array([SETS.index(images)]),
         "seed": np.array([seed]),
-        "tokens": np.array([tokens]),
-        **columns,
+        "tokens": np.array([len(model.positions)]),
+        **{name: column[None] for name, column in stacked(kept).items()},
     }
 
 
@@ -248,19 +251,14 @@ def sparsity(evidence, axes):
             ("inverse_square", TRAINED, "1 / ‖s‖₂²"),
             ("inverse_max", ATTENTION, "1 / max s"),
         ):
-            for k, line in enumerate(rows[name].mean(axis=-1)):
-                upper.plot(
-                    rows["epoch"][k],
-                    line,
-                    color=colour,
-                    linewidth=1.1,
-                    label=label if k == 0 else None,
-                )
+            lines = upper.plot(
+                rows["epoch"].T, rows[name].mean(axis=-1).T, color=colour, linewidth=1.1
+            )
+            lines[0].set_label(label)
         upper.set_ylim(0, rows["tokens"][0] * 1.06)
         upper.axhline(rows["tokens"][0], color=RULE, linewidth=0.9, zorder=0)
         upper.set_title(TITLES[int(place)])
-        for k, line in enumerate(rows["norm"].mean(axis=-1)):
-            lower.plot(rows["epoch"][k], line, color=BEST, linewidth=1.1)
+        lower.plot(rows["epoch"].T, rows["norm"].mean(axis=-1).T, color=BEST, linewidth=1.1)
         lower.set_xlabel("epoch")
     axes[0, 0].set_ylabel("tokens that [CLS] attends to")
     axes[1, 0].set_ylabel("norm of W_Q and W_K")

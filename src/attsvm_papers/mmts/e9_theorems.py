@@ -47,6 +47,7 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.mmts import joint, local_optima, nonlinear_paths, plain_descent, random_prompts
 from attsvm_papers.mmts.local_optima import BOUNDS
+from attsvm_papers.mmts.prompts import of
 from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, boundary
 
 # Random instances; small ones, because every selection of each is solved.
@@ -78,9 +79,9 @@ SCALES = scales(
 LOCAL_COUNTS = {3: 1.65, 8: 1.05, 64: 1.0, 256: 1.0}
 
 
-def first(count, of="seeds"):
+def first(count, among="seeds"):
     """The first seeds of all, as an axis."""
-    return lambda p: [list(range(getattr(p, of)))[:count]]
+    return lambda p: [list(range(getattr(p, among)))[:count]]
 
 
 @grid(seeds=first(8))
@@ -133,13 +134,9 @@ def local_path(bound, seeds, dimensions):
     return local_optima.local_path(seeds, min(dimensions), PATH_SIZES, bound)
 
 
-def _of(evidence: Evidence, name: str, **values: Any) -> Evidence:
-    return evidence.where(part=name, **values)
-
-
 def _at_size(evidence: Evidence, column: str, size: float) -> Any:
     """Per instance that several tokens share, the quantity at a size."""
-    return _of(evidence, "mixture", several=1.0, size=size)[column]
+    return of(evidence, "mixture", several=1.0, size=size)[column]
 
 
 def on_local(*bounds: str) -> dict[str, Callable[[Evidence], Any]]:
@@ -158,17 +155,17 @@ GLOBAL = replaced("the global solution", local_gap="local_other")
 def other_directions(local: bool) -> Null:
     """The gaps of directions that are not locally optimal, or of those that are, in their place."""
 
-    def of(e: Evidence) -> Evidence:
+    def exchange(e: Evidence) -> Evidence:
         after, here = e["after"].copy(), e["part"] == "directions"
         after[here] = np.resize(after[here & (e["locally"] == (not local))], here.sum())
         return e.but({"after": after})
 
-    return Null(f"directions that are {'not ' if local else ''}locally optimal", of)
+    return Null(f"directions that are {'not ' if local else ''}locally optimal", exchange)
 
 
 def counterexample(evidence: Evidence) -> str:
     """Why descent from any start fails with several sequences."""
-    gaps = _of(evidence, "equal_scores", n=4)["equal_gap"]
+    gaps = of(evidence, "equal_scores", n=4)["equal_gap"]
     return (
         f"{(gaps > 0.01).sum()} of {len(gaps)} instances have a start that ends elsewhere, and more"
         " steps do not help. A sequence that begins with a wrong token far ahead keeps it: its pull"
@@ -183,7 +180,7 @@ def counterexample(evidence: Evidence) -> str:
 
 def little_room(evidence: Evidence) -> str:
     """Why a joint path is not at the relaxed solution yet."""
-    rows = _of(evidence, "pairs")
+    rows = of(evidence, "pairs")
     late = (rows["pair_supporting"] == 0) & (rows["pair_nu"] > -1e-6) & (rows["pair_apart"] > 0.04)
     late &= rows["pair_relaxed"] > 0.01
     return (
@@ -443,7 +440,7 @@ def T9e(e):
     ),
     assumes={
         "20 draws": lambda e: (
-            len(_of(e, "enumeration")["d"]) >= 20 * len(_of(e, "enumeration").levels("d"))
+            len(of(e, "enumeration")["d"]) >= 20 * len(of(e, "enumeration").levels("d"))
         )
     },
     null=exchanged("d = 3 and d = 64 exchanged", "d", 3, 64),
@@ -453,7 +450,7 @@ def T17b(evidence):
     """So over-parameterisation removes spurious directions: of nine selections on average 1.65,
     1.05, 1, 1 are locally optimal at d = 3 to 256.
     """
-    rows = _of(evidence, "enumeration")
+    rows = of(evidence, "enumeration")
     return np.array(
         [
             np.mean(rows.where(d=d)["count"]) - LOCAL_COUNTS[int(d)]
@@ -512,7 +509,7 @@ def theorems(evidence, axes):
     edge, below 1e-12 they are drawn there.
     """
     ax = axes[0]
-    rows = _of(evidence, "mixture", several=1.0)
+    rows = of(evidence, "mixture", several=1.0)
     for seed, strength in sorted(
         {(s, k) for s, k in zip(rows["seed"], rows["strength"], strict=True)}
     ):
@@ -541,7 +538,7 @@ def theorems(evidence, axes):
     ):
         ax.text(0.03, 0.2 - 0.075 * k, words, color=colour, transform=ax.transAxes, fontsize=8)
     ax = axes[1]
-    enumerated = _of(evidence, "enumeration")
+    enumerated = of(evidence, "enumeration")
     dimensions = enumerated.levels("d")
     for place, d in enumerate(dimensions):
         counts = enumerated.where(d=d)["count"]
@@ -572,7 +569,7 @@ def theorems(evidence, axes):
     ax = axes[2]
     names = ("W, Frobenius", "K and Q", "W, l1.5", "W, l3")
     for k, (bound, colour) in enumerate(zip(BOUNDS, (ATTENTION, BEST, TRAINED, INK), strict=True)):
-        local = _of(evidence, "local_path", bound=bound)
+        local = of(evidence, "local_path", bound=bound)
         ax.text(
             0.42 + 0.34 * (k // 2),
             0.2 - 0.08 * (k % 2),
@@ -581,15 +578,8 @@ def theorems(evidence, axes):
             transform=ax.transAxes,
             fontsize=8,
         )
-        for gap, degrees in zip(local["local_gap"], local["degrees"], strict=True):
-            ax.plot(
-                PATH_SIZES,
-                np.maximum(gap / boundary(degrees), 1e-12),
-                color=colour,
-                linewidth=1.0,
-                marker="o",
-                markersize=3,
-            )
+        gaps = np.maximum(local["local_gap"] / boundary(local["degrees"])[:, None], 1e-12)
+        ax.plot(PATH_SIZES, gaps.T, color=colour, linewidth=1.0, marker="o", markersize=3)
     loglog(ax, np.array(PATH_SIZES), np.array([1e-12, 2.0]))
     ax.set(
         xlabel="norm / norm of the max-margin weights",

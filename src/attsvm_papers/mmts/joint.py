@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
@@ -25,7 +26,8 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import margin_drop, margin_drop_bound
-from attsvm_papers.mmts.prompts import course, marks
+from attsvm_papers.kit import ATTENTION, INK, TRAINED, Evidence, stacked
+from attsvm_papers.mmts.prompts import course, degrees, draw_paths, draw_ray, marks, window
 
 Columns = dict[str, NDArray[Any]]
 TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
@@ -102,14 +104,30 @@ def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> C
         parameterization="joint",
     )
     assert found.head is not None
-    angle = np.degrees(np.arctan2(found.W[:, 1, 0], found.W[:, 0, 0]))
-    head_angle = np.degrees(np.arctan2(found.head[:, 1], found.head[:, 0]))
     return {
         "radius": found.radii,
         "head_radius": np.asarray(head_radii, float),
-        "angle": angle,
-        "head_angle": head_angle,
+        "angle": degrees(found.W[..., 0]),
+        "head_angle": degrees(found.head),
     }
+
+
+def draw_pair(ax: Axes, rows: Evidence, *solutions: tuple[str, str, str]) -> None:
+    """Prompt and head over the first 200 steps, a dot every ten, with the rays of the prompt's
+    solutions (column, colour, style) and of the head's.
+    """
+    for column, colour, style in solutions:
+        draw_ray(ax, rows[column][0], colour, linestyle=style)
+    draw_ray(ax, rows["decoder"][0], ATTENTION)
+    for column, colour in (("prompt", TRAINED), ("head", ATTENTION)):
+        draw_paths(ax, rows[column], [colour])
+    for column in ("prompt", "head"):
+        ax.plot(*rows[column][0, 0], "o", color=INK, markersize=4)
+    window(ax, (-2, 8), (-2.5, 7.5))
+    ax.set_xlabel("first coordinate")
+    ax.set_ylabel("second coordinate", rotation=90)
+    ax.text(0.5, 6.0, "head v", color=ATTENTION, fontsize=8.5)
+    ax.set_title("first 200 steps")
 
 
 def drop(problem: Toy, samples: int, seed: int) -> Columns:
@@ -171,17 +189,16 @@ def random_path(seeds: list[int], common: float) -> Columns:
         )
         assert found.head is not None
         rows.append(
-            (
-                seed,
-                common,
-                len(decoder.support) == n,
-                margin_drop_bound(data, chosen),
-                *(found.direction_gap(each)[0] for each in (full, relaxed, more)),
-                direction_gap(found.head[..., None], decoder.W)[0],
-                direction_gap(full.W, relaxed.W),
-                np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
-            )
+            {
+                "seed": seed,
+                "pair_supporting": len(decoder.support) == n,
+                "pair_nu": margin_drop_bound(data, chosen),
+                "pair_full": found.direction_gap(full)[0],
+                "pair_relaxed": found.direction_gap(relaxed)[0],
+                "pair_more": found.direction_gap(more)[0],
+                "pair_head": direction_gap(found.head[..., None], decoder.W)[0],
+                "pair_apart": direction_gap(full.W, relaxed.W),
+                "pair_spare": np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
+            }
         )
-    measured = ("supporting", "nu", "full", "relaxed", "more", "head", "apart", "spare")
-    names = ("seed", "common", *(f"pair_{name}" for name in measured))
-    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
+    return stacked(rows)

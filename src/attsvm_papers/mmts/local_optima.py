@@ -19,6 +19,7 @@ from attsvm import (
     token_scores,
 )
 from attsvm.datasets import unit_sphere
+from attsvm_papers.kit import stacked
 from attsvm_papers.tfsvm.local_cones import narrow
 
 Choices = list[tuple[tuple[int, ...], Any, bool]]
@@ -40,9 +41,16 @@ def enumeration(seeds: list[int], d: int) -> dict[str, Any]:
             for choice, solution, ok in found
             if choice != optimal and len(solution.support) == solution.margins.m
         ]
-        rows.append((seed, len(local), optimal in local, len(spurious), sum(spurious)))
-    names = ("count_seed", "count", "optimal_local", "all_support_rivals", "spurious")
-    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
+        rows.append(
+            {
+                "count_seed": seed,
+                "count": len(local),
+                "optimal_local": optimal in local,
+                "all_support_rivals": len(spurious),
+                "spurious": sum(spurious),
+            }
+        )
+    return stacked(rows)
 
 
 def _selections(data: Any, head: Any, norm: Norm | None = None) -> tuple[tuple[int, ...], Choices]:

@@ -21,6 +21,7 @@ from attsvm.datasets import orthonormal, unit_sphere
 from attsvm.dynamics import direction_gap
 from attsvm.margins import split
 from attsvm.selection import sparsemax_selection
+from attsvm_papers.kit import stacked
 
 
 def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
                     "finite_size": float(np.linalg.norm(inside)),
                 }
             )
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return stacked(rows)
 
 
 def ties(seeds: list[int], size: float) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
         others = s @ (1.0 - np.eye(s.shape[1]))  # 1 - s without cancellation
         return np.sum(s * (best - scores) + s * others, axis=1), best - scores + 2.0 * others
 
-    gaps, others, norms = [], [], []
+    found = []
     for seed in seeds:
         data, _ = unit_sphere(2, 4, 4, seed)
         solutions = max_margin([selection_margins(data, choice) for choice in candidates])
@@ -99,10 +100,14 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
             *rng.standard_normal((6, *least.W.shape)),
         ]
         W = _shortest(log_excess(data, excess), starts, size * least.norm)
-        gaps.append(float(direction_gap(W, least.W)))
-        others.append(float(direction_gap(W, second.W)))
-        norms.append(second.norm / least.norm)
-    return {"tie_gap": np.array(gaps), "tie_other": np.array(others), "second": np.array(norms)}
+        found.append(
+            {
+                "tie_gap": float(direction_gap(W, least.W)),
+                "tie_other": float(direction_gap(W, second.W)),
+                "second": second.norm / least.norm,
+            }
+        )
+    return stacked(found)
 
 
 def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def prompt_path(
     )
     return {
         "radius": path.radii,
-        "angle": np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0])),
+        "angle": degrees(path.W[..., 0]),
         "path_gap": path.direction_gap(solution),
         "below": np.isneginf(path.log_excess),
     }
@@ -186,10 +186,10 @@ def field_bound(problem: Toy, target: NDArray[Any]) -> float:
     return float(1.0 / (np.linalg.norm(target) * widest))
 
 
-def at(evidence: Evidence, column: str, step: int) -> NDArray[Any]:
-    """A column at one step; every run of the evidence has the same records."""
-    (place,) = np.flatnonzero(evidence["step"][0] == step)
-    return evidence[column][:, place]
+def degrees(points: ArrayLike) -> NDArray[np.float64]:
+    """Angles of points ``(..., 2)`` to the first axis."""
+    x, y = np.moveaxis(np.asarray(points), -1, 0)
+    return np.degrees(np.arctan2(y, x))
 
 
 def draw_paths(ax: Axes, paths: NDArray[Any], colours: Sequence[str], last: int = SHOWN) -> None:
@@ -223,8 +223,8 @@ def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, flo
 
 def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
     """One line per run; gaps below 1e-18 are drawn there."""
-    for line, gap in zip(np.atleast_2d(x), np.atleast_2d(gaps), strict=True):
-        ax.plot(line, np.maximum(gap, 1e-18), color=colour, **{"linewidth": 1.1, **style})
+    shown = np.maximum(gaps, 1e-18)
+    ax.plot(x.T, shown.T, color=colour, **{"linewidth": 1.1, **style})
 
 
 def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:

@@ -45,7 +45,7 @@ def equal_scores(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str
     runs, each = len(seeds), len(SIZES)
     best = np.zeros(n, dtype=np.int64)
     solutions = max_margin([prompt_margins(data.instance(k), best) for k in range(runs)])
-    norms = np.array([solution.norm for solution in solutions])
+    norms = solutions.norm
     widest = np.linalg.norm(data.tokens[..., :1, :] - data.tokens, axis=-1).max(axis=(-2, -1))
     draws = [np.random.default_rng([3, seed]) for seed in seeds]
     starts = np.stack([rng.standard_normal((each, d)) for rng in draws])
@@ -81,14 +81,13 @@ def _from_anywhere(
     best = [solutions[int(k)] for k in run]
     goal = np.stack([solution.W[:, 0] / solution.norm for solution in best])
     cosine = np.sum(down * goal, axis=1) / np.linalg.norm(down, axis=1)
-    norms = np.array([solution.norm for solution in best])
     course = train(
         model,
         lifted,
         SteepestDescent(model.parameters(), lr=STEP),
         steps,
         AtSteps(()),
-        step_scale=norms,
+        step_scale=solutions.norm[run],
     )
     return cosine.reshape(runs, each), course.direction_gap(best)[-1].reshape(runs, each)
 

@@ -30,13 +30,12 @@ from attsvm_papers.kit import (
     VERDICT,
     at_least,
     at_most,
-    band,
+    bands,
     between,
     blocks,
     claim,
     exchanged,
     grid,
-    loglog,
     picture,
     replaced,
     same,
@@ -95,7 +94,7 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
     rows, scores = course.selected[-1], model.scores(pairs).numpy()
     joint = joint_programmes(pairs, rows)
     random = np.random.default_rng([19, seeds[0]]).integers(T, size=rows.shape)
-    best, W = np.stack([solution.W for solution in joint]), course.W
+    best, W = joint.W, course.W
     ratio = lengths(best)[1] / lengths(best)[0]
     chosen = rows.reshape(len(seeds), n, 2)
     logits = np.einsum("sntd,hsde,sne->snth", whole.tokens, apart(W[-1]), whole.queries)
@@ -105,7 +104,7 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
         "gap": gaps(W, best).T,
         "gap_other": gaps(W, best, shift=1).T,
         "joint": course.direction_gap(best).T,
-        "certified": np.array([solution.status == "optimal" for solution in joint]),
+        "certified": joint.optimal,
         "local": are_local(joint, scores),
         "local_random": are_local(joint_programmes(pairs, random), scores),
         "ratio": lengths(W[-1])[1] / lengths(W[-1])[0],
@@ -286,11 +285,7 @@ def courses(evidence, axes):
             ((one["joint"], TRAINED, "one norm"), (other["joint"], ATTENTION, "a norm each")),
         ),
     ):
-        for rows, colour, words in lines:
-            band(ax, step, rows, colour)
-            ax.plot([], [], color=colour, label=words)
-        loglog(ax, step, np.concatenate([rows.ravel() for rows, *_ in lines]))
-        ax.set(xlabel="step")
+        bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
     axes[1].set(title="1 - cosine, both together")

@@ -77,16 +77,16 @@ def run(n, T, d, shared, steps, seeds):
         W = np.concatenate(own, axis=-1)
     joint = joint_programmes(pairs, rows, "nuc")
     alone = [joint_programmes(data, rows[:, h::HEADS], "nuc") for h in range(HEADS)]
-    beside = np.concatenate([[one.W for one in each] for each in alone], axis=-1)
-    least = np.sum([[one.norm for one in each] for each in alone], axis=0)
+    beside = np.concatenate([each.W for each in alone], axis=-1)
+    least = np.sum([each.norm for each in alone], axis=0)
     smallest = [each.margins(own).min() for each, own in zip(joint, W, strict=True)]
-    certified = np.all([[one.status == "optimal" for one in each] for each in (joint, *alone)], 0)
+    certified = np.all([each.optimal for each in (joint, *alone)], axis=0)
     return {
         "certified": certified,
         "share_joint": margin_shares(W, joint),
         "share_alone": smallest / sum(np.linalg.norm(apart(W), "nuc", axis=(-2, -1))) * least,
         "share_beside": margin_shares(beside, joint),
-        "gap_joint": direction_gap(W, [one.W for one in joint]),
+        "gap_joint": direction_gap(W, joint.W),
         "gap_beside": direction_gap(W, beside),
     }
 

@@ -117,12 +117,12 @@ def run(n, T, d, rule, batch, dealt, steps, seeds):
     whole, chosen = descend(data, v, rule, batches(n, ALL, False, steps, rng), marks[-1:])
     best, other = joint_programmes(data, selected), joint_programmes(data, chosen)
     random = joint_programmes(data, rng.integers(T, size=selected.shape))
-    scores, weights = token_scores(data, v), [solution.W for solution in best]
+    scores = token_scores(data, v)
     return {
         "step": same(marks),
-        "gap": direction_gap(W, weights).T,
-        "gap_whole": direction_gap(whole, [solution.W for solution in other]).T,
-        "certified": np.array([solution.status == "optimal" for solution in best]),
+        "gap": direction_gap(W, best.W).T,
+        "gap_whole": direction_gap(whole, other.W).T,
+        "certified": best.optimal,
         "local": are_local(best, scores),
         "local_random": are_local(random, scores),
     }
@@ -219,8 +219,7 @@ def gaps(evidence, axes):
     step, seen = evidence["step"][0], []
     for fixed, colour, style, words in lines:
         rows_of = of(evidence, **fixed)["gap"]
-        band(axes[0], step, rows_of, colour, style, (0.05, 0.95))
-        axes[0].plot([], [], style, color=colour, label=words)
+        band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=words)
         seen.append(rows_of.ravel())
     loglog(axes[0], step, np.concatenate(seen))
     axes[0].set(xlabel="step", title="1 - cosine, by batch")

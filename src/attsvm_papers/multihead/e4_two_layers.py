@@ -49,6 +49,7 @@ from attsvm_papers.kit import (
     replaced,
     same,
     scales,
+    stacked,
     true,
 )
 from attsvm_papers.multihead.side_by_side import are_local
@@ -183,7 +184,7 @@ def run(n, T, d, steps, seeds):
         compare(data.instance(k), v[k], W[:, k], first[k], second[k, :, 0], rng)
         for k, rng in enumerate(drawn)
     ]
-    columns = {name: np.array([each[name] for each in told]) for name in told[0]}
+    columns = stacked(told)
     held = columns.pop("held")
     lead = behind / np.where(read, -np.inf, behind).max(axis=(-2, -1), keepdims=True)
     return {
@@ -299,8 +300,7 @@ def layers(evidence, axes):
         ("lacking_read", TRAINED, "read"),
         ("lacking_held", BEST, "held at a margin of zero"),
     ):
-        band(axes[1], step, -held[column], colour, shares=(0.25, 0.75))
-        axes[1].plot([], [], color=colour, label=words)
+        band(axes[1], step, -held[column], colour, shares=(0.25, 0.75), label=words)
     loglog(axes[1], step, -held["lacking_read"])
     axes[1].set(xlabel="step", title="-log(1 - attention) of the selected token")
     axes[1].legend(frameon=False, fontsize=8)

@@ -19,13 +19,13 @@ from attsvm.datasets.next_token import NextTokenData, bipartite
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm_papers.kit import (
     ATTENTION,
-    FAINT,
     TRAINED,
     VERDICT,
     at_most,
     blocks,
     claim,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -142,7 +142,7 @@ def stage_one(evidence, axes):
         label="closed form",
     )
     logarithmic(loss.yaxis, rows["loss"][0])
-    loss.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(loss)
     direction.plot(step[1:], rows["error"][:, 1:].max(axis=0), color=TRAINED)
     logarithmic(direction.yaxis, np.array([1e-17, 1e-5]))
     direction.set_ylim(1e-17, 1e-5)
@@ -165,7 +165,7 @@ def stage_one(evidence, axes):
         markersize=5,
         label="step size × steps",
     )
-    norm.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(norm)
     for ax, title in zip(
         axes,
         ("Loss of stage 1", "Direction error, worst seed", "Norm of the output matrix"),

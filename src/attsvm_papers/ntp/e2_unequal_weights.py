@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    legend,
     logarithmic,
     loglog,
     picture,
@@ -99,7 +100,7 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
         turned.append(replace(one, embeddings=E))
     solutions = max_margin([output_margins(one.embeddings, one.following) for one in turned])
     # 2 eta exp(2 eta) = 1 / |W*|
-    allowed = 0.5 * lambertw([1.0 / one.norm for one in solutions]).real
+    allowed = 0.5 * lambertw(1.0 / solutions.norm).real
     found = {}
     for name, factor in (("rises", 1.0), ("rises_long", TOO_LONG)):
         rule = Rule(tuple(factor * allowed))
@@ -212,15 +213,14 @@ def stage_one_rates(evidence, axes):
         late = step >= 10
         band(axes[0], step[late], rows["error"][:, late], colour)
         band(axes[1], step, rows["loss"], colour)
-        band(axes[2], step, rows["norm"], colour)
-        axes[2].plot([], [], color=colour, label=words)
+        band(axes[2], step, rows["norm"], colour, label=words)
     x = np.array([2000.0, 20_000.0])
     axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
     axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")
     loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
     logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
     logarithmic(axes[1].yaxis, evidence["loss"])
-    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[2])
     for ax, title in zip(
         axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True
     ):

@@ -32,6 +32,7 @@ from attsvm_papers.kit import (
     close_to,
     each,
     grid,
+    legend,
     logarithmic,
     loglog,
     mixed_records,
@@ -84,7 +85,6 @@ def run(K, per_query, kind, seeds, first_steps, steps):
     alike = sums_of_arcs(solutions)
     problem, at = attention.problem, attention.steps
     hasty = attention_stage(problem, Rule(HASTE * eta), 200, records=AtSteps(()), watch=True)
-    norms = np.array([solution.norm for solution in solutions])
     error, other = (attention.direction_error(target) for target in (solutions, alike))
     here = int(np.flatnonzero(at == PUBLISHED)[0])
     alpha = eta0 * first_steps / math.sqrt(K - 1)
@@ -100,7 +100,7 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         "norm": attention.norm,
         "log_missing": attention.log_missing,
         "alignment": attention.alignment(solutions),
-        "alignment_other": attention.alignment(np.roll([one.W for one in solutions], 1, axis=2)),
+        "alignment_other": attention.alignment(np.roll(solutions.W, 1, axis=2)),
         "pushed": _pushed(problem, attention.W, alpha, K),
     }
     return {
@@ -119,7 +119,7 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         "error_slope_alike": slope(at, np.log(other), 1e3, 1e4),
         "late_error_slope": slope(at, np.log(error), 1e4, 1e5),
         "late_error_slope_alike": slope(at, np.log(other), 1e4, 1e5),
-        "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -norms / eta,
+        "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -solutions.norm / eta,
         "coefficient": np.exp(
             attention.log_gap[here]
             - log_factor
@@ -127,9 +127,9 @@ def run(K, per_query, kind, seeds, first_steps, steps):
         ),
         "last_rise": attention.last_rise,
         "last_rise_hasty": hasty.last_rise,
-        "solution_norm": norms,
-        "certified": np.array([solution.status == "optimal" for solution in solutions]),
-        **_end_to_end(sets, norms, K),
+        "solution_norm": solutions.norm,
+        "certified": solutions.optimal,
+        **_end_to_end(sets, solutions.norm, K),
         **by_run(columns),
     }
 
@@ -451,10 +451,9 @@ def both_stages(evidence, axes):
         band(axes[0, 0], first, rows["output_loss"], colour)
         band(axes[0, 1], first[early], np.maximum(rows["output_error"][:, early], 1e-17), colour)
         band(axes[0, 2], first, rows["output_norm"], colour)
-        band(axes[1, 0], step[seen], rows["loss"][:, seen], colour)
+        band(axes[1, 0], step[seen], rows["loss"][:, seen], colour, label=WORDS[int(index)])
         band(axes[1, 1], step[seen], rows["error"][:, seen], colour)
         band(axes[1, 2], step[seen], rows["norm"][:, seen], colour)
-        axes[1, 0].plot([], [], color=colour, label=WORDS[int(index)])
     logarithmic(axes[0, 0].yaxis, evidence["output_loss"])
     logarithmic(axes[0, 1].yaxis, np.array([1e-17, 1.0]))
     axes[0, 1].set_ylim(1e-17, 1.0)
@@ -467,7 +466,7 @@ def both_stages(evidence, axes):
         color=FAINT,
     )
     logarithmic(axes[1, 0].yaxis, evidence["loss"])
-    axes[1, 0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+    legend(axes[1, 0])
     axes[1, 1].set_ylim(0, None)
     for row, (stage, matrix) in enumerate((("Stage 1", "output"), ("Stage 2", "query-key"))):
         for ax, title in zip(
@@ -500,10 +499,9 @@ def rates_of_stage_2(evidence, axes):
         seen, late = step <= PUBLISHED, step >= 10
         band(axes[0], step[late], rows["error"][:, late], colour)
         unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
-        for u, gap in zip(unit, rows["log_gap"][:, seen], strict=True):
-            axes[1].plot(u, np.exp(gap), color=colour, linewidth=0.8, alpha=0.7)
-        band(axes[2], step[late], rows["alignment"][:, late], colour)
-        axes[2].plot([], [], color=colour, label=WORDS[int(index)])
+        gaps = np.exp(rows["log_gap"][:, seen])
+        axes[1].plot(unit.T, gaps.T, color=colour, linewidth=0.8, alpha=0.7)
+        band(axes[2], step[late], rows["alignment"][:, late], colour, label=WORDS[int(index)])
     last = float(evidence["step"].max())
     x = np.geomspace(1000, last, 20)
     axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=FAINT, linewidth=1)
@@ -522,7 +520,7 @@ def rates_of_stage_2(evidence, axes):
     logarithmic(axes[1].yaxis, np.exp(evidence["log_gap"][:, evidence["step"][0] <= PUBLISHED]))
     logarithmic(axes[2].xaxis, np.array([10.0, last]))
     axes[2].set_ylim(0, 1.02)
-    axes[2].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[2], loc="lower right")
     titles = (
         "Direction error",
         "Loss over its floor, every seed",

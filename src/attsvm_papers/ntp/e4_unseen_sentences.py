@@ -29,6 +29,7 @@ from attsvm_papers.kit import (
     picture,
     replaced,
     scales,
+    stacked,
     true,
 )
 from attsvm_papers.ntp.predictions import (
@@ -55,7 +56,6 @@ SCALES = scales(
 )
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
-OTHER = tuple(f"{name}_other" for name in SCORES)
 
 
 @grid(seeds=blocks(5))
@@ -68,13 +68,9 @@ def run(K, per_query, steps, tests, seeds):
     attention = two_stage(sets, Rule(eta0), Rule(eta), (1000, steps), records=AtSteps(())).attention
     W, values = attention.W[-1], attention.problem.values
     solutions = attention_solutions(sets)
-    columns: dict[str, list[Any]] = {
-        f"{name}_{measure}": [] for name in NAMES for measure in MEASURES
-    }
-    extra: dict[str, list[Any]] = {
-        key: [] for key in (*SCORES, *OTHER, "gap_excess", "gap_trained")
-    }
+    rows = []
     for k in range(len(seeds)):
+        told: dict[str, Any] = {}
         rng = np.random.default_rng([4, seeds[k]])
         for name in NAMES:
             run = k + len(seeds) * (name == "G5") + 2 * len(seeds) * (name in ("G7", "G8"))
@@ -98,28 +94,25 @@ def run(K, per_query, steps, tests, seeds):
                 W[run],
                 solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm,
             )
-            for measure in MEASURES:
-                columns[f"{name}_{measure}"].append(found[measure])
+            told |= {f"{name}_{measure}": found[measure] for measure in MEASURES}
             if name == "G7":
                 lone = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
                 for key, right in (("", "right"), ("_other", "right_other")):
-                    extra["unique_accuracy" + key].append(
+                    told["unique_accuracy" + key] = (
                         found[right][lone].mean() if lone.any() else np.nan
                     )
         for key, weights in (("", W), ("_other", other_query(W))):
-            for name, value in signs(plain[k], weights[k]).items():
-                extra[name + key].append(value)
+            told |= {name + key: value for name, value in signs(plain[k], weights[k]).items()}
             unseen = weights[2 * len(seeds) + k] @ held_out[k].embeddings[K - 1]
-            extra["unseen_column" + key].append(np.linalg.norm(unseen))
+            told["unseen_column" + key] = np.linalg.norm(unseen)
         solved = solutions[len(seeds) + k]
         trained = W[len(seeds) + k]
-        extra["gap_excess"].append(gap_excess(confused[k], solved.W))
-        extra["gap_trained"].append(
-            gap_excess(confused[k], trained * solved.norm / np.linalg.norm(trained))
+        told["gap_excess"] = gap_excess(confused[k], solved.W)
+        told["gap_trained"] = gap_excess(
+            confused[k], trained * solved.norm / np.linalg.norm(trained)
         )
-    return {
-        **{name: np.array(column, dtype=np.float64) for name, column in (columns | extra).items()},
-    }
+        rows.append(told)
+    return stacked(rows)
 
 
 def _mentions(data: Any, token: int) -> Any:

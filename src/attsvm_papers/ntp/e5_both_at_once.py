@@ -23,6 +23,7 @@ from attsvm_papers.kit import (
     claim,
     each,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -152,12 +153,11 @@ def both_at_once(evidence, axes):
         rows = evidence.where(norm=index)
         step = rows["step"][0]
         late = step >= 1
-        band(axes[0], step[late], rows["loss"][:, late], colour)
+        band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
         band(axes[1], step[late], rows["output_error"][:, late], colour)
         band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
         band(axes[2], step, rows["output_norm"], colour)
         band(axes[2], step, rows["attention_norm"], colour, "--")
-        axes[0].plot([], [], color=colour, label=words)
     for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
         axes[2].plot([], [], style, color=FAINT, label=words)
     for ax in axes[:2]:
@@ -166,6 +166,6 @@ def both_at_once(evidence, axes):
     logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
     axes[2].set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
     for ax in (axes[0], axes[2]):
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+        legend(ax)
     for ax, title in zip(axes, ("Loss", "Direction errors", "Norms"), strict=True):
         ax.set(title=title, xlabel="step")

@@ -26,6 +26,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
     same,
@@ -143,8 +144,7 @@ def draw_textbook(evidence, axes):
             rows = evidence.where(kind=index, textbook=textbook)
             step = rows["step"][0]
             late = step >= 100
-            band(ax, step[late], 1.0 - rows["cosine"][:, late], colour)
-            ax.plot([], [], color=colour, label=words)
+            band(ax, step[late], 1.0 - rows["cosine"][:, late], colour, label=words)
         rows = evidence.where(kind=index, textbook=False)
         lost = [
             float(np.interp(np.log(2.0**-53), path[::-1], rows["step"][0][::-1]))
@@ -166,4 +166,4 @@ def draw_textbook(evidence, axes):
         ax.set(title=("No confused tokens", "Confused tokens")[index], xlabel="step")
     axes[0].set_ylabel("1 − cosine to the solution")
     loglog(axes[0], np.array([100.0, last]), np.array([1e-4, 1.0]))
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(axes[0], loc="lower left")

@@ -34,13 +34,12 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
-    band,
+    bands,
     between,
     blocks,
     claim,
     exchanged,
     grid,
-    loglog,
     picture,
     replaced,
     rows,
@@ -48,6 +47,7 @@ from attsvm_papers.kit import (
     scales,
     setting,
     slopes,
+    stacked,
     true,
 )
 from attsvm_papers.ntp.contexts import (
@@ -119,7 +119,7 @@ def trained(kind, rule, m, V, steps, seeds):
         _followed(svm, other, pair, course.W[:, run], tenth)
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
-    columns = {name: np.array([one[name] for one in found]) for name in found[0]}
+    columns = stacked(found)
     norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
     return {
         "step": same(course.steps),
@@ -169,7 +169,6 @@ def paths(m, V, seeds):
         _followed(svm, other, pair, W, 0)
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
-    names = ("finite", "finite_reversed")
     return {
         "radius": same(path.radii),
         "path": np.array(
@@ -178,7 +177,8 @@ def paths(m, V, seeds):
         "path_hard": np.array(
             [direction_gap(W, s.solution.W) for W, s in zip(weights, hard, strict=True)]
         ),
-        **{f"path_{name}": np.array([one[name] for one in found]) for name in names},
+        "path_finite": np.array([one["finite"] for one in found]),
+        "path_finite_reversed": np.array([one["finite_reversed"] for one in found]),
         "norm": np.array([svm.solution.norm for svm in svms]),
         **trials(svms),
     }
@@ -529,15 +529,6 @@ def SL10c(e):
     return e.where(part="shares")["odds_proof"]
 
 
-def bands(axis, lines, step):
-    for values, colour, words in lines:
-        band(axis, step, values, colour)
-        axis.plot([], [], color=colour, label=words)
-    loglog(axis, step, np.concatenate([values.ravel() for values, *_ in lines]))
-    axis.set(xlabel="step")
-    axis.legend(frameon=False, fontsize=8.5, loc="lower left")
-
-
 @picture(
     "Soft labels: the finite part and the margin",
     "The loss reaches the entropy with both conditions only; the finite part is reached by plain"
@@ -571,19 +562,21 @@ def parts(evidence: Evidence, axes: Any) -> None:
     )
     lines = [(course(kind, PLAIN, "over_entropy"), colour, words) for kind, colour, words in kinds]
     lines[2] = (lines[2][0][of(evidence, COMPATIBLE)["infeasible"] == 1], *lines[2][1:])
-    bands(panels[0], lines, step)
+    bands(panels[0], step, lines)
     rules = (
         (PLAIN, TRAINED, "plain"),
         (CONSTANT, ATTENTION, "normalised"),
         (DECAYING, BEST, "normalised, decaying"),
     )
     lines = [(course(BOTH, rule, "finite"), colour, words) for rule, colour, words in rules]
-    bands(panels[1], lines, step)
+    bands(panels[1], step, lines)
     lines = [
         (course(BOTH, PLAIN, "gap"), TRAINED, "soft labels"),
         (course(BOTH, PLAIN, "gap_hard"), ATTENTION, "hard labels"),
     ]
-    bands(panels[2], lines, step)
+    bands(panels[2], step, lines)
+    for panel in panels[:3]:
+        panel.legend(frameon=False, fontsize=8.5, loc="lower left")
     shares_of = evidence.where(part="shares")
     widths = shares_of.levels("width")
     for name, colour in (("compatible", BEST), ("separable", TRAINED)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm import MarginSolution, max_margin, order_margins
+from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
@@ -35,9 +35,9 @@ def draw(kind: str, K: int, per_query: int, seeds: Sequence[int]) -> list[NextTo
     return [generate(K, per_query, seed) for seed in seeds]
 
 
-def attention_solutions(sets: Sequence[NextTokenData]) -> list[MarginSolution]:
+def attention_solutions(sets: Sequence[NextTokenData]) -> SolutionBatch:
     """The query-key solution of every data set, certified."""
-    return list(max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets]))
+    return max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets])
 
 
 def output_targets(sets: Sequence[NextTokenData]) -> FloatArray:

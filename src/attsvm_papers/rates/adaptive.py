@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm import (
     AttentionData,
-    MarginSolution,
+    SolutionBatch,
     Trajectory,
     max_margin,
     optimal_tokens,
@@ -43,7 +43,7 @@ class Trained(NamedTuple):
 
     data: AttentionData
     tokens: NDArray[np.int64]
-    solutions: Sequence[MarginSolution]
+    solutions: SolutionBatch
     trajectory: Trajectory
 
 
@@ -101,8 +101,3 @@ def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArr
     return slopes(
         np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside
     )
-
-
-def at(evidence: Evidence, column: str, step: int) -> FloatArray:
-    """A column at one recorded step, one value per trial."""
-    return evidence[column][:, np.flatnonzero(evidence["step"][0] == step)[0]]

@@ -27,6 +27,7 @@ from attsvm_papers.kit import (
     VERDICT,
     Evidence,
     Null,
+    at,
     at_least,
     at_most,
     band,
@@ -37,6 +38,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    in_order,
     label_ends,
     loglog,
     picture,
@@ -51,7 +53,6 @@ from attsvm_papers.rates.adaptive import (
     POLYAK,
     ROOT,
     RULES,
-    at,
     rate,
     trained,
 )
@@ -71,14 +72,13 @@ def run(rule, seeds, steps):
         "gap": gap,
         "error": np.sqrt(2.0 * gap),
         "norm": trajectory.norm.T,
-        "certified": np.array([solution.gap for solution in found.solutions]),
+        "certified": found.solutions.gap,
         "global": (trajectory.selected[-1] == found.tokens).all(axis=-1),
     }
 
 
 def _of(evidence: Evidence, rule: int) -> Evidence:
-    rows = evidence.where(rule=rule)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, rule=rule)
 
 
 def _measure_rate(e: Evidence, rule: int, column: str = "error") -> Any:

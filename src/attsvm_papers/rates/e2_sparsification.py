@@ -18,6 +18,7 @@ from attsvm_papers.kit import (
     MOST,
     TRAINED,
     VERDICT,
+    at,
     at_most,
     blocks,
     claim,
@@ -25,6 +26,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    legend,
     loglog,
     picture,
     same,
@@ -39,7 +41,6 @@ from attsvm_papers.rates.adaptive import (
     POLYAK,
     ROOT,
     RULES,
-    at,
     log_missing,
     trained,
 )
@@ -57,7 +58,7 @@ def run(rule, seeds, steps):
         "step": same(trajectory.steps),
         "norm": trajectory.norm.T,
         "log_missing": log_missing(found.data, found.tokens, trajectory.W).T,
-        "best_norm": np.array([solution.norm for solution in found.solutions]),
+        "best_norm": found.solutions.norm,
     }
 
 
@@ -132,4 +133,4 @@ def sparsification(evidence, axes):
     axes[1].set_title("-log(1 - attention), worst sequence")
     axes[0].set_xlabel("step")
     axes[1].set_xlabel("norm of W / norm of the solution")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="upper left")
+    legend(axes[0], loc="upper left")

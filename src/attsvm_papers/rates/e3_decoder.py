@@ -102,12 +102,7 @@ def run(seeds, steps):
         "planted": (tokens == optimal_tokens(data, planted)).all(axis=-1),
         "planted_other": (tokens == optimal_tokens(data, _next(planted))).all(axis=-1),
         "one_class": np.abs(data.labels.sum(axis=-1)) == data.n,
-        "certified": np.array(
-            [
-                a.status == "optimal" and b.status == "optimal"
-                for a, b in zip(attention, decoder, strict=True)
-            ]
-        ),
+        "certified": attention.optimal & decoder.optimal,
     }
 
 
@@ -210,9 +205,9 @@ def joint(evidence, axes):
     """
     step = evidence["step"][0]
     late = step >= 10
-    for row in -np.log(evidence["loss"][:, late]):
-        axes[0].plot(step[late], row, color=TRAINED, linewidth=0.9, alpha=0.8)
-    middle = float(np.median(-np.log(evidence["loss"][:, -1])))
+    falls = -np.log(evidence["loss"][:, late])
+    axes[0].plot(step[late], falls.T, color=TRAINED, linewidth=0.9, alpha=0.8)
+    middle = float(np.median(falls[:, -1]))
     axes[0].plot(
         step[late],
         middle * (step[late] / step[-1]) ** (1 / 3),
@@ -236,13 +231,12 @@ def joint(evidence, axes):
         for column, colour, words in pairs:
             curves = 1.0 - evidence[column][:, late] if ax is axes[1] else evidence[column][:, late]
             curves = np.maximum(curves, 1e-9)
-            for row in curves:
-                ax.plot(step[late], row, color=colour, linewidth=0.9, alpha=0.8)
+            ax.plot(step[late], curves.T, color=colour, linewidth=0.9, alpha=0.8)
             ends.append((float(np.median(curves[:, -1])), words, colour))
         logarithmic(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.get_lines()]))
         ax.set_xlim(10, step[-1])
         label_ends(ax, ends, 0.1)
-    logarithmic(axes[0].yaxis, -np.log(evidence["loss"][:, late]))
+    logarithmic(axes[0].yaxis, falls)
     for ax, title in zip(
         axes, ("-log of the loss", "1 - cosine to the own solution", "norm"), strict=True
     ):

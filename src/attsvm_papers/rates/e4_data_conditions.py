@@ -11,7 +11,6 @@ specification P5-E4
 import numpy as np
 
 from attsvm import (
-    locally_optimal,
     max_margin,
     optimal_tokens,
     selection_margins,
@@ -36,12 +35,14 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
     scales,
     true,
 )
+from attsvm_papers.tfsvm.convergence import are_local
 
 # Three generators: orthonormal tokens, Gaussian tokens, and the unit sphere (n = 6, T = 8, d = 10)
 # as control.
@@ -95,12 +96,7 @@ def _own(data, scores, selected):
         [selection_margins(data.instance(k), tokens) for k, tokens in enumerate(selected)],
         tol=1e-12,
     )
-    return own, np.array(
-        [
-            each.status == "optimal" and bool(locally_optimal(each, scores[k]).all())
-            for k, each in enumerate(own)
-        ]
-    )
+    return own, are_local(own, scores)
 
 
 SPHERE_TOO = exchanged("the unit sphere in place of Gaussian tokens", "source", GAUSS, SPHERE)
@@ -204,4 +200,4 @@ def draw_global(evidence, axes):
     axes[1].set(
         xlabel="1 - cosine to the solution of the optimal tokens", title="share of the runs within"
     )
-    axes[1].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+    legend(axes[1], loc="lower right")

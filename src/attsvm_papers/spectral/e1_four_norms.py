@@ -29,6 +29,7 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     between,
@@ -37,6 +38,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    in_order,
     label_ends,
     loglog,
     mixed_records,
@@ -45,7 +47,7 @@ from attsvm_papers.kit import (
     scales,
     shuffled,
 )
-from attsvm_papers.rates.adaptive import at, marks, rate
+from attsvm_papers.rates.adaptive import marks, rate
 from attsvm_papers.spectral.multiclass import log_log1p
 
 # Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` are the specification's,
@@ -78,14 +80,7 @@ def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
     solutions = [max_margin(margins, norm, tol=1e-8) for norm in norms()]
     best = np.array([[solution.margin for solution in found] for found in solutions])
-    return (
-        data,
-        margins,
-        best,
-        np.array([[solution.status == "optimal" for solution in found] for found in solutions]).all(
-            axis=0
-        ),
-    )
+    return data, margins, best, np.all([found.optimal for found in solutions], axis=0)
 
 
 @grid(seeds=blocks(48), beta=BETAS, norm=range(len(NAMES)))
@@ -124,8 +119,7 @@ def run(norm, beta, seeds, steps, far):
 
 
 def _of(evidence: Evidence, norm: int, beta: float) -> Evidence:
-    rows = evidence.where(norm=norm, beta=beta)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, norm=norm, beta=beta)
 
 
 def _own(evidence: Evidence, beta: float, step: int | None = None) -> Any:

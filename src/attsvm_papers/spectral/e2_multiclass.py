@@ -32,6 +32,7 @@ from attsvm_papers.kit import (
     each,
     exchanged,
     grid,
+    in_order,
     label_ends,
     logarithmic,
     mixed_records,
@@ -138,8 +139,7 @@ def run(optimiser, seeds, steps):
 
 
 def _of(evidence: Evidence, optimiser: int) -> Evidence:
-    rows = evidence.where(optimiser=optimiser)
-    return rows.take(np.argsort(rows["seed"]))
+    return in_order(evidence, optimiser=optimiser)
 
 
 def _last(evidence: Evidence, optimiser: int, norm: int) -> Any:

@@ -57,10 +57,9 @@ def outcomes(
     tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
     random = max_margin([constraints(data.instance(run), tokens[run]) for run in range(runs)])
     saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
-    separable = np.array([solution.status == "optimal" for solution in reached])
     cosine = 1.0 - trajectory.direction_gap(reached)[-1]
     return {
-        "feasible": np.array([solution.status == "optimal" for solution in best]),
+        "feasible": best.optimal,
         "saturated": saturated,
         "global": saturated & (selected == optimal).all(axis=-1),
         "local": saturated & are_local(reached, scores),
@@ -68,8 +67,8 @@ def outcomes(
         "all_support": np.array(
             [s.status == "optimal" and len(s.support) == s.margins.m for s in best]
         ),
-        "separable": separable,
-        "cosine": np.where(separable, cosine, np.nan),
+        "separable": reached.optimal,
+        "cosine": np.where(reached.optimal, cosine, np.nan),
         "cosine_other": 1.0 - trajectory.direction_gap([*reached[1:], reached[0]])[-1],
     }
 

@@ -33,7 +33,6 @@ from attsvm.dynamics import direction_gap
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     INK,
     MOST,
     TRAINED,
@@ -46,6 +45,8 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    in_order,
+    legend_below,
     loglog,
     picture,
     replaced,
@@ -191,8 +192,7 @@ def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
 
 
 def _rows(evidence: Evidence, instance: int, bound: int) -> Evidence:
-    rows = evidence.where(instance=instance, bound=bound)
-    return rows.take(np.argsort(rows["radius"]))
+    return in_order(evidence, "radius", instance=instance, bound=bound)
 
 
 OTHER = replaced(
@@ -388,7 +388,6 @@ def paths(evidence, axes):
     """How far the minimiser of the loss at size R is from the max-margin solution in the same norm.
     Crosses: the specification's own computation. Slopes are -2 for cosines and -1 for distances.
     """
-    figure = axes.flat[0].figure
     for instance, ax in enumerate(axes):
         for bound, colour, label in (
             (FROBENIUS, TRAINED, "Frobenius: 1 - cosine"),
@@ -415,13 +414,4 @@ def paths(evidence, axes):
             if INSTANCES[instance] == "plane"
             else "Unit sphere, n = 2, T = 3, d = 4",
         )
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 2)

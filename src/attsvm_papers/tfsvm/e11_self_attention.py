@@ -36,7 +36,7 @@ from attsvm_papers.kit import (
 from attsvm_papers.tfsvm import e3_local_convergence as tfsvm_3
 from attsvm_papers.tfsvm import e4_rank as tfsvm_4
 from attsvm_papers.tfsvm import e5_convergence as tfsvm_5
-from attsvm_papers.tfsvm.convergence import mixed, trend
+from attsvm_papers.tfsvm.convergence import mixed
 from attsvm_papers.tfsvm.local_runs import local_runs
 
 LOCAL, RANKS, OUTCOMES, FEASIBLE = "local", "ranks", "outcomes", "random_selections"
@@ -95,17 +95,6 @@ def _kind(evidence: Evidence, kind: str) -> Evidence:
     return evidence.where(part=kind)
 
 
-def _share(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
-    return float(np.mean(_kind(evidence, OUTCOMES).where(n=n, T=T, d=d)[column]))
-
-
-def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
-    rows = _kind(evidence, OUTCOMES)
-    return sorted(
-        {(int(n), int(T), int(d)) for n, T, d in zip(rows["n"], rows["T"], rows["d"], strict=True)}
-    )
-
-
 @claim(
     at_least(
         1.0,
@@ -129,13 +118,7 @@ def T23(evidence):
     """W ends closer to the Frobenius solution of its selection, factors closer to the
     nuclear one.
     """
-    W, KQ = (_kind(evidence, LOCAL).where(factors=factors) for factors in (False, True))
-    return np.array(
-        [
-            np.mean(W["frobenius"][:, -1] - W["nuclear"][:, -1]),
-            np.mean(KQ["nuclear"][:, -1] - KQ["frobenius"][:, -1]),
-        ]
-    )
+    return tfsvm_3.T23(_kind(evidence, LOCAL))
 
 
 @claim(
@@ -174,10 +157,7 @@ def E2_11a(evidence):
 )
 def E2_11b(evidence):
     """The share of global convergence grows with d."""
-    return trend(
-        [_share(evidence, "global", *shape) for shape in _shapes(evidence) if shape[:2] == (4, 5)],
-        tfsvm_5.SLACK,
-    )
+    return tfsvm_5.E2_5a(_kind(evidence, OUTCOMES))
 
 
 @claim(
@@ -186,13 +166,7 @@ def E2_11b(evidence):
 )
 def E2_11c(evidence):
     """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
-    return np.array(
-        [
-            _share(evidence, "local", *shape)
-            for shape in _shapes(evidence)
-            if shape[2] >= max(shape[1] - 1, shape[0])
-        ]
-    )
+    return tfsvm_5.E2_5d(_kind(evidence, OUTCOMES))
 
 
 @claim(
@@ -205,7 +179,7 @@ def T15(e):
     """Where the first gradient ranks every optimal token first, a long first step along it, and a
     path of a thousand times its length after it, lead to the direction of the global solution.
     """
-    return _kind(e, OUTCOMES)["far_gap"]
+    return tfsvm_5.T15(_kind(e, OUTCOMES))
 
 
 @picture(
@@ -249,14 +223,15 @@ def draw_self_attention(evidence, axes):
             label=label,
         )
     axes[1].set(title="Rank, n = T = 5, mean", xlabel="dimension d", ylim=(0, 5.3))
-    line = [shape for shape in _shapes(evidence) if shape[:2] == (4, 5)]
+    ends = _kind(evidence, OUTCOMES)
+    line = [shape for shape in tfsvm_5.shapes(ends) if shape[:2] == (4, 5)]
     place = np.arange(len(line))
     for offset, (column, colour, label) in enumerate(
         (("global", TRAINED, "global"), ("local", ATTENTION, "local, incl. global"))
     ):
         axes[2].bar(
             place + 0.4 * offset - 0.2,
-            [100 * _share(evidence, column, *shape) for shape in line],
+            [100 * tfsvm_5.share_of(ends, column, *shape) for shape in line],
             0.38,
             color=colour,
             label=label,

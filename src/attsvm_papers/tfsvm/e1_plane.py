@@ -19,6 +19,7 @@ from attsvm_papers.kit import (
     BEST,
     FAINT,
     TRAINED,
+    at,
     at_least,
     at_most,
     between,
@@ -26,6 +27,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend_below,
     mixed_records,
     picture,
     replaced,
@@ -38,7 +40,6 @@ from attsvm_papers.tfsvm.plane import (
     SWAPPED,
     TOGETHER,
     W,
-    at,
     draw_courses,
     draw_gaps,
     draw_rays,
@@ -250,7 +251,6 @@ def plane(evidence, axes):
     solutions make of the queries. W turns to the Frobenius rays, the product of K and Q to the
     nuclear ones.
     """
-    figure = axes.flat[0].figure
     queries = toy("plane").data.queries
     panels = (
         (W, 200, TRAINED, "W, an arrow every 200 steps"),
@@ -265,16 +265,7 @@ def plane(evidence, axes):
     axes[0].set_ylabel("second coordinate of W z")
     axes[0].plot([], [], "-", color=BEST, label="Frobenius solution")
     axes[0].plot([], [], "--", color=FAINT, label="nuclear solution")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 2)
 
 
 @picture(

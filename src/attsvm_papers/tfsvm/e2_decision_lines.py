@@ -17,6 +17,7 @@ from attsvm_papers.kit import (
     FAINT,
     INK,
     TRAINED,
+    at,
     at_least,
     at_most,
     between,
@@ -24,6 +25,7 @@ from attsvm_papers.kit import (
     close_to,
     exchanged,
     grid,
+    legend_below,
     mixed_records,
     picture,
     replaced,
@@ -35,7 +37,6 @@ from attsvm_papers.tfsvm.plane import (
     SWAPPED,
     TOGETHER,
     W,
-    at,
     draw_courses,
     draw_gaps,
     draw_rays,
@@ -201,7 +202,6 @@ def plane(evidence, axes):
     solution sends them. Dotted lines are orthogonal to the solution, half a margin behind the
     optimal token: all other tokens of that sequence lie behind them.
     """
-    figure = axes.flat[0].figure
     data = toy("plane_margins").data
     solved = {W: evidence["solved_frobenius"][0], PUBLISHED: evidence["solved_nuclear"][0]}
     for ax, method, title in zip(
@@ -237,16 +237,7 @@ def plane(evidence, axes):
     ):
         axes[0].plot([], [], style, color=colour, label=label)
     axes[0].plot([], [], "*", color=INK, markersize=9, label="optimal token")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=5,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 5)
 
 
 @picture(

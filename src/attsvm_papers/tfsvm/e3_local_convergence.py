@@ -19,11 +19,11 @@ import numpy as np
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
     Evidence,
+    at,
     at_least,
     at_most,
     at_start,
@@ -35,6 +35,7 @@ from attsvm_papers.kit import (
     exchanged,
     grid,
     label_ends,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -83,11 +84,6 @@ def _variant(evidence: Evidence, factors: bool, ridge: float | None = None) -> E
     return evidence.where(
         factors=factors, ridge=(RIDGE if factors else 0.0) if ridge is None else ridge
     )
-
-
-def _mean_at(evidence: Evidence, column: str, step: int) -> float:
-    at = np.flatnonzero(evidence["step"][0] == step)
-    return float(evidence[column][:, at[0]].mean()) if len(at) else np.nan
 
 
 def _paper_scale(evidence: Evidence) -> bool:
@@ -200,7 +196,7 @@ def table(e, column, factors):
     rows = _variant(e, factors)
     pairs = list(zip(MARKS, REFERENCE[column, factors], strict=True))[1:]
     return np.array(
-        [abs(_mean_at(rows, column, step) - value) for step, value in pairs if np.isfinite(value)]
+        [abs(at(rows, column, step).mean() - value) for step, value in pairs if np.isfinite(value)]
     )
 
 
@@ -280,14 +276,16 @@ def E2_3l(e):
     return _variant(e, True)["balance"]
 
 
-def _band(ax: Any, rows: Evidence, column: str, colour: str, style: str) -> float:
+def _mean(ax: Any, rows: Evidence, column: str, colour: str, label: str) -> None:
+    """Mean and standard deviation over seeds, and the specification's table as crosses."""
     step, values = rows["step"][0], rows[column]
     mean, spread = values.mean(axis=0), values.std(axis=0)
     ax.fill_between(
         step, mean - spread, np.minimum(mean + spread, 1.0), color=colour, alpha=0.13, linewidth=0
     )
-    ax.plot(step, mean, style, color=colour)
-    return float(mean[step <= 1000][-1])
+    ax.plot(step, mean, "-", color=colour, label=label)
+    table = REFERENCE[column, bool(rows["factors"][0])]
+    ax.plot(MARKS, table, "x", color=colour, markersize=6, markeredgewidth=1.1)
 
 
 @picture(
@@ -307,38 +305,19 @@ def local_convergence(evidence, axes):
     """
     for factors, colour, words in ((False, TRAINED, "W"), (True, ATTENTION, "K and Q")):
         rows = _variant(evidence, factors)
-        _band(axes[0], rows, "probability", colour, "-")
-        axes[0].plot([], [], "-", color=colour, label=words)
-        axes[0].plot(
-            MARKS,
-            REFERENCE["probability", factors],
-            "x",
-            color=colour,
-            markersize=6,
-            markeredgewidth=1.1,
-        )
-        ax = axes[1 + factors]
+        _mean(axes[0], rows, "probability", colour, words)
         for column, shade, label in (
             ("frobenius", TRAINED, "Frobenius solution"),
             ("nuclear", BEST, "nuclear solution"),
         ):
-            _band(ax, rows, column, shade, "-")
-            ax.plot([], [], "-", color=shade, label=label)
-            ax.plot(
-                MARKS,
-                REFERENCE[column, factors],
-                "x",
-                color=shade,
-                markersize=6,
-                markeredgewidth=1.1,
-            )
+            _mean(axes[1 + factors], rows, column, shade, label)
     for ax, title in zip(
         axes,
         ("Probability of selected tokens", "W: cosine to ...", "K and Q: cosine to ..."),
         strict=True,
     ):
         ax.set(title=title, xlim=(0, 1000), ylim=(0, 1.03), xlabel="step")
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower right")
+        legend(ax, loc="lower right")
 
 
 @picture(

@@ -21,7 +21,6 @@ from attsvm.datasets import unit_sphere
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
@@ -30,6 +29,7 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend,
     picture,
     replaced,
     rows,
@@ -63,7 +63,7 @@ def run(n, T, d, seeds, self_attention=False):
         data, head = unit_sphere(n, T, d, seed, self_attention=self_attention)
         programmes.append(selection_margins(data, optimal_tokens(data, head, ties="first")))
     frobenius = max_margin(programmes, Frobenius())
-    feasible = np.array([solution.status == "optimal" for solution in frobenius])
+    feasible = frobenius.optimal
     nuclear = max_margin(
         [programme for programme, known in zip(programmes, feasible, strict=True) if known],
         Nuclear(),
@@ -248,5 +248,5 @@ def _draw(evidence, axes, frobenius, counted):
                 ax.plot(dimensions, means, style, color=colour, marker="o", label=label)
         ax.set(title=words, xlabel="dimension d", yticks=[1, 5, 10, 15])
         ax.grid(axis="y", linewidth=0.4)
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+        legend(ax)
     axes[0].set_ylabel("mean rank")

@@ -43,6 +43,8 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     grid,
+    legend,
+    legend_below,
     logarithmic,
     picture,
     replaced,
@@ -164,7 +166,8 @@ def _long_enough(data: AttentionData, heads: Any) -> AttentionData:
     return AttentionData(data.tokens, data.labels, scaled, data.mask)
 
 
-def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
+def shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
+    """All n, T, d, sorted."""
     return sorted(
         {
             (int(n), int(T), int(d))
@@ -173,7 +176,8 @@ def _shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
     )
 
 
-def _share(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
+def share_of(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
+    """Of the instances of a shape."""
     return float(np.mean(evidence.where(n=n, T=T, d=d)[column]))
 
 
@@ -183,10 +187,10 @@ def _measure_trend(evidence: Evidence, vary: int, sign: int) -> Any:
     """
     line = [
         shape
-        for shape in _shapes(evidence)
+        for shape in shapes(evidence)
         if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
     ]
-    return trend([sign * _share(evidence, "global", *shape) for shape in line], SLACK)
+    return trend([sign * share_of(evidence, "global", *shape) for shape in line], SLACK)
 
 
 def _cell_feasible(evidence: Evidence) -> Any:
@@ -312,8 +316,8 @@ def E2_5d(evidence):
     """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
     return np.array(
         [
-            _share(evidence, "local", *shape)
-            for shape in _shapes(evidence)
+            share_of(evidence, "local", *shape)
+            for shape in shapes(evidence)
             if shape[2] >= max(shape[1] - 1, shape[0])
         ]
     )
@@ -337,7 +341,7 @@ def E2_5e(e):
         "the largest of 65 differences, in standard errors of two shares of other instances, is"
         " above it in 3 of 100 samples",
     ),
-    assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(_shapes(e))},
+    assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(shapes(e))},
     null=mixed("feasible", "global", "local", "all_support", "aligned"),
 )
 def E2_5f(evidence):
@@ -345,7 +349,7 @@ def E2_5f(evidence):
     # Largest of the five differences of each cell, each in its standard error.
     names = ("feasible", "global", "local", "all_support", "aligned")
     found = []
-    for shape in (each for each in _shapes(evidence) if each in REFERENCE):
+    for shape in (each for each in shapes(evidence) if each in REFERENCE):
         rows = evidence.where(**dict(zip("nTd", shape, strict=True)))
         ours = np.array([np.mean(rows[name]) for name in names])
         theirs = np.array(REFERENCE[shape]) / 100.0
@@ -390,7 +394,7 @@ def far(evidence, axes):
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
     logarithmic(axes[0].xaxis, np.concatenate([known["far_first"], known["far_gap"]]))
     axes[0].set(xlabel="1 - cosine to the global solution", ylabel="share of instances, %")
-    axes[0].legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="upper left")
+    legend(axes[0], loc="upper left")
 
 
 @picture(
@@ -408,12 +412,11 @@ def convergence(evidence, axes):
     more sequences or tokens do not. Grey dashes: share of instances whose optimal tokens can be
     selected at all.
     """
-    figure = axes.flat[0].figure
     panels = (("d", 2, "n = 4, T = 5"), ("n", 0, "T = 5, d = 8"), ("T", 1, "n = 4, d = 8"))
     for ax, (letter, vary, title) in zip(axes, panels, strict=True):
         line = [
             shape
-            for shape in _shapes(evidence)
+            for shape in shapes(evidence)
             if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
         ]
         place = np.arange(len(line))
@@ -424,11 +427,11 @@ def convergence(evidence, axes):
                 ("aligned", ATTENTION, "first gradient aligned"),
             )
         ):
-            shares = [100 * _share(evidence, column, *shape) for shape in line]
+            shares = [100 * share_of(evidence, column, *shape) for shape in line]
             ax.bar(place + 0.27 * (offset - 1), shares, 0.25, color=colour, label=label)
         ax.plot(
             place,
-            [100 * _share(evidence, "feasible", *shape) for shape in line],
+            [100 * share_of(evidence, "feasible", *shape) for shape in line],
             "_",
             color=FAINT,
             markersize=26,
@@ -437,13 +440,4 @@ def convergence(evidence, axes):
         ax.set_xticks(place, [str(shape[vary]) for shape in line])
         ax.set(xlabel=letter, title=title)
     axes[0].set_ylabel("share of instances, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0], 4)

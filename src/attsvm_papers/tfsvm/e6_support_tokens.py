@@ -51,6 +51,7 @@ from attsvm_papers.kit import (
     true,
 )
 from attsvm_papers.tfsvm.convergence import are_local, mixed, trend
+from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
 SCALES = scales(
@@ -90,7 +91,7 @@ def optimal(n, T, d, seeds):
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
     programmes = [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))]
     solutions = max_margin(programmes)
-    solved = np.array([solution.status == "optimal" for solution in solutions])
+    solved = solutions.optimal
     support = np.array([len(solution.support) for solution in solutions])
     gram = [
         (A.differences @ A.differences.T)
@@ -153,10 +154,9 @@ def any_start(seeds, starts, directions, steps):
     solutions = max_margin(
         [selection_margins(data.instance(k), best[k]) for k in range(len(seeds))]
     )
-    solved = np.flatnonzero([solution.status == "optimal" for solution in solutions])
+    solved = np.flatnonzero(solutions.optimal)
     each = len(starts) * directions
     run = np.repeat(solved, each)
-    norm = np.array([solution.norm for solution in solutions])
     left = np.linalg.qr(data.tokens[solved].reshape(-1, n * T, d).mT)[0]
     right = np.linalg.qr(data.queries[solved].mT)[0]
     shape = (len(solved), len(starts), directions, n * T, n)
@@ -165,7 +165,7 @@ def any_start(seeds, starts, directions, steps):
     W = left[:, None, None] @ W @ right.mT[:, None, None]
     # Queries in units of the solution's size, so that steps and starts are the same in all runs.
     data = AttentionData(
-        data.tokens[run], data.labels[run], data.queries[run] * norm[run, None, None]
+        data.tokens[run], data.labels[run], data.queries[run] * solutions.norm[run, None, None]
     )
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
     course = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
@@ -263,17 +263,8 @@ def others(*columns: str) -> Null:
 
 
 def _shares(evidence: Evidence) -> dict[tuple[int, int, int], float]:
-    evidence = _measure_random(evidence)
-    shapes = sorted(
-        {
-            (int(n), int(T), int(d))
-            for n, T, d in zip(evidence["n"], evidence["T"], evidence["d"], strict=True)
-        }
-    )
-    return {
-        (n, T, d): float(np.mean(evidence.where(n=n, T=T, d=d)["all_support"]))
-        for n, T, d in shapes
-    }
+    rows = _measure_random(evidence)
+    return {shape: share_of(rows, "all_support", *shape) for shape in shapes(rows)}
 
 
 def _all_support(e: Evidence) -> Any:

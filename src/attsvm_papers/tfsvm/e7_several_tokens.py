@@ -34,7 +34,6 @@ from attsvm.selection import selected_sets
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
-    FAINT,
     MOST,
     TRAINED,
     VERDICT,
@@ -46,6 +45,7 @@ from attsvm_papers.kit import (
     cut,
     exchanged,
     grid,
+    legend_below,
     logarithmic,
     loglog,
     picture,
@@ -54,6 +54,7 @@ from attsvm_papers.kit import (
     same,
     scales,
     shuffled,
+    stacked,
     true,
 )
 from attsvm_papers.tfsvm.guarded import GuardedDescent
@@ -127,8 +128,7 @@ def run(n, T, d, steps, lr, seeds):
         row["other"] = direction_gap(course.W[:, row.pop("run")], parts[k - 1][0] + parts[k][1])
     if not rows:  # an empty table still says which columns it has
         rows = [{"seed": -1, "tried": len(seeds), **_nothing(n, len(course.steps))}]
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return columns | {"step": same(course.steps)}
+    return stacked(rows) | {"step": same(course.steps)}
 
 
 def _compare(data: Any, sets: Any, s: Any, W: Any) -> dict[str, Any] | None:
@@ -361,7 +361,6 @@ def multi_token(evidence, axes):
     weights (crosses: read off the published plot at step 2000). Below, one dot per run: the
     prediction is best where masked tokens have vanished.
     """
-    figure = axes.flat[0].figure
     dimensions = evidence.levels("d")
     lines = (
         ("both", BEST, "finite + max-margin part"),
@@ -410,13 +409,4 @@ def multi_token(evidence, axes):
         )
     axes[0, 0].set_ylabel("1 - cosine, mean")
     axes[1, 0].set_ylabel("1 - cosine at the end")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=FAINT,
-    )
+    legend_below(axes[0, 0], 4)

@@ -46,6 +46,7 @@ from attsvm_papers.kit import (
     claim,
     exchanged,
     grid,
+    legend,
     logarithmic,
     picture,
     replaced,
@@ -467,4 +468,4 @@ def draw_strength(evidence, axes):
     logarithmic(axes[2].yaxis, np.array([1e-6, 0.1]))
     axes[2].set_ylim(1e-6, 0.1)
     for ax in axes[1:]:
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT)
+        legend(ax)

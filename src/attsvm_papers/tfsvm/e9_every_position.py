@@ -150,7 +150,7 @@ def ranks(shape, seeds):
             nuclear = max_margin(programmes[k], Nuclear())
             paths[:, k] = path.direction_gap(solutions[k])[0], path.direction_gap(nuclear)[0]
     return {
-        "feasible": np.array([solution.status == "optimal" for solution in solutions]),
+        "feasible": solutions.optimal,
         "rank": np.array([np.linalg.matrix_rank(s.W, tol=1e-7 * s.norm) for s in solutions]),
         "outside": np.array(
             [outside(s.W, own.queries) for s, own in zip(solutions, programmes, strict=True)]
@@ -268,11 +268,11 @@ def sequence(evidence, axes):
     """
     for ax, causal, colour in zip(axes, (False, True), (TRAINED, ATTENTION), strict=True):
         rows = evidence.where(part="trained", causal=causal)
-        for gap in rows["gap"]:
-            ax.plot(rows["step"][0][1:], gap[1:], "-", color=colour, linewidth=0.8, alpha=0.35)
-        ax.plot(rows["step"][0][1:], np.median(rows["gap"], axis=0)[1:], "-", color=colour)
+        step, gaps = rows["step"][0][1:], rows["gap"][:, 1:]
+        ax.plot(step, gaps.T, "-", color=colour, linewidth=0.8, alpha=0.35)
+        ax.plot(step, np.median(gaps, axis=0), "-", color=colour)
         ax.axhline(1 - COSINE, linestyle=":", color="#5f6670", linewidth=1)
-        loglog(ax, rows["step"][0][1:], _trained(evidence)["gap"][:, 1:])
+        loglog(ax, step, _trained(evidence)["gap"][:, 1:])
         ax.set(
             xlabel="step",
             title=f"{'Causal' if causal else 'Full'} attention, {100 * np.mean(rows['best']):.0f} %"

@@ -64,12 +64,7 @@ def local_runs(
     selected = trajectory.selected[-1]
     programmes = [selection_margins(data.instance(k), selected[k]) for k in range(len(seeds))]
     frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
-    certified = np.array(
-        [
-            a.status == "optimal" and b.status == "optimal"
-            for a, b in zip(frobenius, nuclear, strict=True)
-        ]
-    )
+    certified = frobenius.optimal & nuclear.optimal
     scores = token_scores(data, heads)
     local = certified & are_local(frobenius, scores)
     sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
@@ -87,7 +82,7 @@ def local_runs(
         "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
         "trained_rank": np.sum(sizes > 1e-3 * sizes[:, :1], axis=-1),
         "nuc_unique": np.array([solution.unique is True for solution in nuclear]),
-        "theta": sizes.sum(axis=-1) / np.array([solution.norm for solution in nuclear]),
+        "theta": sizes.sum(axis=-1) / nuclear.norm,
     }
     if factors:
         K, Q = (

@@ -12,7 +12,17 @@ from attsvm.datasets import toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, loglog, replaced, same
+from attsvm_papers.kit import (
+    ATTENTION,
+    BEST,
+    INK,
+    TRAINED,
+    Evidence,
+    legend,
+    loglog,
+    replaced,
+    same,
+)
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 
 W, PUBLISHED, SEPARATE, TOGETHER = range(4)
@@ -113,11 +123,6 @@ def trajectories(name: str, method: int, starts: int, steps: int, lr: float) -> 
     }
 
 
-def at(rows: Evidence, column: str, step: int) -> Any:
-    """A recorded column at one step, one value per start."""
-    return rows[column][:, int(np.flatnonzero(rows["step"][0] == step)[0])]
-
-
 def _apart(rows: Evidence) -> Any:
     return np.abs(rows["solved_frobenius"] - rows["solved_nuclear"]).max(axis=(-2, -1))
 
@@ -179,16 +184,10 @@ def draw_gaps(ax: Any, evidence: Evidence) -> None:
         (TOGETHER, "nuclear", BEST, "no ridge, one norm"),
     ):
         rows = evidence.where(method=method)
-        for k, gap in enumerate(rows[column]):
-            ax.plot(
-                rows["step"][k][1:],
-                gap[1:],
-                "-",
-                color=colour,
-                linewidth=1.2,
-                label=label if k == 0 else None,
-            )
-            seen.append(gap[1:])
-    loglog(ax, rows["step"][0][1:], np.concatenate(seen))
+        step, gaps = rows["step"][0][1:], rows[column][:, 1:]
+        lines = ax.plot(step, gaps.T, "-", color=colour, linewidth=1.2)
+        lines[0].set_label(label)
+        seen.append(gaps.ravel())
+    loglog(ax, step, np.concatenate(seen))
     ax.set(xlabel="step", ylabel="1 - cosine")
-    ax.legend(frameon=False, fontsize=8.5, labelcolor=FAINT, loc="lower left")
+    legend(ax, loc="lower left")
