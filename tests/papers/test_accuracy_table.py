@@ -56,6 +56,20 @@ def test_differences_pair_seeds_whatever_their_order() -> None:
     assert not trained(table, "imdb", "l1.1")
 
 
+def test_what_explains_a_failure_is_read_off_the_run() -> None:
+    rng = np.random.default_rng(0)
+    right = rng.integers(2, size=(2, 3, 200)).astype(float)
+    table = Evidence.concatenate(
+        [rows(name, part, range(3)) for name, part in zip(("l1.1", "adam"), right, strict=True)]
+    )
+    claims = {claim.id: claim for claim in experiment("md-4").claims}
+    why = claims["E4i"].explanation
+    assert callable(why)
+    mean, low, high = difference(table, "mnist", "l1.1", "adam")
+    assert f"{mean:.1f} ({low:.1f} to {high:.1f}) points" in why(table)
+    assert "80 to 80% accurate; the published claim is about texts" in why(table)
+
+
 def learned(data: str, method: str, lr: float, accuracy: float, tuning: bool) -> dict[str, object]:
     """Two trainings of four epochs on a whole test set."""
     total = {"imdb": 25_000, "mnist": 10_000}[data]

@@ -31,7 +31,7 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.md import e5_sparsity as md_5
 from attsvm_papers.md.e4_accuracy import swapped
-from attsvm_papers.networks.accuracy_table import deepest
+from attsvm_papers.networks.accuracy_table import deepest, told
 from attsvm_papers.networks.intervals import paired_interval
 from attsvm_papers.networks.network_pictures import NAMES, colours
 from attsvm_papers.networks.trained_networks import METHODS, cells, run, then  # noqa: F401
@@ -93,9 +93,9 @@ def E6b(e):
 @claim(
     at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=REVIEWS,
-    explanation=(
-        "Small scale, three seeds, 44 sentences: .29 against .25, a difference of .03 with an"
-        " interval of -.09 to .15. Networks of different seeds differ by more than that."
+    explanation=lambda e: (
+        f"The difference is {told(_measure_difference(e, 'l1.1', 'l2'), 2)}; networks of different"
+        " seeds differ by as much."
     ),
     null=swapped("l1.1", "l2"),
 )
@@ -112,10 +112,12 @@ def E6c(e):
         "lower end of the 95% interval over runs and sentences, one for each optimiser",
     ),
     assumes=REVIEWS,
-    explanation=(
-        "Small scale, three seeds, word minus mean over its sentence: p = 1.1 .08 (-.01 to"
-        " .17), p = 2 .07 (-.05 to .20), p = 3 .09 (-.003 to .19), spectral .09 (-.05 to .22);"
-        " under Adam alone it is beyond chance, .15 (.05 to .26)."
+    explanation=lambda e: (
+        "Word minus mean over its sentence: "
+        + ", ".join(
+            f"{NAMES[name]} {told(found, 2)}" for name, found in _beyond_sentence(e).items()
+        )
+        + "."
     ),
     null=replaced(
         "the average token of another sentence", score=lambda e: np.roll(e["mean_score"], 1, axis=1)
@@ -125,11 +127,19 @@ def E6d(evidence):
     """Small networks: whatever the optimiser, the word of opinion gets more attention than the
     average token of its sentence.
     """
-    # Score of the designated word minus the mean over the tokens of its sentence: lower end of
-    # its interval, for every optimiser.
+    return np.array([found.low for found in _beyond_sentence(evidence).values()])
+
+
+def _beyond_sentence(evidence: Evidence) -> dict[str, Interval]:
+    """Score of the designated word minus the mean over the tokens of its sentence, for every
+    optimiser.
+    """
     table = deepest(evidence)
-    rows = [table.where(method=method) for method in table.levels("method")]
-    return np.array([paired_interval(row["score"] - row["mean_score"]).low for row in rows])
+    return {
+        METHODS[int(method)]: paired_interval(row["score"] - row["mean_score"])
+        for method in table.levels("method")
+        for row in [table.where(method=method)]
+    }
 
 
 def plot(evidence: Evidence) -> Iterator[Picture]:

@@ -80,6 +80,11 @@ def difference(evidence: Evidence, data: str, first: str, second: str) -> Interv
     return paired_interval(100 * (right[0] - right[1]))
 
 
+def told(found: Interval, digits: int = 1) -> str:
+    """A mean with its interval, as a sentence says it."""
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
+
+
 EQUAL = ("steps", "fit", "time")
 """What two trainings have in common where they are compared: the epochs of the shorter one; the
 training accuracy that both reach; the seconds of the faster one.
