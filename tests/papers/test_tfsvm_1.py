@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
+from attsvm_papers.kit import at
 from attsvm_papers.tfsvm import e1_plane as tfsvm_1
 from attsvm_papers.tfsvm import e2_decision_lines as tfsvm_2
 from attsvm_papers.tfsvm import plane
@@ -23,7 +24,7 @@ def test_published_factors_freeze_at_the_reference_norms_and_meet_the_nuclear_so
 def test_W_has_the_reference_cosines(module) -> None:
     rows = Evidence.of(module.run(plane.W, 1, 2000, 0.1))
     for step, cosine in module.W_COSINES.items():
-        assert 1.0 - plane.at(rows, "frobenius", step)[0] >= cosine - 5e-5  # four digits are given
+        assert 1.0 - at(rows, "frobenius", step)[0] >= cosine - 5e-5  # four digits are given
     assert max(rows["error_frobenius"][0], rows["error_nuclear"][0]) <= module.SOLUTION_DIGITS
 
 

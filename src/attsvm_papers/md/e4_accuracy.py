@@ -21,6 +21,8 @@ initialisation; here every seed draws its own. The rows for Adam and spectral de
 published counterpart.
 """
 
+from functools import partial
+
 import numpy as np
 
 from attsvm_papers.kit import (
@@ -389,7 +391,7 @@ def _found(evidence: Evidence, data: str, other: str) -> str:
                 e, data, "l1.1", other
             )
         },
-        explanation=lambda e, data=data, other=other: _found(e, data, other),
+        explanation=partial(_found, data=data, other=other),
         null=swapped("l1.1", other),
         data=data,
         other=other,
