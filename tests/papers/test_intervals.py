@@ -8,7 +8,7 @@ from scipy import stats
 
 from attsvm.errors import InputError
 from attsvm_papers.kit import interval
-from attsvm_papers.networks.intervals import crossed_bootstrap, paired_interval
+from attsvm_papers.networks.paired import crossed_bootstrap, paired_interval
 
 
 def test_an_interval_over_seeds_is_students() -> None:

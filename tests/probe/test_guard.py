@@ -411,6 +411,21 @@ def measured_steps(guard: LogitGuard) -> list[int]:
     return [int(record.step) for record in guard._heads[0, 0].records]
 
 
+def test_a_guard_of_ones_own_says_how_long_it_waits() -> None:
+    """benchmarks/guard.py measures at equal distances, so that other guards can be replayed."""
+
+    class Seldom(LogitGuard):
+        def _wait(self) -> int:
+            return 5
+
+    net = Net()
+    optimizer = sgd(net)
+    guard = Seldom(net, every=1, optimizer=optimizer)
+    for _ in range(11):
+        step(net, optimizer, X)
+    assert measured_steps(guard) == [0, 5, 10]
+
+
 def test_only_every_nth_training_step_is_measured_and_evaluation_never() -> None:
     net = Net()
     optimizer = sgd(net)

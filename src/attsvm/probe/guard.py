@@ -271,9 +271,13 @@ class LogitGuard:
                     self._clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
                 place += 1
         self.measured = self.steps
-        self._next = self.steps + wait(self._heads.values(), self.tau, self.every)
+        self._next = self.steps + self._wait()
         self._clip.apply()
         self._judge()
+
+    def _wait(self) -> int:
+        """Steps to the next measurement; benchmarks/guard.py measures at equal distances."""
+        return wait(self._heads.values(), self.tau, self.every)
 
     def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:
         if seen.name not in self._found:

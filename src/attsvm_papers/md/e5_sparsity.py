@@ -68,7 +68,7 @@ SIZES = (
         "the largest query, key and value weight under p = 1.1 is at least 1.5 times that under"
         " gradient descent.",
         at_least(1.5, "specification E5; the published figure gives 1.8, 2.6 and 4.0"),
-        "Of the three, queries have the least of it, in the published figure too.",
+        "In the published figure the queries have the least of it.",
     ),
 )
 

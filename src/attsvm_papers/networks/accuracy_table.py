@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm_papers.kit import Evidence, Interval, interval
-from attsvm_papers.networks.intervals import paired_interval
+from attsvm_papers.networks.paired import paired_interval
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 PROTOCOLS = ("selected", "last", "published")
@@ -62,7 +62,7 @@ def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
 def difference(evidence: Evidence, data: str, first: str, second: str) -> Interval:
     """Test accuracy of one method minus another's at the last epoch, in percentage points, with its
     95% interval over seeds and test examples, that of
-    :func:`~attsvm_papers.networks.intervals.paired_interval`.
+    :func:`~attsvm_papers.networks.paired.paired_interval`.
 
     Pairs are runs of the same seed and the same test example.
 
