@@ -357,9 +357,8 @@ def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
     npz(path, {"X": header + noise}, zipfile.ZIP_DEFLATED)
     content = bytearray(path.read_bytes())
     at = content.index(b"PK\x01\x02")
-    content[at + 24 : at + 28] = struct.pack(
-        "<I", len(header) + 32000000
-    )  # within what deflate could do
+    # within what deflate could do
+    content[at + 24 : at + 28] = struct.pack("<I", len(header) + 32000000)
     path.write_bytes(content)
     refused(path, "truncated or corrupt")
 

@@ -43,9 +43,8 @@ def two_axes():
 )
 def test_a_case_by_hand(norm, optimum, one_multiplier):
     norm, margins = parse_norm(norm), two_axes()
-    W = np.array(
-        [[3.0, 0.0], [3.0, 0.0]]
-    )  # three times too long: the judge divides by the smallest margin
+    # three times too long: the judge divides by the smallest margin
+    W = np.array([[3.0, 0.0], [3.0, 0.0]])
     assert upper_bound(margins, norm, W) == pytest.approx(optimum, rel=1e-15)
     assert lower_bound(margins, norm, np.array([1.0, 0.0])) == pytest.approx(
         one_multiplier, rel=1e-15
@@ -65,9 +64,8 @@ def test_it_agrees_with_the_certificate_of_the_solvers(norm):
     dual = solution.dual + 0.01 * rng.uniform(size=margins.m)
     gap = certified_gap(margins, norm, W, dual)
     assert 0.01 < gap < 1
-    assert gap == pytest.approx(
-        certify_hard(margins, norm, W, dual).gap, abs=1e-12
-    )  # rounding of a few hundred terms
+    # rounding of a few hundred terms
+    assert gap == pytest.approx(certify_hard(margins, norm, W, dual).gap, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,8 @@ def test_it_reaches_its_accuracy_and_our_value(name, norm):
 
 
 def test_the_reduced_programme_has_the_same_margins_and_norm():
-    margins = random_instance(
-        4, 3, 10, 0
-    )  # 8 differences and 4 queries in 10 dimensions: both sides shrink
+    # 8 differences and 4 queries in 10 dimensions: both sides shrink
+    margins = random_instance(4, 3, 10, 0)
     spans = instances.reduced(margins)
     B = np.random.default_rng(0).normal(size=spans.margins.shape)
     assert spans.margins.shape == (8, 4)

@@ -74,9 +74,10 @@ def test_figures_of_torch_optimisers(tiny, monkeypatch):
     assert "Nothing" in cells["absent"]["reason"]
     spectral = cells["SteepestDescent spec, Newton-Schulz"]
     assert spectral["count"] == sum(map(math.prod, step.hidden_matrices("tiny"))) < count
+    # torch has it from 2.9 on
     assert cells["Muon"]["outcome"] == (
         "finished" if hasattr(torch.optim, "Muon") else "not available"
-    )  # torch has it from 2.9 on
+    )
     text = step.tables(list(cells.values()), by_cpu=True)
     assert "not available: absent" in text
     assert "(hidden matrices only)" in text

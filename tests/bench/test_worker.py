@@ -22,9 +22,8 @@ def test_it_survives_jobs_that_spin_sleep_raise_and_die(strange, capfd):
         }
         process = worker._process
     assert process is None
-    assert (
-        time.perf_counter() - began < 60
-    )  # the limits are 0.3 s; the rest is starting five processes on a busy machine
+    # the limits are 0.3 s; the rest is starting five processes on a busy machine
+    assert time.perf_counter() - began < 60
     assert "noise" not in capfd.readouterr().out
 
 
@@ -53,15 +52,12 @@ def test_the_limit_counts_cpu_time_and_not_waiting():
 def test_cpu_time_is_fine_again_after_a_limit():
     with cpu_limit(10.0):
         pass
-    fine, ends = (
-        0,
-        time.perf_counter() + 5.0,
-    )  # the kernel notices at one of its next ticks, late on a busy machine
+    # the kernel notices at one of its next ticks, late on a busy machine
+    fine, ends = 0, time.perf_counter() + 5.0
     while fine < 5 and time.perf_counter() < ends:
         start = time.process_time()
         sum(range(10_000))
         step = time.process_time() - start
-        fine = (
-            fine + 1 if 0.0 < step < 0.003 else 0
-        )  # in ticks of 4 ms a step is nothing or a whole tick
+        # in ticks of 4 ms a step is nothing or a whole tick
+        fine = fine + 1 if 0.0 < step < 0.003 else 0
     assert fine == 5

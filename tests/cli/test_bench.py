@@ -63,9 +63,8 @@ def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
     ):
         assert fact in printed.out
 
-    assert (
-        main([*QUICK, "--out", str(out), "--quiet", "--json"]) == 0
-    )  # finished cells: nothing is measured again
+    # finished cells: nothing is measured again
+    assert main([*QUICK, "--out", str(out), "--quiet", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["cells"] == document["cells"]
 

@@ -175,9 +175,8 @@ def test_the_digest_names_the_bytes(mnist):
 
 
 def packed(content: bytes) -> bytes:
-    return gzip.compress(
-        content, mtime=0
-    )  # workers that collect a second apart must see the same tests
+    # workers that collect a second apart must see the same tests
+    return gzip.compress(content, mtime=0)
 
 
 @pytest.mark.parametrize(

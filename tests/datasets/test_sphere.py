@@ -14,6 +14,7 @@ from attsvm.errors import InputError
 
 def test_the_first_numbers_of_seed_0():
     data, v = unit_sphere(n=6, T=8, d=10, seed=0)
+    # from 0
     assert np.argmax(data.labels[:, None] * (data.tokens @ v), axis=1).tolist() == [
         7,
         4,
@@ -21,7 +22,7 @@ def test_the_first_numbers_of_seed_0():
         1,
         3,
         2,
-    ]  # from 0
+    ]
     assert data.labels.tolist() == [-1, 1, -1, 1, -1, 1]
     assert v[:4] == pytest.approx([0.44103667, -0.08398003, -0.62357461, 0.16268635], abs=1e-7)
     assert data.tokens[0, 0, :3] == pytest.approx([-0.42026633, 0.02163907, -0.33745313], abs=1e-7)

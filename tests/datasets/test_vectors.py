@@ -83,6 +83,5 @@ def test_a_word_that_always_stands_alone_has_no_vector():
     assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
     without = word_vectors(TEXTS, dim=4)
     assert list(numbers) == list(without[0])
-    assert np.allclose(
-        found @ found.T, without[1] @ without[1].T, atol=0.01
-    )  # the decomposition is randomised
+    # the decomposition is randomised
+    assert np.allclose(found @ found.T, without[1] @ without[1].T, atol=0.01)

@@ -53,9 +53,8 @@ def vocabulary(tmp_path):
 
 
 def test_ids_are_those_of_transformers(vocabulary):
-    transformers = pytest.importorskip(
-        "transformers", minversion="5"
-    )  # takes a vocabulary without a file
+    # takes a vocabulary without a file
+    transformers = pytest.importorskip("transformers", minversion="5")
     theirs = transformers.BertTokenizerFast(
         vocab={piece: k for k, piece in enumerate(PIECES)}, do_lower_case=True
     )

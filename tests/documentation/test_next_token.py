@@ -51,6 +51,5 @@ def test_unseen_sentences_go_to_the_greatest_word() -> None:
 def test_contradictions_divide_attention_by_frequency() -> None:
     data, course = pictures.tie()
     shares = pictures._attention(data, course.W[-1, 0], "hen fox sees")
-    np.testing.assert_allclose(
-        [shares["fox"], shares["hen"]], [2 / 3, 1 / 3], atol=2e-3
-    )  # the rest lingers like one over the steps
+    # the rest lingers like one over the steps
+    np.testing.assert_allclose([shares["fox"], shares["hen"]], [2 / 3, 1 / 3], atol=2e-3)

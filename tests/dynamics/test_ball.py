@@ -44,9 +44,8 @@ def test_a_general_solver_ends_at_the_same_point() -> None:
         options={"ftol": 1e-14, "maxiter": 500},
     )
     path = ball_path(likelihood, [R])
-    np.testing.assert_allclose(
-        path.points[0], best.x, atol=1e-5
-    )  # SLSQP stops at a relative value of 1e-14, a root of which is 1e-7
+    # SLSQP stops at a relative value of 1e-14, a root of which is 1e-7
+    np.testing.assert_allclose(path.points[0], best.x, atol=1e-5)
     assert path.loss[0] <= best.fun + 1e-13
 
 
@@ -60,10 +59,8 @@ def test_one_rival_has_a_closed_form_at_any_size() -> None:
 
 
 def test_a_loss_with_a_minimiser_inside_the_ball_has_no_multiplier() -> None:
-    sentences, labels = (
-        [[0, 1, 2]] * 6 + [[2, 1, 0]] * 3,
-        [0, 1, 1, 2, 2, 2, 0, 1, 2],
-    )  # each graph is one component
+    # each graph is one component
+    sentences, labels = [[0, 1, 2]] * 6 + [[2, 1, 0]] * 3, [0, 1, 1, 2, 2, 2, 0, 1, 2]
     rows = [np.random.default_rng(seed).standard_normal((3, 4)) for seed in range(5)]
     inner = graph_svm(
         [

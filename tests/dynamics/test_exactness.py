@@ -87,9 +87,8 @@ def case(name: str, form: str) -> Case:
         assert lifted is not None
 
         def prompt(factor: float = 1.0) -> Attention:
-            far = (
-                starts if factor == 1.0 or starts.any() else np.array([[1.0, 0.5]])
-            )  # zero times a large number is no large start
+            # zero times a large number is no large start
+            far = starts if factor == 1.0 or starts.any() else np.array([[1.0, 0.5]])
             return Attention.prompt(
                 lifted, problem.value_head, keys=problem.keys, runs=len(starts), init=factor * far
             )
@@ -158,9 +157,8 @@ def test_plain_descent_on_prompt_and_head_is_as_slow_as_its_theory(name: str, fo
     np.testing.assert_allclose(growth, 2.0 * np.log(np.log(1e5) / np.log(1e4)), rtol=0.1)
     gaps = toy_case.gaps(trajectory, Frobenius())[-2:]
     (early, late), heads = gaps[:, :4], gaps[:, 4:]
-    resting = (
-        1.01 if name == "joint" else 0.6
-    )  # one start has crossed its ray and turns: 6.754e-4, 6.795e-4, and 6.735e-4 at 1e6 steps
+    # one start has crossed its ray and turns: 6.754e-4, 6.795e-4, and 6.735e-4 at 1e6 steps
+    resting = 1.01 if name == "joint" else 0.6
     assert (late < resting * early).all()
     assert late[0] < early[0]  # the paper's start
     assert (
@@ -207,9 +205,8 @@ def test_plain_descent_keeps_moving_towards_its_solution(name: str, form: str) -
     gaps = toy_case.gaps(trajectory, Nuclear() if form == "KQ" else Frobenius())
     assert (trajectory.norm[-1] > trajectory.norm[-2] + 1.0).all()
     passing = gaps[-2] < 1e-3  # three starts of single_local cross the ray of their solution
-    resting = (
-        1.01 if form == "KQ" else 1.0
-    )  # one start of plane_margins is at 1.136e-2, and then at 1.138e-2
+    # one start of plane_margins is at 1.136e-2, and then at 1.138e-2
+    resting = 1.01 if form == "KQ" else 1.0
     assert ((gaps[-1] < resting * gaps[-2]) | (passing & (gaps[-1] < 1e-3))).all()
     assert passing.sum() == (4 if name == "single_local" else 0)
 
@@ -236,9 +233,8 @@ def test_a_norm_of_1e6_is_harmless(name: str, form: str, backend: str) -> None:
     # Probabilities of the rivals are e^-100000 and less, and every step still has its length.
     # Factors have a norm of 2e3 each.
     toy_case = case(name, form)
-    size = {"p": 1e6, "p and v": 1e6, "W": 1e7, "KQ": 1e8}[
-        form
-    ]  # starts are of order 1, 1, 0.1 and 0.1 each
+    # starts are of order 1, 1, 0.1 and 0.1 each
+    size = {"p": 1e6, "p and v": 1e6, "W": 1e7, "KQ": 1e8}[form]
     steps = []
     for optimizer in (
         descent,
@@ -261,9 +257,8 @@ def test_a_norm_of_1e6_is_harmless(name: str, form: str, backend: str) -> None:
         steps.extend(moved)
         assert (trajectory.stopped_at == -1).all()
     for length in steps:
-        np.testing.assert_allclose(
-            length.numpy(), 0.1, rtol=1e-8
-        )  # 1e6 has ten digits left for a step of 0.1
+        # 1e6 has ten digits left for a step of 0.1
+        np.testing.assert_allclose(length.numpy(), 0.1, rtol=1e-8)
 
 
 def gradients(

@@ -180,9 +180,8 @@ def test_factors_reach_the_nuclear_solution_and_the_penalty_freezes_them() -> No
         assert trajectory.direction_gap(nuclear)[-1] <= 2e-4
         assert 1 - trajectory.direction_gap(frobenius)[-1] == pytest.approx(0.890, abs=1e-3)
         assert np.linalg.norm(trajectory.parameters["K"][-1]) == pytest.approx(size, rel=5e-3)
-    assert np.linalg.norm(trajectory.parameters["Q"][-1]) == pytest.approx(
-        size, rel=5e-3
-    )  # balanced, since the penalty acts on both
+    # balanced, since the penalty acts on both
+    assert np.linalg.norm(trajectory.parameters["Q"][-1]) == pytest.approx(size, rel=5e-3)
     singular = np.linalg.svd(trajectory.W[-1])[1]
     assert singular[1] < 1e-9 * singular[0]
 

@@ -113,9 +113,8 @@ def test_local_paths_stay_with_the_local_token_while_the_cone_is_narrow() -> Non
     inside, excess = local(5.0)
     np.testing.assert_allclose(inside, [0.393, 0.0, 0.0], atol=1.5e-3)
     assert np.isfinite(excess).all()
-    outside, excess = local(
-        6.0
-    )  # wider than arctan 0.1: the loss at the boundary lies below that of the local token
+    # wider than arctan 0.1: the loss at the boundary lies below that of the local token
+    outside, excess = local(6.0)
     assert outside[-1] == pytest.approx(6.0, abs=1e-3)
     assert excess[-1] == -np.inf
 
@@ -132,9 +131,8 @@ def test_local_paths_turn_to_the_local_solution_of_their_norm(norm: Norm) -> Non
     path = regularization_path(
         data, v, norm, radii, "KQ" if norm == Nuclear() else "W", starts=2, cone=Cone(solution, 3.0)
     )
-    np.testing.assert_allclose(
-        norm.value(path.W), radii, rtol=1e-6
-    )  # factors that balance bound the nuclear norm exactly
+    # factors that balance bound the nuclear norm exactly
+    np.testing.assert_allclose(norm.value(path.W), radii, rtol=1e-6)
     gaps = path.direction_gap(solution)
     assert gaps[0] < 0.02 * (1 - np.cos(np.radians(3.0)))  # far from the edge of the cone
     assert gaps[1] / gaps[0] == pytest.approx(0.01, rel=0.05)
@@ -251,9 +249,8 @@ def test_excess_of_heads_whose_losses_underflow(size: float, sharp: float) -> No
             )
             total += mpmath.log1p(mpmath.exp(-mean)) - mpmath.log1p(mpmath.exp(-scores[tokens[i]]))
         exact = float(mpmath.log(total / 3))
-    assert value == pytest.approx(
-        exact, rel=1e-9
-    )  # logits of up to a hundred, scores of up to 5e4, each to 1e-16
+    # logits of up to a hundred, scores of up to 5e4, each to 1e-16
+    assert value == pytest.approx(exact, rel=1e-9)
     excess, step, direction = (
         Excess(data, size * v, Logistic(), None, False),
         1e-6,

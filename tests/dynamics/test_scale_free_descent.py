@@ -106,9 +106,8 @@ def test_fading_gradients_leave_finite_steps() -> None:
     looks, _ = descend(
         scaled, np.zeros((2, 4, 4)), Steepest(Frobenius(), 0.9), lambda t: 1.0, np.array([0, 60])
     )
-    assert (
-        np.linalg.norm(looks[-1], axis=(-2, -1)).min() > 15.0
-    )  # where the factor is 1e-325 and less
+    # where the factor is 1e-325 and less
+    assert np.linalg.norm(looks[-1], axis=(-2, -1)).min() > 15.0
     assert np.isfinite(looks).all()
 
 

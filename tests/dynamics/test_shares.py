@@ -101,9 +101,8 @@ def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
         ends.append(
             dual - torch.as_tensor(START).float().double().pow(2) * torch.as_tensor(START).sign()
         )
-    np.testing.assert_allclose(
-        ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14
-    )  # of moves of up to 5e-8
+    # of moves of up to 5e-8
+    np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14)
     assert 1e-8 < float(ends[1].abs().max()) <= 5.1e-8
 
 

@@ -42,9 +42,8 @@ def run(data: Any, v: np.ndarray, norm: Norm, steps: int = 40, **settings: Any) 
         if name in settings
     }
     model = Attention.cross(data, v)
-    if (
-        settings.get("step_size") == "polyak"
-    ):  # what the loss is when every sequence reads its optimal token alone
+    # what the loss is when every sequence reads its optimal token alone
+    if settings.get("step_size") == "polyak":
         settings["loss_floor"] = torch.as_tensor(
             np.log1p(np.exp(-token_scores(data, v).max(axis=-1))).mean(axis=-1)
         )
@@ -88,9 +87,8 @@ def test_spectral_descent_of_attention_finds_the_spectral_margin() -> None:
             / float(Spectral().value(W))
             * float(Spectral().value(max_margin(margins, norm=Spectral()).W))
         )
-    assert ratios[1] > max(
-        0.8, ratios[0] + 0.2
-    )  # 0.83 after these few steps, above 0.9 after 800; Frobenius stays below 0.5
+    # 0.83 after these few steps, above 0.9 after 800; Frobenius stays below 0.5
+    assert ratios[1] > max(0.8, ratios[0] + 0.2)
 
 
 def test_the_plan_says_why_no_kernel_applies() -> None:

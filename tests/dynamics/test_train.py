@@ -206,9 +206,8 @@ class SharedHead(torch.nn.Module):
 def test_a_head_that_runs_share_is_trained_with_them(head_first: bool, hidden: int) -> None:
     """Its parameters have no axis of runs; runs at rest are noted only when it rests too."""
     data, _ = unit_sphere(4, 3, 5, seed=[0, 1, 2])
-    data = AttentionData(
-        np.where(np.arange(5) == 0, 0.0, data.tokens), data.labels, data.queries
-    )  # the first entry of every gradient is zero
+    # the first entry of every gradient is zero
+    data = AttentionData(np.where(np.arange(5) == 0, 0.0, data.tokens), data.labels, data.queries)
     model = Attention.cross(data, SharedHead(hidden))
     parameters = sorted(model.parameters(), key=lambda each: (each.ndim == 3) == head_first)
     start = model.head.v.detach().clone()

@@ -75,9 +75,8 @@ def test_divergence_of_directions(norm: Norm) -> None:
         return
     found = norm.direction_divergence(V, W)
     unit = V / norm.value(V)[:, None, None]
-    np.testing.assert_allclose(
-        found, 1 - inner(norm.subgradient(W), unit), rtol=1e-10, atol=1e-14
-    )  # the atol: p = 1.0001 cancels
+    # the atol: p = 1.0001 cancels
+    np.testing.assert_allclose(found, 1 - inner(norm.subgradient(W), unit), rtol=1e-10, atol=1e-14)
     assert ((found >= 0) & (found <= 2)).all()
     np.testing.assert_allclose(
         norm.direction_divergence(1e-200 * V, 1e200 * W), found, rtol=1e-10, atol=1e-14

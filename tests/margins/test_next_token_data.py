@@ -78,9 +78,8 @@ def test_signs_follow_roles_without_confused_tokens() -> None:
     ):
         score = solution.W[:, 0]
         assert solution.status == "optimal"
-        assert (
-            score[optimal].min() > 0.1
-        )  # the smallest score here is 1 / 9, of a tail in a star of eight
+        # the smallest score here is 1 / 9, of a tail in a star of eight
+        assert score[optimal].min() > 0.1
         assert score[non_optimal].max() < -0.1
         assert not score[non_comparable].any()
 

@@ -77,9 +77,8 @@ def test_every_parameter_gets_a_gradient(model, images):
 
 def test_patches_are_read_row_by_row(model):
     image = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
-    image[0, :, 2:4, 4:6] = torch.randn(
-        3, 2, 2, dtype=torch.float64
-    )  # second row of patches, third column: patch 6, token 7
+    # second row of patches, third column: patch 6, token 7
+    image[0, :, 2:4, 4:6] = torch.randn(3, 2, 2, dtype=torch.float64)
     blank = model.tokens(torch.zeros_like(image))
     changed = (model.tokens(image) - blank).abs().amax(dim=(0, 2)) > 0
     assert changed.nonzero().flatten().tolist() == [1 + 6]
@@ -121,12 +120,10 @@ def test_the_sizes_of_the_mirror_descent_paper():
         model = VisionTransformer(
             48, 4, channels=3, width=512, depth=6, heads=8, hidden=512, dropout=0.1
         )
-    assert (
-        sum(parameter.numel() for parameter in model.parameters()) == 9_565_802
-    )  # the paper's 9.56 million
-    assert (
-        sum(block.attention.query.weight.numel() for block in model.blocks) == 1_572_864
-    )  # its histograms of query weights
+    # the paper's 9.56 million
+    assert sum(parameter.numel() for parameter in model.parameters()) == 9_565_802
+    # its histograms of query weights
+    assert sum(block.attention.query.weight.numel() for block in model.blocks) == 1_572_864
 
 
 def test_split_params_finds_its_attention_matrices(model):

@@ -102,9 +102,8 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
     combined = model.combined().detach().numpy()
     rows = questions(form)
     saturation = max(float(np.ptp(keys @ (combined @ z))) for _, keys, z, _ in rows)
-    with mpmath.workdps(
-        40 + int(saturation)
-    ):  # cancellation loses twice the digits of the smallest probability
+    # cancellation loses twice the digits of the smallest probability
+    with mpmath.workdps(40 + int(saturation)):
         M = mpmath.matrix
         P = {name: M(value.tolist()) for name, value in weights.items()}
         W = (

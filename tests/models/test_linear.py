@@ -35,9 +35,8 @@ def test_a_matrix_and_the_queries_that_it_moved_have_the_same_loss_and_gradient(
         found.append([loss.detach(), *gradients, scale.weights, scale.head])
     for ours, theirs in zip(*found, strict=True):
         assert ours.shape == theirs.shape
-        torch.testing.assert_close(
-            ours, theirs, rtol=1e-12, atol=1e-14
-        )  # sums of ten terms in another order
+        # sums of ten terms in another order
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("joint", [False, True])

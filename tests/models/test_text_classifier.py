@@ -61,17 +61,15 @@ def test_the_sizes_of_the_mirror_descent_paper(blocks, millions):
     with torch.device("meta"):
         model = TextClassifier(depth=blocks, heads=blocks)
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
-    assert (
-        sum(block.attention.qkv.weight.numel() for block in model.blocks) == blocks * 3 * 147_456
-    )  # 884 736 for Q, K, V of six
+    # 884 736 for Q, K, V of six
+    assert sum(block.attention.qkv.weight.numel() for block in model.blocks) == blocks * 3 * 147_456
     assert model.blocks[0].attention.dropout == model.blocks[0].network[-1].p == 0.2
 
 
 def test_nothing_has_a_bias(model):
     assert all("bias" not in name for name, _ in model.named_parameters())
-    assert all(
-        bool(parameter.any()) for parameter in model.parameters()
-    )  # so mirror descent freezes none of them
+    # so mirror descent freezes none of them
+    assert all(bool(parameter.any()) for parameter in model.parameters())
 
 
 def test_logits_and_gradients_are_those_of_the_published_computation(model, batch):
@@ -109,12 +107,10 @@ def test_rows_of_cls_are_distributions_over_tokens(model, batch):
         rows.sum(dim=-1), torch.ones(5, 3, 4, dtype=torch.float64), rtol=0, atol=1e-14
     )
     assert not rows[~mask[:, None, None].expand_as(rows)].any()
-    assert (
-        torch.equal(rows, model.train().cls_rows(ids, mask)) is False
-    )  # dropout of earlier blocks moves the later ones
-    assert torch.equal(
-        rows[:, 0], model.cls_rows(ids, mask)[:, 0]
-    )  # and the rows themselves are taken before dropout
+    # dropout of earlier blocks moves the later ones
+    assert torch.equal(rows, model.train().cls_rows(ids, mask)) is False
+    # and the rows themselves are taken before dropout
+    assert torch.equal(rows[:, 0], model.cls_rows(ids, mask)[:, 0])
 
 
 def test_the_rows_are_those_that_the_forward_pass_uses(model, batch):
@@ -145,9 +141,8 @@ def test_training_drops_attention_weights_and_outputs():
     attention.output = nn.Identity()
     kept = attention(x, None, 1)
     twice = torch.stack([attention(x, None, 1) for _ in range(2)])
-    assert not torch.equal(
-        twice[0][twice.all(dim=0)], twice[1][twice.all(dim=0)]
-    )  # even where outputs survive, weights were dropped
+    # even where outputs survive, weights were dropped
+    assert not torch.equal(twice[0][twice.all(dim=0)], twice[1][twice.all(dim=0)])
     assert kept.shape == (64, 1, 24)
 
 

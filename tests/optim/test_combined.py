@@ -190,9 +190,8 @@ def test_one_overflow_skips_every_member():
     backward(plain, 0)
     scaler.step(one)
     two.step()
-    for a, b in zip(
-        scaled.parameters(), plain.parameters(), strict=True
-    ):  # the scale is a power of two: exact up to underflow
+    # the scale is a power of two: exact up to underflow
+    for a, b in zip(scaled.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
@@ -231,17 +230,14 @@ class Wrapper(torch.optim.Optimizer):
 def test_wrapped_as_accelerate_does():
     a, b = model(), model()
     wrapped, bare = Wrapper(combined(a)), combined(b)
-    for optimizer in (
-        wrapped,
-        bare,
-    ):  # as Trainer does: a scheduler of the bare or the wrapped optimiser, one step each
+    # as Trainer does: a scheduler of the bare or the wrapped optimiser, one step each
+    for optimizer in (wrapped, bare):
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     train(a, wrapped, 3)
     train(b, bare, 3)
     assert same(a, b)
-    parameters = {
-        p: nn.Parameter(p.detach().clone()) for p in a.parameters()
-    }  # parameters are replaced when a model is sharded
+    # parameters are replaced when a model is sharded
+    parameters = {p: nn.Parameter(p.detach().clone()) for p in a.parameters()}
     for group in wrapped.param_groups:
         group["params"] = [parameters[p] for p in group["params"]]
     assert set(parameters.values()) == {

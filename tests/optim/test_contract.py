@@ -276,9 +276,8 @@ def test_zero_gradients(row: Row) -> None:
         states.append([p.detach().clone() for p in params])
     assert all(bool(p.isfinite().all()) for p in params)
     if row.still_at_zero:
-        assert_near(
-            row, states[1], states[0]
-        )  # the first write may round, as it does through a mirror map
+        # the first write may round, as it does through a mirror map
+        assert_near(row, states[1], states[0])
         assert all(
             torch.equal(p, q) for p, q in zip(states[1] * 2, states[2] + states[3], strict=True)
         )
@@ -295,9 +294,8 @@ def test_maximize_is_descent_of_the_negative(row: Row) -> None:
             p.grad.neg_()
         up.step()
         down.step()
-        assert all(
-            torch.equal(p.grad, gradient) for p, gradient in zip(a, kept, strict=True)
-        )  # gradients are left as they were
+        # gradients are left as they were
+        assert all(torch.equal(p.grad, gradient) for p, gradient in zip(a, kept, strict=True))
     assert_near(row, a, b)
 
 
@@ -411,9 +409,8 @@ SCHEDULERS = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULERS)
-@pytest.mark.parametrize(
-    "row", TABLE[::3], ids=lambda row: row.name
-)  # of both classes; the base reads lr for all
+# of both classes; the base reads lr for all
+@pytest.mark.parametrize("row", TABLE[::3], ids=lambda row: row.name)
 def test_schedulers_are_seen(row: Row, schedule: Callable[[Optimizer], Any]) -> None:
     a, b = parameters(row), parameters(row)
     scheduled, by_hand = row.make(a), row.make(b)
@@ -491,9 +488,8 @@ def _scaled_steps(row: Row, overflows: int, by_hand: bool, **options: Any) -> li
     params = parameters(row)
     optimizer = row.make(params, **options)
     assert optimizer._step_supports_amp_scaling
-    scaler = torch.amp.GradScaler(
-        "cpu", init_scale=1000.0, growth_interval=100
-    )  # whose inverse rounds
+    # whose inverse rounds
+    scaler = torch.amp.GradScaler("cpu", init_scale=1000.0, growth_interval=100)
     for step in range(4):
         feed(params, step)
         for p in params:

@@ -82,9 +82,8 @@ def test_two_processes_end_where_one_does(folder, alone, name, kind):
         torch.testing.assert_close(there, here, rtol=0, atol=1e-6)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:torch.distributed is disabled:UserWarning"
-)  # what this test is about
+# what this test is about
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_a_checkpoint_of_two_processes_resumes_on_one(folder):
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import (

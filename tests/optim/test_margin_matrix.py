@@ -65,9 +65,8 @@ def instances() -> tuple[torch.Tensor, torch.Tensor, list[Margins]]:
         rng = np.random.default_rng(seed)
         E = rng.standard_normal((VOCABULARY, DIMENSION))
         E /= np.linalg.norm(E, axis=1, keepdims=True)
-        rank = rng.permuted(
-            np.tile(np.arange(VOCABULARY), (VOCABULARY, 1)), axis=1
-        )  # one order per query, hence no cycle
+        # one order per query, hence no cycle
+        rank = rng.permuted(np.tile(np.arange(VOCABULARY), (VOCABULARY, 1)), axis=1)
         sentences = [rng.permutation(VOCABULARY)[:LENGTH] for _ in range(SENTENCES)]
         labels = [int(tokens[rank[tokens[-1]][tokens].argmin()]) for tokens in sentences]
         for index, (tokens, label) in enumerate(zip(sentences, labels, strict=True)):
@@ -121,9 +120,8 @@ def check(momentum: float) -> None:
     table = margin_matrix([entry(momentum) for entry in OPTIMISERS])
     own = np.diag(table)
     assert (own <= 1 + 1e-9).all(), "no margin is larger than the largest"
-    assert (own > 0.92).all(), (
-        table
-    )  # the gap falls like one over the root of the steps: 4 to 7 percent are left
+    # the gap falls like one over the root of the steps: 4 to 7 percent are left
+    assert (own > 0.92).all(), table
     rivals = np.where(np.eye(len(own), dtype=bool), -np.inf, table).max(axis=0)
     assert (own > rivals).all(), table
 

@@ -424,9 +424,8 @@ def test_sparse_gradients_give_the_dense_step(p: float, dual_state: bool) -> Non
             optimizer.zero_grad()
             (module(torch.tensor(rows)) ** 2).sum().backward()
             optimizer.step()
-    torch.testing.assert_close(
-        sparse.weight, dense.weight, rtol=1e-5, atol=1e-7
-    )  # dense steps rewrite idle rows, within rounding
+    # dense steps rewrite idle rows, within rounding
+    torch.testing.assert_close(sparse.weight, dense.weight, rtol=1e-5, atol=1e-7)
     assert torch.equal(sparse.weight[1], start[1])
 
 
@@ -606,9 +605,8 @@ def test_lr_from_sgd_moves_typical_weights_alike() -> None:
         w = nn.Parameter(torch.full((4,), 0.02, dtype=torch.float64))
         w.grad = torch.full((4,), 0.01, dtype=torch.float64)
         MirrorDescent([w], lr=lr_from_sgd(1e-3, p, 0.02), p=p).step()
-        np.testing.assert_allclose(
-            0.02 - w.detach().numpy(), 1e-5, rtol=5e-3
-        )  # first order in a step of 1/2000 of the weight
+        # first order in a step of 1/2000 of the weight
+        np.testing.assert_allclose(0.02 - w.detach().numpy(), 1e-5, rtol=5e-3)
     with pytest.raises(InputError, match=r"p=1\.0"):
         lr_from_sgd(1e-3, 1.0, 0.02)
 

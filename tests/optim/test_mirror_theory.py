@@ -102,9 +102,8 @@ def extended_end(p: float, steps: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("p", sorted(ENDS))
 def test_the_published_recurrence_is_followed_to_its_end(p: float) -> None:
-    assert_follows(
-        p, {ENDS[p]: extended_end(p, ENDS[p])}, atol=1e-8
-    )  # 2 000 steps of float64 stay within 1e-9 of 80 bits
+    # 2 000 steps of float64 stay within 1e-9 of 80 bits
+    assert_follows(p, {ENDS[p]: extended_end(p, ENDS[p])}, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -115,10 +114,8 @@ def test_published_trajectories_are_reproduced_to_their_ends(p: float) -> None:
 
 def test_every_p_has_the_best_margin_in_its_own_norm_and_its_own_direction() -> None:
     """Per seed and norm; and the direction of each run goes to the solution of its own norm."""
-    exponents, seeds = (
-        [1.75, 2.0, 3.0],
-        [1, 3, 5],
-    )  # seeds on which all three select the optimal tokens
+    # seeds on which all three select the optimal tokens
+    exponents, seeds = [1.75, 2.0, 3.0], [1, 3, 5]
     data, v = unit_sphere(6, 8, 10, seed=seeds)
     weights = []
     for p, lr, steps in zip(exponents, (0.1, 0.5, 10.0), (1500, 1000, 1000), strict=True):

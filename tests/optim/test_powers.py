@@ -56,9 +56,8 @@ def test_float32_powers_are_within_five_units(p: str) -> None:
     _, inverse = mirror_exponents(float(Fraction(p)))
     y = numbers(torch.float32)
     kept = y[(y.abs() > 1e-3) & (y.abs() < 1e3)]  # within the range of the tenth power
-    assert (
-        ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 5
-    )  # the four products of a tenth power: 4.5 roundings
+    # the four products of a tenth power: 4.5 roundings
+    assert ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 5
 
 
 @pytest.mark.parametrize("p", EXPONENTS)

@@ -92,9 +92,8 @@ def test_hugging_face_models(kind):
     found, rest = named(split.attention), named(split.rest)
     if endings is not None:
         assert {next(e for e in endings if name.endswith(e)) for name in found} == set(endings)
-    assert len(found) == {"T5": 12}.get(
-        kind, 2 if blocks[0] else 4
-    )  # two layers; T5 has six attentions
+    # two layers; T5 has six attentions
+    assert len(found) == {"T5": 12}.get(kind, 2 if blocks[0] else 4)
     assert [
         (g["blocks"], g["blocks_axis"]) if "blocks" in g else None for g in split.attention
     ] == blocks

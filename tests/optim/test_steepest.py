@@ -407,9 +407,8 @@ def test_polyak_counts_a_group_as_one_point() -> None:
         return loss
 
     optimizer.step(closure)
-    for p, was in zip(
-        (a, b), start, strict=True
-    ):  # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
+    # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
+    for p, was in zip((a, b), start, strict=True):
         torch.testing.assert_close(p.detach(), 0.75 * was)
 
 

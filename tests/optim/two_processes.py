@@ -25,9 +25,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
-        self.attention = nn.MultiheadAttention(
-            6, 2, bias=False, batch_first=True
-        )  # a key bias has no gradient but roundings
+        # a key bias has no gradient but roundings
+        self.attention = nn.MultiheadAttention(6, 2, bias=False, batch_first=True)
         self.wide = nn.Linear(6, 5)
         self.last = nn.Linear(5, 1)
         with torch.no_grad():

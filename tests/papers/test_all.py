@@ -94,9 +94,8 @@ def test_a_share_is_the_laboratorys_or_its_statement_names_it(identifier):
 @pytest.mark.parametrize("identifier", identifiers())
 def test_random_trials_can_be_drawn_anew(identifier):
     chosen = experiment(identifier)
-    if (
-        not chosen.random or chosen.then is not None
-    ):  # what follows from the first cells is computed for their seeds
+    # what follows from the first cells is computed for their seeds
+    if not chosen.random or chosen.then is not None:
         return
     quick = chosen.at(quick=True)
     assert len(chosen.work(quick, 1000)) == len(chosen.work(quick))

@@ -54,11 +54,8 @@ def test_half_margins_are_asked_where_one_token_is_selected() -> None:
     from attsvm.margins import graph_margins
     from attsvm.selection import local_arcs
 
-    sentences = [
-        [0, 1, 3],
-        [1, 0, 3],
-        [2, 0, 4],
-    ]  # 0 and 1 share the attention under query 3; 2 has all of it under query 4
+    # 0 and 1 share the attention under query 3; 2 has all of it under query 4
+    sentences = [[0, 1, 3], [1, 0, 3], [2, 0, 4]]
     data = NextTokenData.from_sentences(sentences, [0, 1, 2], embeddings=5, following=np.arange(5))
     tokens, count = data.distinct()
     mass = np.where(np.isin(tokens, (0, 1)), 0.5, 0.0) * (count > 0)

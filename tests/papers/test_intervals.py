@@ -123,9 +123,8 @@ def test_items_that_a_run_lacks_are_left_out_of_all() -> None:
 def test_equal_items_are_drawn_together_without_changing_the_distribution() -> None:
     rng = np.random.default_rng(4)
     table = rng.integers(-1, 2, size=(3, 400)).astype(float)
-    slightly = table + 1e-9 * rng.standard_normal(
-        table.shape
-    )  # now every item has a pattern of its own
+    # now every item has a pattern of its own
+    slightly = table + 1e-9 * rng.standard_normal(table.shape)
     one, other = (crossed_bootstrap(each) for each in (table, slightly))
     # Two independent simulations: a quantile of 4000 is known to about 2.7 / sqrt(4000) of a
     # deviation, here 0.03 points; three deviations of their difference.

@@ -94,9 +94,10 @@ def test_nine_pairs_at_a_small_scale() -> None:
         assert found["certified"].max() < 1e-7
         assert found["feasible"].all()
     assert means[mirror_runs.EXACT][0, 0] < means[mirror_runs.PUBLISHED][0, 0]
+    # p = 3 never meets the epsilon
     np.testing.assert_allclose(
         means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01
-    )  # p = 3 never meets the epsilon
+    )
 
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
@@ -144,9 +145,8 @@ def test_rates_at_e_to_the_e() -> None:
 
 def test_joint_training_follows_the_table() -> None:
     found = md_3.descent(1.75, mirror_runs.PUBLISHED)
-    np.testing.assert_allclose(
-        found["logistic"][list(md_3.AT)], md_3.LOGISTIC[1.75], atol=2e-3
-    )  # the table's tolerance
+    # the table's tolerance
+    np.testing.assert_allclose(found["logistic"][list(md_3.AT)], md_3.LOGISTIC[1.75], atol=2e-3)
     np.testing.assert_allclose(found["softmax"][list(md_3.AT)], md_3.SOFTMAX[1.75], atol=2e-3)
     assert found["selected"].tolist() == [1, 0]
     assert found["divergence_W"][-1] == pytest.approx(md_3.ENDS[1.75][0], rel=0.2)
@@ -162,8 +162,7 @@ def test_the_joint_path_needs_the_assumption() -> None:
     assert np.isnan(found["path_W"]).all()
     found = md_3b.path(md_3.problem(), 2.0, 0)
     assert found["best"].tolist() == [0, 0]
-    assert found["lead"] == pytest.approx(
-        1 / 831, rel=0.01
-    )  # margins of the two best selections, specification E3
+    # margins of the two best selections, specification E3
+    assert found["lead"] == pytest.approx(1 / 831, rel=0.01)
     assert found["drop"] > md_3b.PROVEN
     assert (np.diff(found["path_W"]) < 0).all()

@@ -63,9 +63,8 @@ def test_weights_of_fused_and_of_separate_maps() -> None:
 def test_scaling_runs_from_zero_to_one_and_ignores_scale_and_shift() -> None:
     row = np.array([0.1, 0.5, 0.2, 0.2])
     assert [scaled_attention(row, place) for place in range(4)] == [0.0, 1.0, 0.25, 0.25]
-    assert np.isclose(
-        scaled_attention(3.0 * row + 7.0, 2), scaled_attention(row, 2), rtol=1e-14
-    )  # rounding of the seven
+    # rounding of the seven
+    assert np.isclose(scaled_attention(3.0 * row + 7.0, 2), scaled_attention(row, 2), rtol=1e-14)
     assert np.isnan(scaled_attention(np.full(4, 0.25), 1))
 
 

@@ -34,6 +34,5 @@ def test_separate_norms_bias_the_limit_and_one_norm_does_not() -> None:
         for method in (plane.SEPARATE, plane.TOGETHER)
     )
     assert separate["nuclear"][0, -1] > 1e-4
-    assert (
-        together["nuclear"][0, -1] < 2e-6
-    )  # falls like the step to the power -2 from 8e-6 at 10 000
+    # falls like the step to the power -2 from 8e-6 at 10 000
+    assert together["nuclear"][0, -1] < 2e-6

@@ -10,8 +10,7 @@ def test_W_follows_the_reference_and_descent_points_inward_in_the_cone() -> None
     for column in ("probability", "frobenius", "nuclear"):
         for step, value in ((200, 2), (400, 3)):
             mean = found[column][:, list(found["step"][0]).index(step)].mean()
-            assert (
-                abs(mean - tfsvm_3.REFERENCE[column, False][value]) < 0.04
-            )  # twice the tolerance of 100 seeds
+            # twice the tolerance of 100 seeds
+            assert abs(mean - tfsvm_3.REFERENCE[column, False][value]) < 0.04
     assert np.nanmin(found["cone_ascent"]) > 0
     assert found["certified"].all()

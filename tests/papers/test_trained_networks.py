@@ -138,11 +138,8 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
-    rates = {
-        3: (8e-4, 4e-4, 4e-6),
-        4: (6e-4, 4e-4, 6e-6),
-        6: (1e-3, 1e-3, 1e-5),
-    }  # specification E4
+    # specification E4
+    rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
     chosen = experiment("md-4")
     whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))
     found = [
@@ -190,9 +187,8 @@ def test_three_experiments_read_the_same_trainings() -> None:
 )
 def test_every_optimiser_has_a_grid_of_the_same_size_and_mirror_descent_a_common_one(study) -> None:
     assert {len(method.lr) for method in study.methods} == {3}
-    typical = (
-        0.5 * study.task.width**-0.5
-    )  # mean modulus of weights that are uniform up to the root of the width
+    # mean modulus of weights that are uniform up to the root of the width
+    typical = 0.5 * study.task.width**-0.5
     grids = {method.name: method.lr for method in study.methods}
     for name, p in (("l1.1", 1.1), ("l3", 3.0)):
         if {name, "l2"} <= set(grids):
@@ -208,11 +204,8 @@ def test_learning_rates_are_chosen_on_validation_at_the_end_and_used_by_every_se
         *(("adam", 0.1, seed) for seed in (0, 1)),
     ]
     course = np.full((5, 4), np.nan)
-    course[:3, :2] = [
-        [0.9, 0.3],
-        [0.2, 0.8],
-        [0.5, 0.8],
-    ]  # the best epoch of the first rate comes before its end; the last two tie
+    # the best epoch of the first rate comes before its end; the last two tie
+    course[:3, :2] = [[0.9, 0.3], [0.2, 0.8], [0.5, 0.8]]
     course[3:, :1] = 0.99
     columns = {
         "tuning": [1, 1, 1, 0, 0],

@@ -121,9 +121,8 @@ def test_lightning(tmp_path: Path) -> None:
         assert callback.guard.steps == 6
         assert measured_steps(callback.guard) == [0, 1, 3, 5]
         assert "guard/largest_logit" in run.callback_metrics
-        assert (
-            callback.guard.metrics()[0].largest < 10
-        )  # batches of the validation would give 10,000 times as much
+        # batches of the validation would give 10,000 times as much
+        assert callback.guard.metrics()[0].largest < 10
         path = tmp_path / "kept.ckpt"
         run.save_checkpoint(path)
         again = guard_lightning(tau=1e3, every=2)

@@ -207,23 +207,20 @@ def test_no_attention_drops_less_than_the_proven_margin_drop(p: float) -> None:
     )
     top = 1.0 / max_margin(decoder_margins(data, best), Lp(p)).norm
     ratios = (top - reached) / far
-    assert ratios.min() >= bound * (
-        1 - 1e-6
-    )  # solutions are certified to 1e-9 and ways are longer than 1e-3
+    # solutions are certified to 1e-9 and ways are longer than 1e-3
+    assert ratios.min() >= bound * (1 - 1e-6)
     assert ratios.min() < 10 * bound  # not a void bound
 
 
 def test_nothing_is_proven_where_the_assumption_fails() -> None:
-    assert (
-        margin_drop_bound(toy("joint_nonsupport").data, [1, 1, 1]) <= 0
-    )  # the third sequence has margin to spare
+    # the third sequence has margin to spare
+    assert margin_drop_bound(toy("joint_nonsupport").data, [1, 1, 1]) <= 0
     tokens = np.array(
         [[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]]
     )
     second = AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
-    assert (
-        margin_drop_bound(second, [1, 0]) <= 0
-    )  # tokens 0 and 0 have a larger label margin at p = 2
+    # tokens 0 and 0 have a larger label margin at p = 2
+    assert margin_drop_bound(second, [1, 0]) <= 0
     with pytest.raises(InputError, match="no head separates"):
         margin_drop_bound(toy("joint").data, [0, 0, 0])
     many = np.zeros((21, 2, 1))

@@ -36,9 +36,8 @@ def priority(
     )
 
 
-TOY = priority(
-    [[0, 1, 2]] * 6 + [[2, 1, 0]] * 6, [0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0]
-)  # data of the authors' code
+# data of the authors' code
+TOY = priority([[0, 1, 2]] * 6 + [[2, 1, 0]] * 6, [0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0])
 
 
 def test_contradicting_labels_are_one_component_above_the_rest() -> None:
@@ -111,9 +110,8 @@ def test_the_finite_part_agrees_with_a_general_minimiser() -> None:
 
     best = minimize(reduced, np.zeros(len(found.cyclic)), method="BFGS", options={"gtol": 1e-9})
     assert found.floor == pytest.approx(best.fun, abs=1e-12)
-    np.testing.assert_allclose(
-        np.tensordot(best.x, found.cyclic, axes=1), found.finite, atol=1e-6
-    )  # a root of the value's rounding
+    # a root of the value's rounding
+    np.testing.assert_allclose(np.tensordot(best.x, found.cyclic, axes=1), found.finite, atol=1e-6)
 
 
 @settings(max_examples=10)
@@ -139,9 +137,8 @@ def test_what_changes_nothing_and_what_turns_along(seed: int) -> None:
             priority([shuffled[n] for n in order], [labels[n] for n in order], data.embeddings),
         ]
     )
-    np.testing.assert_allclose(
-        turned.solution.W, Q.T @ base.solution.W @ Q, atol=1e-7
-    )  # solutions are within 1e-9 in norm
+    # solutions are within 1e-9 in norm
+    np.testing.assert_allclose(turned.solution.W, Q.T @ base.solution.W @ Q, atol=1e-7)
     np.testing.assert_allclose(turned.finite, Q.T @ base.finite @ Q, atol=1e-12)
     for other in (weighted, twice, permuted):
         np.testing.assert_allclose(other.solution.W, base.solution.W, atol=1e-9)
@@ -170,9 +167,8 @@ def test_sentences_without_their_label_are_dropped_and_counted() -> None:
 
 
 def test_dependent_embeddings_can_contradict_the_graphs() -> None:
-    E = np.array(
-        [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
-    )  # token 2 lies between 0 and 1, so it cannot beat both
+    # token 2 lies between 0 and 1, so it cannot beat both
+    E = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     found = graph_svm(priority([[0, 2], [1, 2]], [2, 2], E))
     assert found.solution.status == "infeasible"
     assert not found.directed
@@ -216,9 +212,8 @@ def test_mass_goes_to_the_leading_component_of_sentences_never_seen(seed: int) -
     )
     leading = leading_tokens(found.orders, unseen)
     tokens, count = unseen.distinct()
-    for n in range(
-        40
-    ):  # a leading component is one component, and it is there whenever the sentence is one token
+    # a leading component is one component, and it is there whenever the sentence is one token
+    for n in range(40):
         names = found.component[unseen.queries[n], tokens[n][leading[n]]]
         assert len(set(names.tolist())) <= 1
         assert leading[n].any() or (count[n] > 0).sum() > 1
@@ -234,12 +229,8 @@ def test_leading_tokens_of_a_hand_made_graph() -> None:
         set(data.distinct().tokens[n][row].tolist())
         for n, row in enumerate(leading_tokens(orders, data))
     ]
-    assert chosen == [
-        set(),
-        set(),
-        set(),
-        set(),
-    ]  # the query 0 is comparable with nothing, and query 3 has no graph
+    # the query 0 is comparable with nothing, and query 3 has no graph
+    assert chosen == [set(), set(), set(), set()]
     arcs = np.insert(arcs, 4, (0, 3, 0), axis=0)
     orders = PartialOrders(6, arcs[np.lexsort(arcs.T[::-1])], np.zeros(6, dtype=np.int64))
     chosen = [
@@ -290,10 +281,8 @@ def test_queries_and_tokens_that_are_never_seen_keep_zero_scores() -> None:
     np.testing.assert_allclose(found.finite[3:], 0.0, atol=1e-15)
     unseen = priority([[1, 2, 4], [4, 4, 4]], [1, 4], np.eye(6))
     np.testing.assert_array_equal(token_masses(unseen, found.solution.W)[0], np.full(3, 1 / 3))
-    assert leading_tokens(found.orders, unseen).sum(axis=1).tolist() == [
-        0,
-        1,
-    ]  # a sentence of one token leads itself
+    # a sentence of one token leads itself
+    assert leading_tokens(found.orders, unseen).sum(axis=1).tolist() == [0, 1]
 
 
 def test_copies_of_the_winner_add_their_mass_and_no_arc() -> None:

@@ -33,9 +33,8 @@ def test_it_is_minus_the_log_of_the_attention_mass(seed: int) -> None:
     tokens, count = data.distinct()
     mass = np.sum(token_masses(data, W) * (tokens == data.labels[:, None]) * (count > 0), axis=1)
     loss = attention_likelihood(data)
-    assert loss.value(W.ravel()) == pytest.approx(
-        -data.weights @ np.log(mass), rel=1e-12
-    )  # rounding of a few logarithms
+    # rounding of a few logarithms
+    assert loss.value(W.ravel()) == pytest.approx(-data.weights @ np.log(mass), rel=1e-12)
 
 
 @given(st.integers(0, 10_000))
@@ -49,9 +48,8 @@ def test_derivatives_are_those_of_the_value_and_the_hessian_has_no_negative_eige
     step = 1e-5
     up, down = loss.curvature(c + step * direction), loss.curvature(c - step * direction)
     scale = np.abs(loss.features).sum() ** 2 + 1.0
-    assert (
-        abs((up.value - down.value) / (2 * step) - here.gradient @ direction) < 1e-9 * scale
-    )  # rounding over the step, and its square
+    # rounding over the step, and its square
+    assert abs((up.value - down.value) / (2 * step) - here.gradient @ direction) < 1e-9 * scale
     np.testing.assert_allclose(
         (up.gradient - down.gradient) / (2 * step), here.hessian @ direction, atol=1e-8 * scale
     )

@@ -126,9 +126,10 @@ def test_odds_that_cannot_be_met_are_refuted_and_the_finite_part_minimises(seed:
         options={"gtol": 1e-9},
     )
     assert found.floor == pytest.approx(best.fun, abs=1e-12)
+    # a root of the value's rounding
     np.testing.assert_allclose(
         np.tensordot(best.x, found.subspace, axes=1), found.finite, atol=1e-5
-    )  # a root of the value's rounding
+    )
     assert loss(found, found.finite + 60.0 * found.solution.W) == pytest.approx(found.floor)
     assert loss(found, found.odds.W + 60.0 * found.solution.W) > found.floor + 1e-4
 

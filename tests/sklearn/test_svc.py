@@ -118,9 +118,8 @@ def test_it_learns_the_marked_token(fitted):
 
 def test_the_unit_of_the_tokens_does_not_matter(fitted):
     model, bags, labels = fitted
-    other = AttentionSVC(**FAST).fit(
-        [1024.0 * bag for bag in bags], labels
-    )  # a power of two: exactly the same computation
+    # a power of two: exactly the same computation
+    other = AttentionSVC(**FAST).fit([1024.0 * bag for bag in bags], labels)
     assert np.array_equal(other.selected_tokens_, model.selected_tokens_)
     assert other.margin_ == pytest.approx(1024.0 * model.margin_, rel=1e-9)
     np.testing.assert_allclose(

@@ -50,12 +50,13 @@ NORMS = [
     "rows",
     "maxrow",
 ]
+# CLARABEL for the others
 PEERS: dict[str, Verifier] = {
     "l1": "highs",
     "linf": "highs",
     "schatten:1.5": "highs",
     "schatten:3": "highs",
-}  # CLARABEL for the others
+}
 EXAMPLES = 10  # per programme and norm
 SAMPLE = 2  # every second instance gets a second opinion
 
@@ -116,9 +117,8 @@ def sets(rng: np.random.Generator, n: int, T: int, d: int, teacher: bool) -> Mar
     x = data(rng, n, T, d)
     chosen = x.mask & (rng.random(x.mask.shape) < 0.4)
     chosen[np.arange(n), tokens(rng, x, None)] = True
-    if (
-        teacher
-    ):  # equal tokens inside the sets would be too easy; one set only is feasible often enough
+    # equal tokens inside the sets would be too easy; one set only is feasible often enough
+    if teacher:
         chosen[1:] = False
         chosen[np.arange(1, n), tokens(rng, x, rng.standard_normal((d, d)))[1:]] = True
     return multi_token_margins(x, chosen)

@@ -29,18 +29,14 @@ def test_shifts_are_of_seed_and_epoch_and_cover_their_range():
     shifts = draw_shifts(2000, 32, 0, 0)
     assert torch.equal(shifts, draw_shifts(2000, 32, 0, 0))
     assert not torch.equal(shifts, draw_shifts(2000, 32, 0, 1))
-    assert [sorted(set(row.tolist())) for row in shifts] == [
-        list(range(9)),
-        list(range(9)),
-        [0, 1],
-    ]  # four pixels either way
+    # four pixels either way
+    assert [sorted(set(row.tolist())) for row in shifts] == [list(range(9)), list(range(9)), [0, 1]]
 
 
 def test_the_network_sees_normalised_channels():
     model = Pixels(nn.Identity(), (0.2, 0.6), (0.1, 0.5))
-    images = (
-        torch.tensor([51, 153], dtype=torch.uint8).view(1, 2, 1, 1).expand(1, 2, 4, 4)
-    )  # 0.2 and 0.6 of 255
+    # 0.2 and 0.6 of 255
+    images = torch.tensor([51, 153], dtype=torch.uint8).view(1, 2, 1, 1).expand(1, 2, 4, 4)
     assert model(images).abs().max() < 1e-6
     brighter = model(images + torch.tensor([51, 51], dtype=torch.uint8).view(2, 1, 1))
     torch.testing.assert_close(brighter[0, :, 0, 0], torch.tensor([2.0, 0.4]), rtol=1e-5, atol=1e-6)

@@ -228,9 +228,8 @@ def test_images_of_many_classes_with_crops_and_flips():
     plan = problem.plan(optimizer="adam", lr=3e-3, loss_reduction="mean", augment=True, epochs=8)
     history = train_classifier(model, data, {"same": data}, plan)
     assert history.last("same") > 0.9
-    assert history["tokens_per_second"][-1] * history["seconds"][-1] == pytest.approx(
-        90 * 10
-    )  # nine patches and [CLS]
+    # nine patches and [CLS]
+    assert history["tokens_per_second"][-1] * history["seconds"][-1] == pytest.approx(90 * 10)
 
 
 def test_frozen_tensors_are_reported():
@@ -244,9 +243,8 @@ def test_frozen_tensors_are_reported():
     moved = dict(model.named_parameters())
     for name in history.frozen:
         assert not start[name].any()
-        assert (
-            moved[name].abs().max() < 1e-12
-        )  # eight steps of 3e-3: |dual| < 0.1, so weights below 1e-10
+        # eight steps of 3e-3: |dual| < 0.1, so weights below 1e-10
+        assert moved[name].abs().max() < 1e-12
 
 
 @pytest.mark.slow

@@ -67,9 +67,8 @@ def test_a_spectral_step_of_a_fused_map_is_three_steps():
     parts = (*moved["blocks.0.attention.qkv.weight"].chunk(3), moved["blocks.1.network.0.weight"])
     for part in parts:
         values = torch.linalg.svdvals(part) / 0.5
-        assert (
-            values.max() < 1.2
-        )  # the iteration leaves singular values within some hundredths of one, small ones below
+        # the iteration leaves singular values within some hundredths of one, small ones below
+        assert values.max() < 1.2
         assert values.median() > 0.8
     # Adam's first step has length lr in every entry; no matrix of a block is among what it moves
     torch.testing.assert_close(

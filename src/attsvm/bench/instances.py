@@ -22,9 +22,8 @@ SIZES: dict[str, tuple[int, int, int]] = {
 }
 """``(n, T, d)`` by name, smallest first."""
 
-WRITTEN_ENTRIES = (
-    1 << 25
-)  # 256 MiB of float64: beyond it a written-out programme is refused instead of swapped
+# 256 MiB of float64: beyond it a written-out programme is refused instead of swapped
+WRITTEN_ENTRIES = 1 << 25
 
 
 class RefusedError(Exception):

@@ -420,9 +420,8 @@ def peak_memory(device: torch.device) -> Iterator[list[int | None]]:
         return
     try:
         with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(
-                0
-            )  # what was freed earlier would be reused without showing
+            # what was freed earlier would be reused without showing
+            ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
         resident = _status("VmRSS")
     except OSError:

@@ -85,9 +85,8 @@ class Worker:
             self._process = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context(
-            "spawn"
-        )  # a forked process would inherit threads that no longer run
+        # a forked process would inherit threads that no longer run
+        context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._threads), daemon=True)
         self._process.start()

@@ -99,12 +99,8 @@ _WRITTEN = ("W", "dual", "sequence", "token", "selected", "margins")
 _NUMBERS = "numbers"  # of the sequences, where the rows are those of a working set
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
-_ELSEWHERE = (
-    "message",
-    "selected",
-    "support",
-    "second_opinion",
-)  # summary entries that have lines of their own
+# summary entries that have lines of their own
+_ELSEWHERE = ("message", "selected", "support", "second_opinion")
 
 
 def _refuse_files_of_others(path: Path) -> None:
@@ -220,9 +216,8 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     from attsvm.selection import optimal_tokens
 
     if selection == "optimal":
-        if (
-            "v" not in extras and "scores" in extras
-        ):  # a toy whose head reads what attention does not see
+        # a toy whose head reads what attention does not see
+        if "v" not in extras and "scores" in extras:
             return np.argmax(extras["scores"], axis=-1)
         if "v" not in extras:
             raise InputError(

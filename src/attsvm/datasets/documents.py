@@ -356,9 +356,8 @@ def word_vectors(
 
     information = positive_information(cooccurrence(texts, numbers, window))
     vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=seed).fit_transform(information)
-    informed = np.flatnonzero(
-        information.sum(axis=1) > 0
-    )  # a word that no other word tells anything about has no direction
+    # a word that no other word tells anything about has no direction
+    informed = np.flatnonzero(information.sum(axis=1) > 0)
     kept = set(informed.tolist())
     words = [word for word, number in numbers.items() if number in kept]
     return {word: number for number, word in enumerate(words)}, unit_rows(

@@ -69,9 +69,8 @@ def huggingface_text(
             content, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         for number, (start, end) in zip(coded["input_ids"], coded["offset_mapping"], strict=True):
-            blank = len(content[start:end]) - len(
-                content[start:end].lstrip()
-            )  # byte-pair tokens carry the blank before a word
+            # byte-pair tokens carry the blank before a word
+            blank = len(content[start:end]) - len(content[start:end].lstrip())
             found.setdefault(number, []).append((start + blank, end))
         return list(found.values())
 

@@ -91,9 +91,8 @@ def _to_radius(
         best = likelihood.minimise(mu, c)
         c = best.point
         norm = np.linalg.norm(c, axis=-1)
-        turn = -solve_scaled(
-            best.curvature.hessian, mu[..., None], mu[..., None] * c
-        )  # dc / dtheta
+        # dc / dtheta
+        turn = -solve_scaled(best.curvature.hessian, mu[..., None], mu[..., None] * c)
         rate = np.einsum("...p,...p->...", turn, c) / np.where(norm > 0, norm, 1.0)
         inside |= (norm < R) & (rate > -_CLOSE * norm)
         done |= (np.abs(norm - R) <= _CLOSE * R) | inside

@@ -345,9 +345,8 @@ def _descend_inside(objective: Objective, x: FloatArray, slack: Slack) -> tuple[
     """The least value where no slack is negative, infinite where nothing such was found; BFGS
     has the last word off the edge.
     """
-    unit = 1.0 / max(
-        1.0, abs(objective(x)[0])
-    )  # the first step of the search is as long as the gradient
+    # the first step of the search is as long as the gradient
+    unit = 1.0 / max(1.0, abs(objective(x)[0]))
 
     def scaled(x: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = objective(x)

@@ -39,14 +39,11 @@ if TYPE_CHECKING:
 
 Kind = Literal["gradient", "mirror", "factored", "steepest"]
 
-EXPONENTS = (
-    1.01,
-    10.0,
-)  # those at which MirrorDescent does not warn that weights are extreme powers of their dual
+# those at which MirrorDescent does not warn that weights are extreme powers of their dual
+EXPONENTS = (1.01, 10.0)
 LENGTH = 16.0  # of a step, in the norm; tokens and queries have a root-mean-square norm of one
-_OFFSET = (
-    1.0  # what Q^T Q has more than K^T K at the start of factors: at K = Q = 0 nothing would move
-)
+# what Q^T Q has more than K^T K at the start of factors: at K = Q = 0 nothing would move
+_OFFSET = 1.0
 
 
 def descent_kind(norm: Norm) -> Kind:

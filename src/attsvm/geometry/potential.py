@@ -138,9 +138,8 @@ def _unit_divergence(V: Array, W: Array, larger: Array, p: float) -> Array:
     one = xp.ones_like(larger)
     grown = xp.abs(V) > xp.abs(W)
     ratio = xp.where(grown, W, V) / xp.where(larger > 0, larger, one)
-    ratio = xp.where(
-        xp.where(grown, V, W) < 0, -ratio, ratio
-    )  # in [-1, 1], negative where the signs differ
+    # in [-1, 1], negative where the signs differ
+    ratio = xp.where(xp.where(grown, V, W) < 0, -ratio, ratio)
     size = xp.abs(ratio)
     below = (larger - xp.minimum(xp.abs(V), xp.abs(W))) / xp.where(larger > 0, larger, one)
     logarithm = xp.where(below < 0.5, xp.log1p(-below), xp.log(size))

@@ -275,6 +275,5 @@ class Margins(Compact):
 
 _FEW = 1 << 10  # rows whose sizes are taken at a time: their copy stays in the cache
 _LARGE = 1 << 22  # numbers in the differences from which a second core pays
-_CHUNK = (
-    1 << 15
-)  # rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
+# rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
+_CHUNK = 1 << 15

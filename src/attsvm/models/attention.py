@@ -373,9 +373,8 @@ class Attention(nn.Module):
                 inputs, head.readout, head.has_intercept, sequences, self.objective, scale
             )
         if self._penalised:
-            with (
-                torch.no_grad()
-            ):  # the gradient of the penalty is already in that of the weights, at their scale
+            # the gradient of the penalty is already in that of the weights, at their scale
+            with torch.no_grad():
                 squares = torch.stack(
                     [(parameter**2).sum(dim=(-2, -1)) for parameter in self.weights.values()]
                 )

@@ -304,8 +304,7 @@ class _Penalised(torch.autograd.Function):
         data, own = ctx.scale.data, torch.log(strength)
         total = torch.maximum(data, own)
         ctx.scale.penalty = total
-        base = total.masked_fill(
-            torch.isneginf(total), 0.0
-        )  # a run without a gradient and without a penalty
+        # a run without a gradient and without a penalty
+        base = total.masked_fill(torch.isneginf(total), 0.0)
         shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
         return shares[0] * grad + (2.0 * shares[1]) * parameter, None, None

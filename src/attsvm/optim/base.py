@@ -154,10 +154,8 @@ class DescentOptimizer(Optimizer):
                     f"the closure given to {type(self).__name__}.step returned None; return the"
                     " loss from it"
                 )
-        overflow, scale = (
-            getattr(self, "found_inf", None),
-            getattr(self, "grad_scale", None),
-        )  # there only while a GradScaler steps
+        # there only while a GradScaler steps
+        overflow, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         if overflow is not None and all(reads_host(group, overflow) for group in self.param_groups):
             if float(overflow):
                 return loss
@@ -395,9 +393,8 @@ def _check_capturable(group: dict[str, Any]) -> None:
 
 def reads_host(group: dict[str, Any], value: Tensor) -> bool:
     """Whether the step of this group may read the tensor on the host, because that is free."""
-    if group.get(
-        "capturable"
-    ):  # asked by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
+    # asked by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
+    if group.get("capturable"):
         return False
     return value.device.type == "cpu" and not torch.compiler.is_compiling()
 

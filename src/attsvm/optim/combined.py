@@ -191,9 +191,8 @@ class _JoinedState(MutableMapping[Tensor, Any]):
         self._members = members
 
     def _owner(self, parameter: Tensor) -> Optimizer:
-        for member in (
-            self._members
-        ):  # sharding a model replaces parameters in groups: what has state may be in no group
+        # sharding a model replaces parameters in groups: what has state may be in no group
+        for member in self._members:
             if parameter in member.state:
                 return member
         return _owners(self._members)[parameter]

@@ -139,9 +139,8 @@ def sharded_directions(
         ], steps
     q = norm.gauge.q
     results: list[Tensor | None] = [None] * len(vectors)
-    for runs in {
-        max(vector.ndim - 2, 0) for vector in vectors
-    }:  # one message per number of leading axes
+    # one message per number of leading axes
+    for runs in {max(vector.ndim - 2, 0) for vector in vectors}:
         members = [index for index, vector in enumerate(vectors) if max(vector.ndim - 2, 0) == runs]
         for index, length in zip(
             members,

@@ -89,9 +89,8 @@ def _multi_tensor(
     if isinstance(shrink, Tensor) or shrink != 1.0:
         torch._foreach_mul_(duals, shrink)
     add_scaled(duals, gradients, -lr)
-    if (
-        weights[0].device.type == "cpu"
-    ):  # where multi-tensor calls are loops anyway, and temporaries cost more than calls
+    # where multi-tensor calls are loops anyway, and temporaries cost more than calls
+    if weights[0].device.type == "cpu":
         for weight, dual in zip(weights, duals, strict=True):
             if weight.dtype == dual.dtype:
                 signed_power(dual, potential.inverse, out=weight)

@@ -35,23 +35,17 @@ Polar = Literal["exact", "newton-schulz", "polar-express"]
 Quintic = tuple[float, float, float]
 
 MUON: Quintic = (3.4445, -4.7750, 2.0315)
-LOWER = (
-    1e-3  # the smallest singular value, as a part of the largest, that "polar-express" is made for
-)
+# the smallest singular value, as a part of the largest, that "polar-express" is made for
+LOWER = 1e-3
 
-_FIRST, _SECOND = (
-    1.3e-3,
-    3e-5,
-    # singular values, as parts of the largest, that the two rounds of the exact iteration bring
-    # near one
-)
+# singular values, as parts of the largest, that the two rounds of the exact iteration bring near
+# one
+_FIRST, _SECOND = 1.3e-3, 3e-5
 _FIRST_STEPS = 6
 _DECOMPOSE_ABOVE = 128  # rows and columns from which a CPU decomposes faster than it iterates
-_BFLOAT16_FROM = (
-    1 << 20
-    # multiplications in one product of a batch: below, a CPU's bfloat16 product costs more to set
-    # up than float32 to do
-)
+# multiplications in one product of a batch: below, a CPU's bfloat16 product costs more to set up
+# than float32 to do
+_BFLOAT16_FROM = 1 << 20
 _CUBIC: Quintic = (1.5, -0.5, 0.0)
 _TAYLOR: Quintic = (1.875, -1.25, 0.375)
 
@@ -76,9 +70,8 @@ def polar_factor(
     if G.numel() == 0:
         return torch.zeros_like(G)
     m, n = G.shape[-2:]
-    alone = (
-        method != "exact" and G.numel() == m * n
-    )  # the products of a single matrix are faster than those of a batch of one
+    # the products of a single matrix are faster than those of a batch of one
+    alone = method != "exact" and G.numel() == m * n
     wide = G.reshape((m, n) if alone else (-1, m, n))
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
@@ -153,9 +146,8 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
     """Remez' exchange for the odd quintic nearest to one on ``[low, high]``, and its largest
     error.
     """
-    if (
-        low > 0.999 * high
-    ):  # the four points of the exchange are one to rounding; the limit is Taylor's
+    # the four points of the exchange are one to rounding; the limit is Taylor's
+    if low > 0.999 * high:
         middle = 2.0 / (low + high)
         a, b, c = _TAYLOR
         return (a * middle, b * middle**3, c * middle**5), 2.5 * ((high - low) / (high + low)) ** 3
@@ -182,9 +174,8 @@ def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         min=2 - round(-math.log2(torch.finfo(X.dtype).tiny))
     )
     scaled = X * torch.ldexp(torch.ones_like(largest), -exponent)
-    return (
-        scaled if dtype is None else scaled.to(dtype)
-    )  # a product that casts on the way takes ten times as long on the CPU
+    # a product that casts on the way takes ten times as long on the CPU
+    return scaled if dtype is None else scaled.to(dtype)
 
 
 def _unit(X: Tensor, dtype: torch.dtype, capturable: bool) -> Tensor:

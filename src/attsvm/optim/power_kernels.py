@@ -32,20 +32,16 @@ PRODUCT1, PRODUCT2, PRODUCT3, PRODUCT4, PRODUCT5, PRODUCT10, ROOT2, ROOT4, ROOT3
 _SQRT_HALF32 = np.int32(0x3F3504F3)
 _MANTISSA32 = np.int32(23)
 _TOP = np.int32(-(1 << 23))  # sign and exponent of a float32
-_SMALLEST32, _RANGE32 = (
-    np.uint32(1 << 23),
-    np.uint32(0x7F000000),
-)  # bits of the smallest normal number; how many more are finite
+# bits of the smallest normal number; how many more are finite
+_SMALLEST32, _RANGE32 = np.uint32(1 << 23), np.uint32(0x7F000000)
 _ONE32, _ROUNDER32 = np.float32(1.0), np.float32(12582912.0)
 _THIRD = 1.0 / 3.0
 _THREE32, _THIRD32, _FOUR_THIRDS32 = np.int32(3), np.float32(_THIRD), np.float32(4.0 / 3.0)
-_CUBE_MAGIC = np.int32(
-    0x54A21D2A
-)  # four thirds of the bits of one, less what makes the first guess of an inverse cube root best
+# four thirds of the bits of one, less what makes the first guess of an inverse cube root best
+_CUBE_MAGIC = np.int32(0x54A21D2A)
 _MOST_PRODUCTS = 64.0
-_SPLIT = (
-    4096  # a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
-)
+# a product of an exponent of a float32 with a multiple of 1 / 4096 below one is exact
+_SPLIT = 4096
 # log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], and (2^z - 1) / z on [-0.55, 0.55], interpolated
 # at Chebyshev's points
 _LOG2: Any = tuple(
@@ -96,9 +92,8 @@ _number32 = reinterpreting(types.int32, types.float32, "bitcast")
 def _power(size: float, r: float) -> float:
     """``size ** r`` of a non-negative float64 that came from a float32, to 2e-9 relative."""
     bits = _bits(size)
-    above = (
-        bits - _SQRT_HALF + (1023 << _MANTISSA)
-    )  # positive, so that the shift below needs no sign
+    # positive, so that the shift below needs no sign
+    above = bits - _SQRT_HALF + (1023 << _MANTISSA)
     exponent = above >> _MANTISSA
     mantissa = _number(bits - ((exponent - 1023) << _MANTISSA))  # in [sqrt(1/2), sqrt(2))
     t = (mantissa - 1.0) / (mantissa + 1.0)
@@ -110,9 +105,8 @@ def _power(size: float, r: float) -> float:
     series = series * u + 1.0 / 5.0
     series = series * u + 1.0 / 3.0
     series = series * u + 1.0
-    whole = (
-        _number(exponent | 0x4330000000000000) - 4503599627370496.0 - 1023.0
-    )  # int to float without a conversion instruction
+    # int to float without a conversion instruction
+    whole = _number(exponent | 0x4330000000000000) - 4503599627370496.0 - 1023.0
     v = r * (whole + 2.0 * _LOG2_E * t * series)
     v = min(max(v, -1000.0), 1000.0)
     shifted = v + _ROUNDER

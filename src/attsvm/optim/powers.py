@@ -84,9 +84,8 @@ def _whole_(size: Tensor, y: Tensor, whole: int) -> Tensor:
         return size.mul_(size).mul_(y)
     if whole == 4:
         return size.square_().square_().copysign_(y)
-    if (
-        whole == 10 and y.dtype != torch.float64
-    ):  # four products can be 4.5 roundings off, pow less than one
+    # four products can be 4.5 roundings off, pow less than one
+    if whole == 10 and y.dtype != torch.float64:
         size.square_().square_().mul_(y)
         return size.mul_(size.abs())
     return size.pow_(whole).copysign_(y)

@@ -74,12 +74,8 @@ _NAMES: dict[str, tuple[Role, ...]] = {
     ),
     "w": ("query", "key"),  # the combined matrix of attsvm.models.Attention
 }
-_LATENT = (
-    "q_a_proj",
-    "q_b_proj",
-    "kv_a_proj_with_mqa",
-    "kv_b_proj",
-)  # factors of low rank: their rows are not heads
+# factors of low rank: their rows are not heads
+_LATENT = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
 _HEAD_WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim", "d_head")
 _HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
@@ -297,9 +293,8 @@ def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None
     """
     path = name.split(".")
     holder = model.get_submodule(".".join(path[:-1]))
-    if parameter.ndim < 2 or isinstance(
-        holder, nn.modules.conv._ConvNd
-    ):  # whose last two axes are no matrix
+    # whose last two axes are no matrix
+    if parameter.ndim < 2 or isinstance(holder, nn.modules.conv._ConvNd):
         return None
     for depth in range(len(path) - 1, max(len(path) - 5, -1), -1):
         roles = _NAMES.get(path[depth].lower())

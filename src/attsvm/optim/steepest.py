@@ -266,10 +266,8 @@ class SteepestDescent(DescentOptimizer):
         buffers: StateList,
         cuts: list[Cut],
     ) -> None:
-        placed, parameters = (
-            parameters,
-            [local(parameter) for parameter in parameters],
-        )  # what is elementwise stays in this process
+        # what is elementwise stays in this process
+        placed, parameters = parameters, [local(parameter) for parameter in parameters]
         gradients = [
             local(gradient, parameter)
             for gradient, parameter in zip(gradients, placed, strict=True)

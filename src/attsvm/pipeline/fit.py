@@ -162,12 +162,8 @@ def fit_dataset(
 
 
 _FILES = ("arrays.safetensors", "examples.json", "report.html")
-_OURS = (
-    "seed",
-    "test_size",
-    "saturation",
-    "merge_duplicates",
-)  # settings that the estimator does not take under these names
+# settings that the estimator does not take under these names
+_OURS = ("seed", "test_size", "saturation", "merge_duplicates")
 
 
 def _evaluate(

@@ -270,9 +270,8 @@ def choose_examples(
     tokens = layers.selected_tokens(data, hard.W)
     values = layers.token_values(data, tokens, hard.head, hard.intercept)
     right = (values > 0) == (data.labels > 0)
-    holding = dict.fromkeys(
-        model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist()
-    )  # numbered within the training part
+    # numbered within the training part
+    holding = dict.fromkeys(model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())
     support = parts["train"][list(holding)]
     by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
     confident = _both_labels(by_confidence[right[by_confidence]], data)

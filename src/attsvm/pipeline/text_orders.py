@@ -164,9 +164,8 @@ def scores(orders: PartialOrders, query: int) -> FloatArray:
     """
     pairs = orders.of(query)
     tokens, ends = np.unique(pairs, return_inverse=True)
-    column = np.full(
-        (len(pairs), 1), len(tokens)
-    )  # the query as one more token: its column is all that the programme asks about
+    # the query as one more token: its column is all that the programme asks about
+    column = np.full((len(pairs), 1), len(tokens))
     solution = max_margin(graph_margins(np.eye(len(tokens) + 1), np.hstack([column, ends])))
     found = np.zeros(orders.K)
     found[tokens] = solution.W[:-1, -1] if solution.status == "optimal" else np.nan

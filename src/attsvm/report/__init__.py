@@ -32,9 +32,8 @@ def write(folder: str | Path, run: dict[str, Any] | None = None) -> Path:
         InputError: the folder holds no finished run, or one in a format that this version does not
             read.
     """
-    from attsvm.report.page import (
-        write_report,
-    )  # matplotlib and jinja2 are needed only from here on
+    # matplotlib and jinja2 are needed only from here on
+    from attsvm.report.page import write_report
 
     return write_report(Path(folder), run)
 

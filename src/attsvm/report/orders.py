@@ -161,9 +161,8 @@ def _arrows(
     for g, h in np.argwhere(reduced):
         start, stop = (centre[g], y[g] - _FRAME * framed[g]), (centre[h], y[h] + _FRAME * framed[h])
         shrink = {"shrinkA": 1 if framed[g] else box, "shrinkB": 2 if framed[h] else box + 1}
-        bow = 0.3 * (
-            y[g] - y[h] > 1.5 * apart
-        )  # around the names of the rows between, on the outer side
+        # around the names of the rows between, on the outer side
+        bow = 0.3 * (y[g] - y[h] > 1.5 * apart)
         bend = f"arc3,rad={-bow if centre[h] + centre[g] > 0 else bow}"
         style = {
             "arrowstyle": "-|>",

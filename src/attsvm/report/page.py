@@ -436,10 +436,8 @@ def constraints(run: Run) -> list[Constraint]:
     )
     rows = []
     for c in order:
-        i, rival = (
-            int(sequences[c]),
-            int(rivals[c]),
-        )  # i counts within the training part, examples within the original data
+        # i counts within the training part, examples within the original data
+        i, rival = int(sequences[c]), int(rivals[c])
         token = int(selected[i]) if 0 <= i < len(selected) else -1
         place = int(train[i]) if train is not None and 0 <= i < len(train) else i
         view: dict[str, Any] = views.get(place, {})

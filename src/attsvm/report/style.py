@@ -141,9 +141,8 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
 
     svg, png = io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph"
-        )  # a script that the bundled font lacks; the page uses the reader's fonts
+        # a script that the bundled font lacks; the page uses the reader's fonts
+        warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.set_layout_engine("none")  # it is laid out: a second layout costs as much as drawing
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})

@@ -354,9 +354,8 @@ def excerpt(parts: list[Segment]) -> list[Segment] | None:
     if not keep.any():
         keep[:_WHOLE] = True
     whole = "".join(part.text for part in parts)
-    for edge in np.flatnonzero(
-        np.diff(keep.astype(np.int8))
-    ):  # move each cut to the next blank inside the kept part
+    # move each cut to the next blank inside the kept part
+    for edge in np.flatnonzero(np.diff(keep.astype(np.int8))):
         step = 1 if keep[edge + 1] else -1
         place = int(edge) + 1 if step > 0 else int(edge)
         for _ in range(24):

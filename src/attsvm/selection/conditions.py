@@ -76,9 +76,8 @@ def _all_support(margins: Margins) -> bool:
         * np.linalg.norm(margins.queries, axis=1)[margins.sequence]
     )
     if margins.m <= margins.shape[0] * margins.shape[1] and (size > 0).all():
-        gram = margins.gram() / np.outer(
-            size, size
-        )  # rows of length one: the condition number is that of the directions
+        # rows of length one: the condition number is that of the directions
+        gram = margins.gram() / np.outer(size, size)
         if margins.m == 0 or np.linalg.cond(gram) < _SINGULAR:
             scaled = np.linalg.solve(gram, 1.0 / size)
             return bool((scaled >= -1e-12 * np.abs(scaled).max(initial=0.0)).all())

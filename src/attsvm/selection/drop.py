@@ -179,10 +179,8 @@ def _piecewise(
             np.minimum(drops(left, left), drops(left, right)),
             np.minimum(drops(right, left), drops(right, right)),
         )
-    start[:, 0], end[:, 0] = (
-        drops(slice(0, 1), slice(1, 2))[:, 0],
-        -np.inf,
-    )  # at the beginning only the first multipliers reach the margin
+    # at the beginning only the first multipliers reach the margin
+    start[:, 0], end[:, 0] = drops(slice(0, 1), slice(1, 2))[:, 0], -np.inf
     return np.maximum(start, end).min(axis=1)
 
 

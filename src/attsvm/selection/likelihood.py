@@ -137,9 +137,8 @@ class Likelihood(Compact):
                 axis=(-2, -1), initial=0.0
             )
             moving = ~still
-            still = (
-                still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))
-            )  # this step is still taken
+            # this step is still taken
+            still = still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))
             last = reach
             damping = np.where(
                 reach > 0.0, np.log1p(2.0 * reach) / np.where(reach > 0.0, 2.0 * reach, 1.0), 1.0

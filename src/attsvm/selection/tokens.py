@@ -192,9 +192,8 @@ def sparsemax(scores: ArrayLike) -> FloatArray:
     Source: Martins and Astudillo, *From Softmax to Sparsemax* (2016).
     """
     gamma = np.asarray(scores, dtype=np.float64)
-    shifted = gamma - gamma.max(
-        axis=-1, keepdims=True
-    )  # the projection does not see a common shift
+    # the projection does not see a common shift
+    shifted = gamma - gamma.max(axis=-1, keepdims=True)
     ordered = -np.sort(-shifted, axis=-1)
     sums = np.cumsum(np.where(np.isfinite(ordered), ordered, 0.0), axis=-1) - 1.0
     count = np.arange(1, gamma.shape[-1] + 1)

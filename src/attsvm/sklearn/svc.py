@@ -736,12 +736,8 @@ class _Prepared(NamedTuple):
     parts: tuple[IntArray, IntArray]
 
 
-_NOT_IN_KEY = (
-    "checkpoint",
-    "checkpoint_seconds",
-    "progress",
-    "reject",
-)  # what does not change the stages of training
+# what does not change the stages of training
+_NOT_IN_KEY = ("checkpoint", "checkpoint_seconds", "progress", "reject")
 _NO_MARGIN = "pooling is 'margin', which needs collective attention and a fit with explain=True"
 _EXPLAINED = (
     "solution_",

@@ -112,9 +112,8 @@ class Curves:
         if folder is None:
             raise InputError("TensorBoard's files need a folder; give folder=")
         logs = imported("torch.utils.tensorboard", "TensorBoard logs", "tensorboard", "tensorboard")
-        self._board = logs.SummaryWriter(
-            str(folder / "tensorboard"), purge_step=done + 1
-        )  # what a killed process wrote after its checkpoint
+        # what a killed process wrote after its checkpoint
+        self._board = logs.SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
 
     def write(self, columns: Mapping[str, Sequence[float]]) -> None:
         """Bring the files up to the last row of ``columns``."""

@@ -147,9 +147,8 @@ class Schedule:
         for rows in mine:
             bounds = start + np.linspace(0, len(rows), parts + 1).round().astype(int)
             pairs = [(a, b) for a, b in pairwise(bounds.tolist()) if a < b]
-            self._cuts.append(
-                [(a, b, int(lengths[rows[a - start]])) for a, b in pairs]
-            )  # longest first
+            # longest first
+            self._cuts.append([(a, b, int(lengths[rows[a - start]])) for a, b in pairs])
             start += len(rows)
 
     def pieces(self, step: int) -> Iterator[tuple[Tensor, int]]:

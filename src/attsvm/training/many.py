@@ -94,9 +94,8 @@ def train_many(
         torch.save((train, dict(held)), exchange / "examples.pt")
         for k, model in enumerate(models):
             torch.save(model, exchange / f"model-{k}.pt")
-        threads = min(
-            torch.get_num_threads(), max(1, cores // workers)
-        )  # of each: no more than this process may take
+        # of each: no more than this process may take
+        threads = min(torch.get_num_threads(), max(1, cores // workers))
         found: dict[int, History] = {}
         with Workers(_work, workers, threads, executor) as pool:
             work = [
@@ -151,9 +150,8 @@ def _work(
     options: dict[str, Any],
     threads: int,
 ) -> tuple[int, History]:
-    train, held = torch.load(
-        exchange / "examples.pt", weights_only=False, mmap=True
-    )  # ours, written a moment ago
+    # ours, written a moment ago
+    train, held = torch.load(exchange / "examples.pt", weights_only=False, mmap=True)
     model = torch.load(exchange / f"model-{k}.pt", weights_only=False)
     with at_most_threads(sys.maxsize, torch):  # the process may be an executor's
         torch.set_num_threads(threads)

@@ -102,9 +102,8 @@ def run(kind, seeds, steps, far):
     else:
         course = factored_stage(problem, Rule(LR), far, init=start, records=records)
     sizes = np.linalg.svd(course.W, compute_uv=False)
-    total = np.maximum(
-        sizes.sum(axis=-1, keepdims=True), np.finfo(np.float64).tiny
-    )  # W is zero at the start of one kind
+    # W is zero at the start of one kind
+    total = np.maximum(sizes.sum(axis=-1, keepdims=True), np.finfo(np.float64).tiny)
     shares = np.maximum(sizes / total, np.finfo(np.float64).tiny)
     least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W])
     columns = {

@@ -105,9 +105,8 @@ def _unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
     )
     leading = leading_tokens(svm.orders, test)
     _, count = test.distinct()
-    judged = leading.any(axis=1) & (
-        (count > 0).sum(axis=1) > leading.sum(axis=1)
-    )  # elsewhere the mass is 1 whatever W is
+    # elsewhere the mass is 1 whatever W is
+    judged = leading.any(axis=1) & ((count > 0).sum(axis=1) > leading.sum(axis=1))
     if not judged.any():
         return 0.0, np.full(len(W), np.nan)
     mass = np.sum(token_masses(test, W) * leading, axis=-1)[:, judged]

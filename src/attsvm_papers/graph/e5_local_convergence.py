@@ -124,9 +124,8 @@ def _halved(data: Any, mass: Any, margins: Margins) -> Margins:
     winner, loser = margins.selected[margins.sequence], margins.token
     equal = margins.equalities
     label = {int(q): np.arange(data.K) for q in np.unique(query)}
-    for q, i, j in zip(
-        query[equal], winner[equal], loser[equal], strict=True
-    ):  # equalities name the smallest token of a component
+    # equalities name the smallest token of a component
+    for q, i, j in zip(query[equal], winner[equal], loser[equal], strict=True):
         label[q][j] = i
     divided = set()
     for n in np.flatnonzero((mass > CLEAR).sum(axis=1) > 1):

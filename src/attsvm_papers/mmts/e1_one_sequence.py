@@ -70,12 +70,8 @@ PUBLISHED_OBJECTIVE = 0.49505
 PUBLISHED_DUAL = (0.0, 0.9901)
 LIMIT = 95.7106  # degrees of that direction
 # Measured for the specification with an independent implementation.
-PATH_ANGLES = {
-    10.0: 101.96,
-    30.0: 97.08,
-    100.0: 95.713,
-    1000.0: 95.711,
-}  # radius: degrees of the best prompt of that size
+# radius: degrees of the best prompt of that size
+PATH_ANGLES = {10.0: 101.96, 30.0: 97.08, 100.0: 95.713, 1000.0: 95.711}
 AT_200 = (-4.06, 18.0, 20.5)  # first coordinate, range of the second
 AT_1000 = (-12.17, 98.0, 100.0)
 

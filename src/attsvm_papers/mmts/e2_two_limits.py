@@ -66,11 +66,8 @@ SCALES = scales(
 LOCAL = (4, 5)  # the starts at -1 and -1.5
 # Measured for the specification with an independent implementation.
 AT_1000 = ((99.9, 0.92), (99.97, -0.81))  # prompts of these two starts
-PATH_ANGLES = {
-    10.0: 97.26,
-    30.0: 95.96,
-    100.0: 95.711,
-}  # radius: degrees of the best prompt of that size
+# radius: degrees of the best prompt of that size
+PATH_ANGLES = {10.0: 97.26, 30.0: 95.96, 100.0: 95.711}
 LOCAL_ANGLES = {30.0: 0.393, 100.0: 0.0, 1000.0: 0.0}  # inside the narrow cone around (1, 0)
 
 

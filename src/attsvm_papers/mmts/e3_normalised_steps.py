@@ -72,17 +72,13 @@ SCALES = scales(
 # sequence 2, its multipliers are token 6's.
 PROMPT, NORM, ANGLE = (0.8446, 0.1711), 0.8618, 11.453
 ACTIVE = {(0, 6): 0.4451, (1, 5): 0.2976}
-PUBLISHED_OBJECTIVE = (
-    0.31319  # of the released notebook, which gives the solver the third coordinate too
-)
+# of the released notebook, which gives the solver the third coordinate too
+PUBLISHED_OBJECTIVE = 0.31319
 # Mean probability of the optimal tokens and norm of the prompt by step, start at zero; measured for
 # the specification.
 PROBABILITY = {0: 0.1429, 50: 0.9931, 100: 1.0}
-PLAIN_PROBABILITY = {
-    49: 0.8118,
-    99: 0.9329,
-    199: 0.9719,
-}  # the specification says 50, 100, 200, where they are 0.8177, 0.9338, 0.9720
+# the specification says 50, 100, 200, where they are 0.8177, 0.9338, 0.9720
+PLAIN_PROBABILITY = {49: 0.8118, 99: 0.9329, 199: 0.9719}
 NORMS = {100: 9.93, 199: 19.79}
 PLAIN_NORMS = {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240}
 

@@ -57,13 +57,8 @@ SCALES = scales(
 RELAXED, FULL, FULL_COSINE, FROZEN = (1.0, 0.0), (1.25, 0.25), 0.98058, 0.301
 # Measured for the specification: angles of the prompt in degrees by step, and its direction by
 # kappa after 60 000 steps.
-ANGLES = {
-    50: (7.62, 2),
-    100: (2.38, 2),
-    200: (0.955, 3),
-    1000: (0.176, 3),
-    10_000: (0.017, 3),
-}  # value, digits after the point
+# value, digits after the point
+ANGLES = {50: (7.62, 2), 100: (2.38, 2), 200: (0.955, 3), 1000: (0.176, 3), 10_000: (0.017, 3)}
 SWEEP = {
     0.1: (0.9842, 0.1769),
     0.3: (0.9904, 0.1381),

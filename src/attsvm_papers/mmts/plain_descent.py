@@ -60,9 +60,8 @@ def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
         data, head = unit_sphere(4, 5, 6, seed)
         size = np.linalg.norm(data.tokens, ord=2, axis=(-2, -1))
         v = np.linalg.norm(head)
-        terms = (
-            0.25 * v**2 * size**4 + 3.0 * v * size**3
-        )  # the logistic slope is 1/4-Lipschitz and at most 1
+        # the logistic slope is 1/4-Lipschitz and at most 1
+        terms = 0.25 * v**2 * size**4 + 3.0 * v * size**3
         start = np.random.default_rng(seed).standard_normal((6, 6))
         for times, found in rises.items():
             models = (

@@ -59,9 +59,10 @@ def crossed_bootstrap(differences: ArrayLike) -> Interval:
     patterns, counts = np.unique(table, axis=1, return_counts=True)
     rng = np.random.default_rng(0)
     means = []
+    # 32 MB of counts at a time
     for part in np.array_split(
         np.arange(_RESAMPLES), max(1, _RESAMPLES * len(counts) // 4_000_000)
-    ):  # 32 MB of counts at a time
+    ):
         of_items = rng.multinomial(items, counts / items, size=len(part)) / items
         of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(part)) / runs
         means.append(np.sum((of_items @ patterns.T) * of_runs, axis=1))

@@ -76,11 +76,9 @@ def run(K, per_query, steps, tests, seeds):
             run = k + len(seeds) * (name == "G5") + 2 * len(seeds) * (name in ("G7", "G8"))
             data = sets[run]
             cases = Bench(data, partial_order(data), tests, rng).cases(name)
-            if (
-                name == "G6"
-                # the head of larger trained score should win; without confused tokens, only the
-                # heads may lead
-            ):
+            # the head of larger trained score should win; without confused tokens, only the heads
+            # may lead
+            if name == "G6":
                 ties = np.array([tied(sentence, data, solutions[run].W) for sentence, _ in cases])
                 cases = [
                     (case[0], leader(case[0], data, W[run]))

@@ -96,9 +96,8 @@ def run(norm, beta, seeds, steps, far):
     G, log_scale = problem.gradient(course.W[1:])
     missing = problem.log_missing(course.W[1:])
     proxy = problem.log_mean(missing)
-    odds = missing - np.log(
-        -np.expm1(np.minimum(missing, -1e-300))
-    )  # from 1 - phi to (1 - phi) / phi
+    # from 1 - phi to (1 - phi) / phi
+    odds = missing - np.log(-np.expm1(np.minimum(missing, -1e-300)))
     loss = problem.log_mean(log_log1p(odds))
     reach = [
         np.max(own.dual_value(one.differences[:, :, None] * one.queries[one.sequence][:, None, :]))

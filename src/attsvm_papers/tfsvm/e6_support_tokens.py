@@ -119,9 +119,8 @@ def optimal(n, T, d, seeds):
         "solved": solved,
         "all_support": solved & (support == n * (T - 1)),
         "gram_test": least >= 0,
-        "borderline": (
-            np.abs(least) < 1e-4
-        ),  # a constraint with (almost) zero multiplier: the two tests may round differently
+        # a constraint with (almost) zero multiplier: the two tests may round differently
+        "borderline": (np.abs(least) < 1e-4),
         "ascent": np.array(ascent),
         "identity": np.array(identity),
     }

@@ -72,12 +72,8 @@ SCALES = scales(
     quick={"dimensions": (4,), "seeds": 34},
 )
 
-ACCEPTED = {
-    4: 0.170,
-    6: 0.090,
-    8: 0.042,
-    10: 0.0155,
-}  # share of seeds that give an accepted run, from below
+# share of seeds that give an accepted run, from below
+ACCEPTED = {4: 0.170, 6: 0.090, 8: 0.042, 10: 0.0155}
 BLOCK = 500
 EVERY = 100  # steps between two records
 

@@ -80,11 +80,8 @@ REFERENCE = {
 }
 # steps in which a decaying step halves: a thousandth of 0.1 after 6000 steps, and 87 of path in all
 HALVES = 600
-RADII = (
-    3.0,
-    10.0,
-    30.0,
-)  # sizes of the weights of the regularisation path, in units of the max-margin norm
+# sizes of the weights of the regularisation path, in units of the max-margin norm
+RADII = (3.0, 10.0, 30.0)
 PATHS = 3  # draws of each block whose path is followed
 STARTS = 5  # random ones at every size
 OTHER_STRENGTH = "the same draw at another strength"

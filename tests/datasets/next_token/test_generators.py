@@ -134,9 +134,8 @@ def test_separable_instances(make) -> None:
         np.testing.assert_array_equal(head[run], u)
         np.testing.assert_array_equal(alone.queries, alone.tokens[range(6), (best[run] + 1) % 5])
     gamma = data.labels[..., None] * np.einsum("rntd,rd->rnt", data.tokens, head)
-    np.testing.assert_allclose(
-        np.take_along_axis(gamma, best[..., None], 2), 1.0, atol=0.4
-    )  # six deviations 0.3 sqrt(2 / 48)
+    # six deviations 0.3 sqrt(2 / 48)
+    np.testing.assert_allclose(np.take_along_axis(gamma, best[..., None], 2), 1.0, atol=0.4)
 
 
 def test_orthonormal_tokens_leave_all_other_scores_zero() -> None:

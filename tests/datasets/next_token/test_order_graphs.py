@@ -159,9 +159,8 @@ def test_roles_decide_where_nothing_is_confused() -> None:
     assert orders.of_greatest_role([2, 0, 1]) == 1
     assert orders.of_greatest_role([2, 3, 0]) == 3
     assert orders.of_greatest_role([1, 3, 0]) == -1  # a tie of heads
-    assert (
-        orders.greatest([2, 0, 1]) == -1
-    )  # no sentence of query 1 compares token 2, only its role does
+    # no sentence of query 1 compares token 2, only its role does
+    assert orders.greatest([2, 0, 1]) == -1
     assert orders.of_greatest_role([3, 0, 1]) == 1  # token 3 has no arc under query 1
     assert orders.of_greatest_role([3, 2, 2]) == -1  # nothing known
     confused = partial_order(

@@ -76,9 +76,8 @@ def test_a_collocation_with_two_values() -> None:
     assert not report.realizable
     loose = check_realizable(data, strict=False)
     assert loose.realizable
-    assert loose.entropy_floor == pytest.approx(
-        0.5 * np.log(2), rel=1e-14
-    )  # half of the one-token weight is a fair coin
+    # half of the one-token weight is a fair coin
+    assert loose.entropy_floor == pytest.approx(0.5 * np.log(2), rel=1e-14)
     assert check_realizable(bipartite()).entropy_floor == 0.0
 
 
@@ -95,9 +94,8 @@ def test_a_collocation_that_is_not_injective() -> None:
         "tokens 0, 1 are all followed by 3, and it is open which of them is meant in sentence 4"
         in str(report.findings[0])
     )
-    assert (
-        max_margin(output_margins(ambiguous)).status == "optimal"
-    )  # the output matrix needs no injective map
+    # the output matrix needs no injective map
+    assert max_margin(output_margins(ambiguous)).status == "optimal"
 
 
 def test_three_tokens_with_one_successor_are_told_by_the_sentences_that_hold_them() -> None:
@@ -192,10 +190,8 @@ def test_counts_and_names() -> None:
     report = check_realizable(data)
     assert report.repeated == 1
     assert report.orders.queries.tolist() == [0, 3]
-    assert report.roles.tolist() == [
-        [1, 2, 1, 0],
-        [1, 2, 0, 1],
-    ]  # optimal, non-optimal, confused, non-comparable
+    # optimal, non-optimal, confused, non-comparable
+    assert report.roles.tolist() == [[1, 2, 1, 0], [1, 2, 0, 1]]
     assert report.confused == 1
     assert str(report) == "realizable: 2 queries with an order"
     bad = check_realizable(
@@ -264,8 +260,7 @@ def test_without_the_sentences_that_findings_name_the_data_is_realizable(seed: i
         set(np.flatnonzero(~report.blameless).tolist()) - tied
         == set(np.flatnonzero(explains != 1).tolist()) - tied
     )
-    for n in (
-        tied
-    ):  # another sentence of the query says the opposite of this one, directly or through others
+    # another sentence of the query says the opposite of this one, directly or through others
+    for n in tied:
         below = report.orders.closure(sentences[n][-1])
         assert any(below[v, winners(data)[n]] for v in set(sentences[n]) - {winners(data)[n]})

@@ -116,9 +116,8 @@ def test_compiled_steps_are_those_of_torch(sets, rule) -> None:
     data = [one.select(one.lengths > 1) for one in sets]
     values = output_values(2.0 * output_targets(sets), np.eye(K))
     problem = Problem.of(data, values=values)
-    steps = (
-        8 if rule.polyak else 40
-    )  # Polyak's loss is soon within rounding of its floor, which torch subtracts
+    # Polyak's loss is soon within rounding of its floor, which torch subtracts
+    steps = 8 if rule.polyak else 40
     course = attention_stage(problem, rule, steps, records=END)
     model = NextTokenTransformer(stack(data), None, values.swapaxes(-1, -2))
     options = (
@@ -154,9 +153,8 @@ def test_steepest_steps_with_momentum_are_those_of_the_optimiser(norm, momentum)
         optimizer.zero_grad()
         model.loss("log_mass").sum().backward()
         optimizer.step()
-    assert (
-        np.abs(course.W[-1] - model.W_kq.detach().numpy()).max() < 1e-9
-    )  # singular vectors of nearly equal values amplify rounding
+    # singular vectors of nearly equal values amplify rounding
+    assert np.abs(course.W[-1] - model.W_kq.detach().numpy()).max() < 1e-9
 
 
 def test_momentum_outlives_the_smallest_double() -> None:
@@ -282,9 +280,8 @@ def test_scaling_the_weights_changes_no_normalised_iterate(sets) -> None:
         scaled = attention_stage(
             replace(problem, weight=problem.weight * factor), Rule(0.1), 200, records=END
         ).W[-1]
-        assert (
-            np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()
-        )  # logarithms of weights round differently
+        # logarithms of weights round differently
+        assert np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()
 
 
 def test_the_depth_of_stage_one_does_not_move_the_limit() -> None:
@@ -394,9 +391,8 @@ def test_a_polyak_step_beyond_all_numbers_is_not_taken(loss) -> None:
     course = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start)
     assert course.stopped_at.tolist() == [0]
     np.testing.assert_array_equal(course.W[-1, 0], start)
-    near = attention_stage(
-        problem, Rule(1.0, polyak=2.0), 5, init=start / 2
-    )  # e^-400 can be divided by
+    # e^-400 can be divided by
+    near = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start / 2)
     assert near.stopped_at.tolist() != [0]
 
 

@@ -290,9 +290,8 @@ def shifted(seed: int) -> Margins:
     )
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 2, 3]
-)  # on 1 CLARABEL ends with a numerical error in the norms of singular values
+# on 1 CLARABEL ends with a numerical error in the norms of singular values
+@pytest.mark.parametrize("seed", [0, 2, 3])
 @pytest.mark.parametrize("name", ["fro", "lp:1.5", "lp:3", "l1", "linf", "nuc", "spec"])
 def test_equalities_with_right_hand_sides_next_to_inequalities(name: str, seed: int) -> None:
     margins = shifted(seed)

@@ -111,9 +111,8 @@ def test_the_shares_of_several_threads_hold_the_same_bits() -> None:
     by_shape = {d: [each for each in programmes if each.shape == (d, d)] for d in (2, 3, 10)}
     for each in by_shape.values():
         assert sum(margins.m for margins in each) < 4000  # one thread
-    together = max_margin(
-        [*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))]
-    )  # several
+    # several
+    together = max_margin([*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))])
     for one, other in zip(max_margin(by_shape[10]), together[:60], strict=True):
         same(one, other)
     for margins, solution in zip(programmes, max_margin(programmes), strict=True):
@@ -156,9 +155,8 @@ def test_verdicts_around_the_feasibility_threshold() -> None:
             lam = solution.dual
             assert (lam >= 0).all()
             assert np.linalg.norm(A.T @ lam) <= 1e-12 * lam.sum() * np.linalg.norm(A, axis=1).max()
-            assert (
-                np.linalg.matrix_rank(A[lam > 0]) == (lam > 0).sum() - 1
-            )  # one relation: no row can be spared
+            # one relation: no row can be spared
+            assert np.linalg.matrix_rank(A[lam > 0]) == (lam > 0).sum() - 1
         else:
             assert solution.gap <= 1e-9
     assert 30 <= (batch.status == "infeasible").sum() <= 120

@@ -55,9 +55,8 @@ def test_a_contradiction_names_rows_of_the_whole_programme() -> None:
     assert len(found.conflict()) <= 10
 
 
-@pytest.mark.parametrize(
-    "contradictory", [False, pytest.param(True, marks=pytest.mark.slow)]
-)  # where margins contradict each other, half of all rows are missed, and each is in a working set
+# where margins contradict each other, half of all rows are missed, and each is in a working set
+@pytest.mark.parametrize("contradictory", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_soft_margins_over_all_rows(contradictory: bool) -> None:
     margins = crowded(65, 3, 4)
     if contradictory:

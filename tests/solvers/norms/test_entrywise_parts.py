@@ -32,9 +32,8 @@ def test_proximal_points_minimise(seed: int, p: float, exponent: float) -> None:
     assert (np.sign(point) * np.sign(x) >= 0).all()
 
     def objective(w: np.ndarray) -> float:
-        with np.errstate(
-            over="ignore"
-        ):  # far from the minimum a large power is infinite, which is not below anything
+        # far from the minimum a large power is infinite, which is not below anything
+        with np.errstate(over="ignore"):
             return energy.value(w) + float(((w - x) ** 2).sum()) / (2 * tau)
 
     least = objective(point)

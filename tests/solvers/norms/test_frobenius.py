@@ -113,9 +113,8 @@ def test_multipliers_of_the_toys() -> None:
     )
     solution = max_margin(prompt(E13_KEYS, [0, 0, 0]))
     np.testing.assert_array_equal(solution.support_tokens(), [[0, 6], [1, 5]])
-    np.testing.assert_allclose(
-        solution.dual[solution.support], [0.4451, 0.2976], atol=1e-3
-    )  # the keys are known to four digits
+    # the keys are known to four digits
+    np.testing.assert_allclose(solution.dual[solution.support], [0.4451, 0.2976], atol=1e-3)
     assert solution.margin == pytest.approx(1 / 0.8618, abs=2e-4)
 
 

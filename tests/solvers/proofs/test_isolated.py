@@ -95,6 +95,7 @@ def test_stationarity_holds_in_extended_precision() -> None:
 
 
 def test_nothing_is_proved_where_solutions_are_many() -> None:
+    # every [[1, c], [c, 1]] with |c| <= 1 has nuclear norm 2
     margins = Margins(
         np.eye(2),
         np.eye(2),
@@ -102,7 +103,7 @@ def test_nothing_is_proved_where_solutions_are_many() -> None:
         np.ones(2),
         np.ones(2, dtype=np.int64),
         np.zeros(2, dtype=np.int64),
-    )  # every [[1, c], [c, 1]] with |c| <= 1 has nuclear norm 2
+    )
     p = equilibrate(margins, None)
     assert isolated_solution(p, np.ldexp(np.eye(2), -p.weight_exponent), np.ones(2)) is None
     solution = max_margin(margins, Nuclear(), tol=1e-9)

@@ -39,9 +39,8 @@ def test_all_vanish_at_the_solution(name: str) -> None:
         # The gap splits into stationarity and complementarity, so it bounds both; the violation is
         # the primal residual.
         kkt = solution.kkt()
-        limit = (
-            1e-7 if name == "fro" else 2.0 * solution.gap + 1e-12
-        )  # Frobenius: a distance, the square root of what a gap is
+        # Frobenius: a distance, the square root of what a gap is
+        limit = 1e-7 if name == "fro" else 2.0 * solution.gap + 1e-12
         assert kkt.stationarity <= limit
         assert kkt.complementarity <= 2.0 * solution.gap + 1e-12
         assert kkt.primal == pytest.approx(solution.violation, abs=1e-15)

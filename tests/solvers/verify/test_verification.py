@@ -163,9 +163,8 @@ def test_impossible_requests_are_refused_in_one_sentence(
 def test_too_large_and_not_installed_are_said_before_solving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "attsvm.solvers.norms.frobenius.solve", None
-    )  # solving would raise a TypeError
+    # solving would raise a TypeError
+    monkeypatch.setattr("attsvm.solvers.norms.frobenius.solve", None)
     with pytest.raises(
         InputError,
         match=(

@@ -191,9 +191,8 @@ def priority_graph(
     if min(n, T, K) < 1:
         raise InputError(f"n, T and K are {n}, {T} and {K}; each must be at least 1")
     rng = np.random.default_rng(seed)
-    embed(
-        embeddings, K, d, np.random.default_rng(0), correlation
-    )  # refuses an impossible dimension before the attempts
+    # refuses an impossible dimension before the attempts
+    embed(embeddings, K, d, np.random.default_rng(0), correlation)
     for _ in range(_ATTEMPTS):
         sentences, labels = [], []
         for _ in range(n):

@@ -219,9 +219,8 @@ class PartialOrders(Compact):
                 f"the order of query {query} has a cycle through {where}; it has no longest path"
             )
         longest = np.zeros(below.shape, dtype=np.int64)
-        for winner in np.argsort(
-            below.sum(axis=1), kind="stable"
-        ):  # whatever lies below a token comes before it
+        # whatever lies below a token comes before it
+        for winner in np.argsort(below.sum(axis=1), kind="stable"):
             under = ends[ends[:, 0] == winner, 1]
             if len(under):
                 longest[winner] = _extend(longest[under], below[under], under)
@@ -320,9 +319,8 @@ def transitive(below: BoolArray) -> BoolArray:
     size = -1
     while int(below.sum()) > size:
         size = int(below.sum())
-        steps = below.astype(
-            np.float32
-        )  # single precision counts paths of any length as positive, and multiplies fastest
+        # single precision counts paths of any length as positive, and multiplies fastest
+        steps = below.astype(np.float32)
         below = below | (steps @ steps > 0)
     return below
 

@@ -355,9 +355,8 @@ def _unexplained(data: NextTokenData, strict: bool) -> list[Finding]:
     unexplained = np.bincount(sentence[fits], minlength=data.N) == 0
     x, _ = _single(data)
     tokens, counts = np.unique(x, return_counts=True)
-    unexplained &= ~(
-        (data.lengths == 1) & np.isin(data.queries, tokens[counts > 1])
-    )  # already told as NotAFunction
+    # already told as NotAFunction
+    unexplained &= ~((data.lengths == 1) & np.isin(data.queries, tokens[counts > 1]))
     return [
         LabelNotRealizable(
             label,

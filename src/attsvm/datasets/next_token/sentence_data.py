@@ -354,9 +354,8 @@ def _collocation(x: IntArray, y: IntArray, weights: FloatArray, K: int) -> IntAr
     total = np.zeros(len(pairs))
     np.add.at(total, inverse, weights)
     token, label = pairs // K, pairs % K
-    order = np.lexsort(
-        (-label, total, token)
-    )  # the last entry of a token is its heaviest, then smallest, label
+    # the last entry of a token is its heaviest, then smallest, label
+    order = np.lexsort((-label, total, token))
     n[token[order]] = label[order]
     return n
 

@@ -627,11 +627,8 @@ def sentence_gap(
         for v in range(classes):
             total += _grown(table[0, token[own], v], q[v], factor * delta[v])
         gap, scale = math.log1p(total), 0.0
-    if (
-        loss == SQUARED_SOFTMAX
-        # p falls to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 (1 - p) + p (1 -
-        # e^-g))
-    ):
+    # p falls to p exp(-gap): (1 - p e^-g)^2 - (1 - p)^2 = p (1 - e^-g) (2 (1 - p) + p (1 - e^-g))
+    if loss == SQUARED_SOFTMAX:
         rest = 0.0
         for v in range(classes):
             if v != y:

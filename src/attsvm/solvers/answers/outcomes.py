@@ -17,9 +17,8 @@ from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, farkas_re
 from attsvm.solvers.proofs.contradiction import contradiction, few_rows
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-_CHEAP_REDUCTION = (
-    200  # rows of a certificate that are reduced at once, so that the message can name them
-)
+# rows of a certificate that are reduced at once, so that the message can name them
+_CHEAP_REDUCTION = 200
 # weights in which terms cancel to this many roundings over the tolerance may be beyond float64
 _BEYOND = 4.0
 _SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance

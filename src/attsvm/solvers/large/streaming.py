@@ -209,9 +209,8 @@ class _Search:
         if self.best is None or found.error < max(self.best.gap, self.best.violation):
             close = (part.dual != 0.0) | (found.values <= margins.rhs + _CLOSE)
             few, values = only(margins, np.flatnonzero(close)), found.values[close]
-            found = replace(
-                found, dual=part.dual[close], values=values
-            )  # without the others' memory
+            # without the others' memory
+            found = replace(found, dual=part.dual[close], values=values)
             told = solved(few, found, self.request, f"blocks, {part.solver}", self.iterations)
             self.best = replace(told, geometry=self.norm, rank=part.rank, step=part.step)
         return found.error

@@ -72,9 +72,8 @@ class DualNewton:
         self.W, self.dual = W.copy(), np.clip(dual, 0.0, programme.cap)
         slope = float(np.linalg.norm(energy.slope(W)))
         self.tau = reach * float(np.linalg.norm(W)) / max(slope, _TINY)
-        margins = np.minimum(programme.b, 1.0)[
-            self.dual > 0.0
-        ]  # soft ones may ask for much more than weights of norm one give
+        # soft ones may ask for much more than weights of norm one give
+        margins = np.minimum(programme.b, 1.0)[self.dual > 0.0]
         self.sigma = (
             reach
             * max(float(np.linalg.norm(self.dual)), _TINY)

@@ -23,11 +23,9 @@ from attsvm.solvers.programme.threads import all_threads
 LARGEST_SYSTEM = 6000  # free rows: a Cholesky factor of 288 MB
 _PATIENCE = 3  # full exchanges without progress before single ones
 _REFINEMENTS = 6
-_SMALL = (
-    1 << 18
-    # entries of the written-out free rows up to which a poor Gram matrix is replaced by their QR
-    # factorisation
-)
+# entries of the written-out free rows up to which a poor Gram matrix is replaced by their QR
+# factorisation
+_SMALL = 1 << 18
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
 _EPS = float(np.finfo(np.float64).eps)

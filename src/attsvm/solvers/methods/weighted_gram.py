@@ -15,9 +15,8 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.solvers.programme.programme import Programme, explicit_rows
 
-_WRITTEN_OUT = (
-    1 << 15
-)  # entries of the written-out rows below which one dense product is quicker than many small ones
+# entries of the written-out rows below which one dense product is quicker than many small ones
+_WRITTEN_OUT = 1 << 15
 
 
 class WeightedGram:

@@ -250,9 +250,8 @@ class AugmentedLagrangian:
             / max(float(np.abs(direction).max()), 1e-300),
         )
         falling = (direction < 0.0) & (at.dual[rows] > 0.0)
-        block = float(
-            (at.dual[rows][falling] / -direction[falling]).min(initial=np.inf)
-        )  # the first multiplier reaches zero here
+        # the first multiplier reaches zero here
+        block = float((at.dual[rows][falling] / -direction[falling]).min(initial=np.inf))
         for _ in range(_HALVINGS):
             dual = np.zeros_like(at.dual)
             moved = at.dual[rows] + t * direction

@@ -18,10 +18,8 @@ from attsvm.solvers.norms.search import Search
 from attsvm.solvers.programme.programme import Programme
 
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
-_NEARLY_SUM, _NEARLY_LARGEST = (
-    1.001,
-    300.0,
-)  # exponents beyond which the linear programme is a good start
+# exponents beyond which the linear programme is a good start
+_NEARLY_SUM, _NEARLY_LARGEST = 1.001, 300.0
 _WARM = (1.005, 10.0)  # exponents whose duality map leads from multipliers to weights stably
 
 

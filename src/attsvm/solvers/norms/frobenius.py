@@ -40,24 +40,20 @@ from attsvm.solvers.small import small_frobenius
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS = 40
 _ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 200
-_POLISHED = (
-    1e-13  # the accuracy that is aimed at whatever the tolerance, because it costs little more
-)
-_NEARLY_ZERO = (
-    1e-9  # distance below which the least-squares multipliers are tried as a contradiction
-)
+# the accuracy that is aimed at whatever the tolerance, because it costs little more
+_POLISHED = 1e-13
+# distance below which the least-squares multipliers are tried as a contradiction
+_NEARLY_ZERO = 1e-9
 # factorisations' worth of ascent before the proximal method: a better start saves more of them
 _EXTRA_ASCENT = 8.0
-_CERTIFIED_EVERY = (
-    200  # epochs of that ascent between certificates, each of which costs about one more
-)
+# epochs of that ascent between certificates, each of which costs about one more
+_CERTIFIED_EVERY = 200
 _FIRST_SIGMA, _LAST_SIGMA = 1e4, 1e9
 _INNER_STEPS, _MOST_NEWTON_STEPS = 60, 500
 _INEXACT = 1e-3  # gradient tolerance of the first inner problems
 _MOST_EPOCHS = 5000
-_STREAMING_COST = (
-    4.0  # time of a multiply-add in an epoch (memory bound) over one in a factorisation
-)
+# time of a multiply-add in an epoch (memory bound) over one in a factorisation
+_STREAMING_COST = 4.0
 
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:

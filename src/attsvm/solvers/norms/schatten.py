@@ -48,12 +48,8 @@ _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
 _FIRST_T = {1.0: 0.2, math.inf: 5.0}  # steps of the proximal map for weights of norm one
-_ITERATIONS = (
-    150,
-    500,
-    2000,
-    6000,
-)  # of alternating directions before each attempt of Newton steps
+# of alternating directions before each attempt of Newton steps
+_ITERATIONS = (150, 500, 2000, 6000)
 _PATIENT = 3  # attempts at a programme that is almost infeasible
 _CHECK_EVERY = 5
 _STALL = 6  # checks within which the first attempt must halve the error

@@ -32,10 +32,8 @@ from attsvm.solvers.programme.choice import SMALL
 from attsvm.solvers.programme.programme import Programme, equilibrate
 from attsvm.solvers.proofs.certificates import Certificate, certify_hard, lower_bound, scale_rows
 
-_AIM, _HARD_AIM = (
-    1e-12,
-    1e-10,
-)  # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
+# accuracies that are aimed at whatever the tolerance, the second for exponents far from two
+_AIM, _HARD_AIM = 1e-12, 1e-10
 _CHUNK = 10  # iterations of splitting between certificates
 _MOST_CHUNKS, _LAST_CHUNKS = 40, 200
 _SUPPORTING = 1e-9  # relative size of a multiplier whose row is met with equality

@@ -23,12 +23,8 @@ _NOBODY = {
     "order": "no weights put",
 }
 
-_OWNER = {
-    "position": "position",
-    "class": "input",
-    "support": "context",
-    "order": "",
-}  # what a demand belongs to, where that is not a sequence
+# what a demand belongs to, where that is not a sequence
+_OWNER = {"position": "position", "class": "input", "support": "context", "order": ""}
 
 
 def contradiction(margins: Margins, dual: FloatArray) -> str:

@@ -68,9 +68,8 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
     split = (W.shape[0] * k, (W.shape[0] + W.shape[1]) * k)
     if len(rows) == 0 or split[1] + len(rows) > _LARGEST:
         return None
-    unit = float(
-        np.exp2(np.round(np.log2(s[0])))
-    )  # a power of two, so that right-hand sides stay exact
+    # a power of two, so that right-hand sides stay exact
+    unit = float(np.exp2(np.round(np.log2(s[0]))))
     pull = float(np.linalg.norm(p.adjoint(np.where(dual > _POSITIVE * dual.max(), dual, 0.0)), 2))
     root = np.sqrt(s[:k] / unit)
     # Rows times this have multipliers as small as the factors are, which makes beta smaller by its
@@ -99,9 +98,8 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
         weights, vectors = np.linalg.eigh(
             _derivative(*(part.astype(np.float64) for part in (*parts(x), D, Z)))
         )
-        across = np.argsort(np.abs(weights))[
-            k * (k - 1) // 2 :
-        ]  # rotations of the factors are the null space
+        # rotations of the factors are the null space
+        across = np.argsort(np.abs(weights))[k * (k - 1) // 2 :]
         least = float(np.abs(weights[across]).min())
         if not least > _SINGULAR * float(np.abs(weights).max()):
             return None
@@ -114,9 +112,8 @@ def isolated_solution(p: Programme, W: FloatArray, dual: FloatArray) -> Isolated
         if eta <= 1e-3 * float(np.finfo(np.float64).eps):
             break
     beta = 1.0 / least
-    noise = (
-        64.0 * float(np.finfo(_Long).eps) * float(x @ x) * (1.0 + alpha)
-    )  # F is a sum of products of two unknowns
+    # F is a sum of products of two unknowns
+    noise = 64.0 * float(np.finfo(_Long).eps) * float(x @ x) * (1.0 + alpha)
     radius = 2.0 * beta * (float(np.linalg.norm(gradient(x))) + noise)
     if not 2.0 * alpha * beta * radius < 0.5:
         return None

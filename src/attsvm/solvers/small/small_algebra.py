@@ -15,9 +15,8 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 
-LARGEST_EXPONENT = (
-    100  # data between 2**-100 and 2**100: no square of weights or multipliers leaves float64
-)
+# data between 2**-100 and 2**100: no square of weights or multipliers leaves float64
+LARGEST_EXPONENT = 100
 LANES = 16  # numbers in the vector registers of an unrolled loop
 EPS = float(np.finfo(np.float64).eps)
 REFINEMENTS = 5  # of one linear system
@@ -81,10 +80,8 @@ def scales(rows: FloatArray, factor: FloatArray) -> bool:
         for k in range(rows.shape[1]):
             peak = max(peak, abs(rows[c, k]))
         factor[c] = peak
-    bits, inside = (
-        factor.view(np.int64),
-        True,
-    )  # read and written as they lie in memory: frexp and ldexp are calls
+    # read and written as they lie in memory: frexp and ldexp are calls
+    bits, inside = factor.view(np.int64), True
     for c in range(rows.shape[0]):
         exponent = (bits[c] >> 52) - 1022 if bits[c] != 0 else 0
         inside &= -LARGEST_EXPONENT <= exponent <= LARGEST_EXPONENT

@@ -75,9 +75,8 @@ def pivot(
             for k in range(count):
                 now = max(now, abs(slope[rows[k]]))
                 size += (lam[rows[k]] * b[rows[k]]) * unit[rows[k]]
-            noise = (
-                8.0 * EPS * max(1.0, math.sqrt(max(size, 0.0)))
-            )  # at a solution b.lam is the square of the norm
+            # at a solution b.lam is the square of the norm
+            noise = 8.0 * EPS * max(1.0, math.sqrt(max(size, 0.0)))
             wrong = 0
             for c in range(m):
                 step[c] = lam[c] if free[c] else slope[c] + noise

@@ -241,10 +241,8 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
     solver.passModel(model)
     solver.run()
     status = solver.modelStatusToString(solver.getModelStatus())
-    if status in (
-        "Infeasible",
-        "Primal infeasible or unbounded",
-    ):  # the objective is bounded below by zero
+    # the objective is bounded below by zero
+    if status in ("Infeasible", "Primal infeasible or unbounded"):
         return Answer(status, "infeasible", None, None, False)
     if status != "Optimal":
         return Answer(status, "none", None, None, False)
@@ -252,9 +250,8 @@ def by_highs(rows: Rows, norm: Norm) -> Answer:
         return Answer(status, "optimal", None, None, False)
     info = solver.getInfo()
     primal = float(info.objective_function_value)
-    reported = float(
-        getattr(info, "primal_dual_objective_error", math.nan)
-    )  # added in a later version
+    # added in a later version
+    reported = float(getattr(info, "primal_dual_objective_error", math.nan))
     gap = reported if math.isfinite(reported) and reported >= 0.0 and not _quadratic(norm) else None
     if _quadratic(norm) and rows.cost is None:
         primal = math.sqrt(max(2.0 * primal, 0.0))
