@@ -7,9 +7,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -85,4 +87,6 @@ def _next(left: deque[tuple[int, Part]]) -> tuple[int, Part] | None:
 
 @functools.cache
 def _helpers(process: int, count: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # as numba above
+
     return ThreadPoolExecutor(count, "attsvm")

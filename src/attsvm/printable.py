@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +72,8 @@ class Compact:
     """
 
     def __repr__(self) -> str:
+        from dataclasses import fields  # a fifth of the start of a command
+
         own: Any = self
         shown = [each.name for each in fields(own) if each.repr]
         parts = ", ".join(f"{name}={_value(getattr(own, name))}" for name in shown)

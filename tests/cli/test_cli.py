@@ -42,7 +42,7 @@ def run(*arguments, expect=0, cwd=None):
 def test_help_starts_quickly_and_without_torch():
     program = (
         "import sys; import attsvm.cli; attsvm.cli.parser(); print(sorted({'torch', 'sklearn',"
-        " 'numba', 'numpy'} & set(sys.modules)))"
+        " 'numba', 'numpy', 'dataclasses', 'inspect'} & set(sys.modules)))"
     )
     assert (
         subprocess.run(

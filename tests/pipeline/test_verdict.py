@@ -194,12 +194,10 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
 
 
 def test_defaults_of_the_command_line_and_of_the_estimator_are_one():
-    from dataclasses import asdict
-
     from attsvm.pipeline.settings import FitSettings
     from attsvm.sklearn import AttentionSVC
 
-    ours, theirs = asdict(FitSettings()), AttentionSVC().get_params()
+    ours, theirs = FitSettings()._asdict(), AttentionSVC().get_params()
     shared = set(ours) & set(theirs)
     assert {"lr", "selection_steps", "tol", "joint_lr", "head_lr", "validation_size"} <= shared
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}

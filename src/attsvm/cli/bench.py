@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +174,7 @@ def run_solve(options: argparse.Namespace) -> int:
         rows = solve.summary(plan, measured)
         return {"cells": measured, "table": rows}, solve.tables(plan, rows, measured)
 
-    return _record("solve", asdict(plan), options, measure)
+    return _record("solve", vars(plan), options, measure)
 
 
 def run_step(options: argparse.Namespace) -> int:
@@ -200,7 +199,7 @@ def run_step(options: argparse.Namespace) -> int:
         measured = step.run(plan, cells, progress)
         return {"cells": measured}, step.tables(measured, by_cpu=plan.by_cpu)
 
-    return _record("step", asdict(plan), options, measure)
+    return _record("step", vars(plan), options, measure)
 
 
 def run_train(options: argparse.Namespace) -> int:

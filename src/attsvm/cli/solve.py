@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +266,7 @@ def _summary(solution: Any) -> dict[str, Any]:
             solution.farkas_residual() if "infeasible" in solution.status else None
         ),
         "solver": solution.solver,
-        "second_opinion": (
-            None if solution.second_opinion is None else asdict(solution.second_opinion)
-        ),
+        "second_opinion": solution.second_opinion and vars(solution.second_opinion),
         "iterations": solution.iterations,
         "selected": solution.margins.selected.tolist(),
         "support": solution.support_tokens().tolist(),

@@ -10,17 +10,18 @@ Convergence of Training Transformers for Next-token Prediction* (2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token import NextTokenData, components, winners
-from attsvm.datasets.next_token import arcs as arcs_of
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
+
+if TYPE_CHECKING:
+    from attsvm.datasets.next_token import NextTokenData
 
 
 @overload
@@ -57,6 +58,8 @@ def output_margins(
         InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a
             class that is out of range.
     """
+    from attsvm.datasets.next_token import NextTokenData  # solving alone does not need it
+
     if isinstance(embeddings, NextTokenData):
         following, embeddings = embeddings.following, embeddings.embeddings
     elif following is None:
@@ -194,6 +197,9 @@ def embeddings_and_arcs(
     embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None
 ) -> tuple[ArrayLike, ArrayLike]:
     """Both arguments of a programme of arcs, from data where it is given."""
+    from attsvm.datasets.next_token import NextTokenData, winners
+    from attsvm.datasets.next_token import arcs as arcs_of
+
     if not isinstance(embeddings, NextTokenData):
         if arcs is None:
             raise InputError(
@@ -269,6 +275,8 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
     Raises:
         InputError: arcs of another shape, out of range, or from a token to itself.
     """
+    from attsvm.datasets.next_token import components
+
     distinct = vocabulary_arcs(arcs, size)
     queries = np.unique(distinct[:, 0])
     component = np.tile(np.arange(size), (len(queries), 1))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def fit_dataset(
         "command": "fit",
         "attsvm": attsvm.__version__,
         "data": dataset.provenance,
-        "parameters": asdict(settings),
+        "parameters": settings._asdict(),
         "versions": versions(),
         "code": code_fingerprint(fit_dataset, load),
     }
@@ -92,7 +92,7 @@ def fit_dataset(
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
-    shared = {key: value for key, value in asdict(settings).items() if key not in _OURS}
+    shared = {key: value for key, value in settings._asdict().items() if key not in _OURS}
     model = AttentionSVC(
         **shared, explain=True, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
     )

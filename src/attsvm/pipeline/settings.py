@@ -4,11 +4,10 @@ in its help.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class FitSettings:
+class FitSettings(NamedTuple):
     """Everything about a fit that the user can choose; the defaults suit data of a few hundred to
     ten thousand sequences.
 
