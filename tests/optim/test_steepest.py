@@ -191,6 +191,27 @@ def test_step_is_the_direction_of_the_geometry(norm: Norm, normalize: bool) -> N
     torch.testing.assert_close((start - p.detach()) / 0.25, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 131_072), (33, 1, 4097), (3, 200, 300)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_first_largest_entry_of_a_large_matrix(shape: tuple[int, ...], ties: bool) -> None:
+    # sought block by block, see directions._first_largest
+    G = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    G = (3 * G).round() if ties else G
+    direction = steepest_direction(G, Lp(1))
+    first = G.abs().flatten(1).argmax(dim=1)
+    assert torch.equal(direction.abs().flatten(1).argmax(dim=1), first)
+    assert torch.equal((direction != 0).sum(dim=(1, 2)), torch.ones(len(G), dtype=torch.int64))
+    G[0, -1, -1] = math.nan
+    assert bool(steepest_direction(G, Lp(1))[0, -1, -1].isnan())
+
+
+def test_what_is_not_a_number_has_no_sign() -> None:
+    G = torch.tensor([[[math.nan, -2.0, 0.0, 3.0]]])
+    direction = steepest_direction(G, Lp(math.inf))[0, 0]
+    assert direction[0].isnan()
+    assert direction[1:].tolist() == [-1.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
 def test_unit_length_and_attained_dual_norm(norm: Norm) -> None:
     # the two defining properties of a steepest direction, also for gradients of low rank and with

@@ -25,6 +25,8 @@ Directions = tuple[TensorList, Tensor | None]
 
 INFINITY = float("inf")
 _SPECTRAL = Spectral()  # compared with at every step
+_BLOCK = 512  # entries among which the largest is sought together
+_BLOCKS_FROM = 1 << 17  # entries from which that is faster
 
 
 def steepest_direction(
@@ -81,7 +83,7 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
         if squares_are_safe(norm):
             return entries.div(norm).view_as(G)
     if p == 1.0:  # the first largest entry
-        first = entries.abs().argmax(dim=1, keepdim=True)
+        first = _first_largest(entries.abs())
         return (
             torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
         )
@@ -100,8 +102,26 @@ def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
     ).view_as(G)
 
 
+def _first_largest(size: Tensor) -> Tensor:
+    """``(k, 1)``: where each row of ``(k, n)`` is largest, the first place on ties.
+
+    On a CPU ``amax`` is ten times as fast as ``argmax``, so blocks are asked first.
+    """
+    n = size.shape[1]
+    if size.device.type != "cpu" or n < 8 * _BLOCK or size.numel() < _BLOCKS_FROM:
+        return size.argmax(dim=1, keepdim=True)
+    whole = n - n % _BLOCK
+    tops = size[:, :whole].unflatten(1, (-1, _BLOCK)).amax(dim=2)
+    if whole < n:
+        tops = torch.cat([tops, size[:, whole:].amax(dim=1, keepdim=True)], dim=1)
+    begin = (tops.argmax(dim=1, keepdim=True) * _BLOCK).clamp(max=n - _BLOCK)
+    inside = size.gather(1, begin + torch.arange(_BLOCK)).argmax(dim=1, keepdim=True)
+    return begin + inside
+
+
 def _sign(G: Tensor) -> Tensor:
-    return torch.where(G.isnan(), G, torch.sign(G))  # torch.sign alone hides a NaN as a zero
+    # torch.sign alone hides a NaN as a zero; what is not finite times zero is NaN
+    return torch.sign(G).add_(G, alpha=0.0)
 
 
 def sharded_directions(
