@@ -111,7 +111,7 @@ def _first_largest(size: Tensor) -> Tensor:
     if size.device.type != "cpu" or n < 8 * _BLOCK or size.numel() < _BLOCKS_FROM:
         return size.argmax(dim=1, keepdim=True)
     whole = n - n % _BLOCK
-    tops = size[:, :whole].unflatten(1, (-1, _BLOCK)).amax(dim=2)
+    tops = size[:, :whole].view(len(size), -1, _BLOCK).amax(dim=2)
     if whole < n:
         tops = torch.cat([tops, size[:, whole:].amax(dim=1, keepdim=True)], dim=1)
     begin = (tops.argmax(dim=1, keepdim=True) * _BLOCK).clamp(max=n - _BLOCK)
