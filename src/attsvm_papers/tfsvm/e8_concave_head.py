@@ -165,9 +165,10 @@ def _compare(data: Any, mixture: Any, W: Any) -> tuple[float, float, float, Any,
 
 
 def _path(data: Any, scores: Any, strength: float, mixture: Any) -> Any:
-    """Best weights of growing size, from random starts and the best of the size before: direction
-    gaps to the max-margin part and to the solution of the likeliest tokens, distance of the finite
-    part to the predicted one and to none.
+    """Best weights of growing size: direction gaps to the max-margin part and to the solution of
+    the likeliest tokens, distance of the finite part to the predicted one and to none. The search
+    begins at random weights, at the best of the size before, and at both solutions; the loss alone
+    decides which of its ends counts.
     """
     programme = multi_token_margins(data, mixture.sets)
     margin, single = max_margin(
@@ -179,6 +180,7 @@ def _path(data: Any, scores: Any, strength: float, mixture: Any) -> Any:
         data, mixture.sets, np.where(mixture.sets, mixture.probabilities, 1.0)
     ).W
     generator = np.random.default_rng(8)
+    solutions = [each.W.ravel() / each.norm for each in (margin, single) if each.norm > 0]
     best, found = None, []
     for factor in RADII:
         starts = generator.standard_normal((STARTS, programme.shape[0] * programme.shape[1]))
@@ -191,7 +193,7 @@ def _path(data: Any, scores: Any, strength: float, mixture: Any) -> Any:
                 method="BFGS",
                 options={"gtol": 1e-9, "maxiter": 400},
             )
-            for start in [*starts, *([] if best is None else [best.x])]
+            for start in [*starts, *solutions, *([] if best is None else [best.x])]
         ]
         best = min(ends, key=lambda end: end.fun)
         W = factor * margin.norm * best.x.reshape(programme.shape) / np.linalg.norm(best.x)
@@ -292,9 +294,7 @@ def T19(e):
     null=replaced("the solution of the likeliest tokens", path=lambda e: e["path"][:, [2, 3]]),
 )
 def T9(e):
-    """The best weights of a size, from random starts, turn to the max-margin part of the predicted
-    sets as it grows.
-    """
+    """The best weights of a size turn to the max-margin part of the predicted sets as it grows."""
     return e["path"][:, 0, -1]
 
 
