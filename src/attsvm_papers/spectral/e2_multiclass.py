@@ -50,7 +50,7 @@ from attsvm_papers.spectral.multiclass import Multiclass
 # paper.
 SCALES = scales(
     steps=10_000,
-    seeds=10,
+    seeds=40,
     first_seed=VERDICT,
     quick={"steps": 1000, "seeds": 2},
 )
