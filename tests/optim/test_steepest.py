@@ -201,6 +201,8 @@ def test_the_first_largest_entry_of_a_large_matrix(shape: tuple[int, ...], ties:
     first = G.abs().flatten(1).argmax(dim=1)
     assert torch.equal(direction.abs().flatten(1).argmax(dim=1), first)
     assert torch.equal((direction != 0).sum(dim=(1, 2)), torch.ones(len(G), dtype=torch.int64))
+    with torch.device("meta"):  # another default device than the gradient's
+        assert torch.equal(steepest_direction(G, Lp(1)), direction)
     G[0, -1, -1] = math.nan
     assert bool(steepest_direction(G, Lp(1))[0, -1, -1].isnan())
 

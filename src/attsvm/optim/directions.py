@@ -115,8 +115,8 @@ def _first_largest(size: Tensor) -> Tensor:
     if whole < n:
         tops = torch.cat([tops, size[:, whole:].amax(dim=1, keepdim=True)], dim=1)
     begin = (tops.argmax(dim=1, keepdim=True) * _BLOCK).clamp(max=n - _BLOCK)
-    inside = size.gather(1, begin + torch.arange(_BLOCK)).argmax(dim=1, keepdim=True)
-    return begin + inside
+    places = begin + torch.arange(_BLOCK, device=size.device)  # whatever torch's default device is
+    return begin + size.gather(1, places).argmax(dim=1, keepdim=True)
 
 
 def _sign(G: Tensor) -> Tensor:
