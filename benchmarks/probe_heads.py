@@ -30,7 +30,7 @@ from attsvm_papers.heads import e8_matched as heads_8
 from attsvm_papers.heads import e9_sizes as heads_9
 from attsvm_papers.heads import e10_rotary as heads_10
 from attsvm_papers.heads.own_solutions import THRESHOLD
-from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess
+from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess, over_seeds
 from attsvm_papers.kit import experiment, interval
 
 CERTIFIED = 1e-5
@@ -52,8 +52,8 @@ def told(values: ArrayLike) -> str:
 
 
 def mean(e: Evidence, name: str) -> str:
-    values = by_seed(e, e[name])
-    return number(float(values[~np.isnan(values)].mean()), 2) if np.isfinite(values).any() else ""
+    value = over_seeds(e, e[name])
+    return "" if np.isnan(value) else number(value, 2)
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> None:

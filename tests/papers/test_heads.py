@@ -270,6 +270,16 @@ def test_another_draw_has_other_queries_and_the_same_nulls() -> None:
     assert np.isnan(heads_4.shared(one, None, 16, 0)["shared"])
 
 
+def test_a_head_that_is_sure_of_no_other_queries_has_no_say_about_them() -> None:
+    columns = {"agreement": [0.8, np.nan, 0.7, 0.9], "usual": [0.3, np.nan, 0.5, 0.4]}
+    names = [heads_4.OPTIMISERS[k] for k in (0, 0, 1, 1)]
+    counted = {"optimiser": names, "seed": [0, 1, 0, 1], "queries": [160] * 4}
+    table = {**counted, **columns, "norm": [0] * 4}
+    evidence = Evidence({name: np.array(each) for name, each in table.items()})
+    h8b = next(each for each in experiment("heads-4").claims if each.id == "H8b")
+    np.testing.assert_allclose(h8b.measure(evidence), [0.5, 0.35])
+
+
 def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> None:
     torch.manual_seed(0)
     norm = torch.nn.LayerNorm(6)

@@ -68,6 +68,13 @@ def by_seed(evidence: Evidence, values: ArrayLike) -> FloatArray:
     return np.array([part.mean() if len(part) else np.nan for part in told])
 
 
+def over_seeds(evidence: Evidence, values: ArrayLike) -> float:
+    """The mean of :func:`by_seed` over the seeds that have a value; NaN where none has."""
+    told = by_seed(evidence, values)
+    told = told[~np.isnan(told)]
+    return float(told.mean()) if len(told) else np.nan
+
+
 def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
     """Those of the optimisers that were run, in our order."""
     return [name for name in names if np.any(evidence["optimiser"] == name)]
