@@ -47,7 +47,6 @@ from attsvm_papers.heads.reading import (
     seeds,
 )
 from attsvm_papers.kit import (
-    FAINT,
     RULE,
     VERDICT,
     at_least,
@@ -210,8 +209,8 @@ def means(e, axis):
 )
 def samples(evidence, axes):
     """Means over layers and seeds, nuclear norm. Left and middle: cosine of head and own solution,
-    grey and dotted the stricter of the two nulls. Right: share of other sure queries at which the
-    solution selects what the head does; grey and dotted, the most frequent relative position.
+    dotted the stricter of the two nulls. Right: share of other sure queries at which the
+    solution selects what the head does; dotted, the most frequent relative position.
     """
     evidence = of(evidence)
     numbers = evidence.where(threshold=THRESHOLD).levels("queries")
@@ -224,7 +223,7 @@ def samples(evidence, axes):
     )
     for ax, (axis, levels, fixed, own, other) in zip(axes, panels, strict=True):
         for name in known(evidence, OPTIMISERS):
-            for values, style, colour in ((own, "o-", COLOURS[name]), (other, ":", FAINT)):
+            for values, style in ((own, "o-"), (other, ":")):
                 points = []
                 for level in levels:
                     keep = evidence["optimiser"] == name
@@ -232,7 +231,7 @@ def samples(evidence, axes):
                         keep = keep & (evidence[key] == value)
                     points.append(over_seeds(evidence.take(keep), values[keep]))
                 label = NAMES[name] if style == "o-" else None
-                ax.plot(levels, points, style, color=colour, markersize=4, label=label)
+                ax.plot(levels, points, style, color=COLOURS[name], markersize=4, label=label)
         ax.axhline(0, color=RULE, linewidth=0.8)
         ax.set_xlabel("queries of the programme" if axis == "queries" else axis)
         if axis == "queries":
