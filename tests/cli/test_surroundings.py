@@ -53,6 +53,9 @@ def test_output_that_cannot_be_written_is_one_sentence(words):
     assert b"No space left on device" in done.stderr
 
 
+FIT = "fit digits --steps 20 --joint-steps 5 --quiet --out run"
+
+
 def limited(limits, words, folder):
     """A command under limits of the shell, such as a size that no file may exceed."""
     return subprocess.run(
@@ -66,19 +69,26 @@ def limited(limits, words, folder):
 
 
 @pytest.mark.parametrize(
-    ("limits", "words"),
+    ("limits", "words", "alike"),
     [
-        ("-f 8", "fit digits --steps 20 --joint-steps 5 --quiet --out run"),
-        ("-f 1", "solve tfsvm-1 --out a.npz"),
-        ("-v 3000000", "solve unit_sphere:20000,200,50,0"),
+        ("-f 8", FIT, FIT),
+        ("-f 1", "solve tfsvm-1 --out a.npz", "solve tfsvm-1"),
+        ("-v 3000000", "solve unit_sphere:20000,200,50,0", "solve tfsvm-1"),
     ],
+    ids=("fit", "solve", "memory"),
 )
-def test_a_disk_or_a_memory_that_is_too_small_is_one_sentence(limits, words, tmp_path):
-    main(["solve", "tfsvm-1"])  # compiles what is needed, which could not be kept below
-    done = limited(limits, words, tmp_path)
+def test_a_disk_or_a_memory_that_is_too_small_is_one_sentence(
+    limits, words, alike, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "small").mkdir()
+    (tmp_path / "large").mkdir()
+    monkeypatch.chdir(tmp_path / "large")
+    main(alike.split())  # compiles what is needed, which could not be kept below
+    capsys.readouterr()
+    done = limited(limits, words, tmp_path / "small")
     said = [line for line in done.stderr.split(b"\n") if b"compiled kernels" not in line]
     assert (done.returncode, len(said)) == (2, 2), done.stderr
-    assert not list(tmp_path.rglob("*.partial*"))
+    assert not list((tmp_path / "small").rglob("*.partial*"))
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")

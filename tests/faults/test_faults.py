@@ -724,6 +724,7 @@ def outcomes(test: str) -> Outcomes:
     found = Outcomes()
     options = ["-q", "-x", "--tb=no", "--no-header", "--no-summary", f"--rootdir={ROOT}"]
     plugins = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    plugins += ["-p", "no:unraisableexception"]  # this process watches; it collects all, five times
     pytest.main([*options, *plugins, str(ROOT / "tests" / test)], plugins=[found])
     return found
 

@@ -143,11 +143,26 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
     with warnings.catch_warnings():
         # a script that the bundled font lacks; the page uses the reader's fonts
         warnings.filterwarnings("ignore", message="Glyph")
+        _lay_out(figure)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")  # it is laid out: a second layout costs as much as drawing
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
     drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
     return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place everything where saving an SVG would, once: with a layout engine, matplotlib draws a
+    figure a second time for each format.
+    """
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    engine, dots = figure.get_layout_engine(), figure.dpi
+    FigureCanvasSVG(figure)  # texts are measured as an SVG has them, at its 72 dots per inch
+    figure.set_dpi(72)
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
+    figure.set_dpi(dots)
 
 
 def inline(picture: Picture) -> str:
