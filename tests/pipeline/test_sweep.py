@@ -316,11 +316,15 @@ class BusyProcesses(Executor):
     _max_workers = 4
 
     def __init__(self):
-        self.calls = 0
+        self.given = []
+
+    @property
+    def calls(self):
+        return len(self.given)
 
     def submit(self, function, /, *arguments):
-        self.calls += 1
-        return Future()
+        self.given.append(Future())
+        return self.given[-1]
 
 
 @pytest.mark.parametrize(("cells", "calls"), [(100, 8), (12, 4)])
@@ -330,6 +334,41 @@ def test_calls_wait_in_line_while_there_is_much_to_do(tmp_path, cells, calls):
         found = Sweep(workers)
         found.add([("toy", {}, tmp_path / f"{k}.safetensors") for k in range(cells)])
     assert executor.calls == calls
+
+
+class Jobs(BusyProcesses):
+    """An executor whose processes are begun for a call, as a cluster's jobs are."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def submit(self, function, tasks, /, *arguments):
+        self.asked.append(len(tasks))
+        return super().submit(function, tasks, *arguments)
+
+
+def test_jobs_are_asked_for_when_all_work_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(Workers, "keeps_processes", False)
+    executor = Jobs()
+    with Workers(compute, executor=executor) as workers:
+        found = Sweep(workers)
+        for name in ("first", "last"):
+            found.add([("toy", {}, tmp_path / f"{name}-{k}.safetensors") for k in range(50)])
+        assert list(found.finish([])) == []
+    assert executor.asked == [100] * 4
+
+
+def test_processes_get_more_to_do_between_results_that_are_there(tmp_path):
+    executor = BusyProcesses()
+    with Workers(compute, executor=executor) as workers:
+        found = Sweep(workers)
+        found.add([("toy", {}, tmp_path / f"{k}.safetensors") for k in range(100)])
+        for call in executor.given[:3]:
+            call.set_result(Outcome([], []))
+        assert executor.calls == 8
+        assert list(found.finish([])) == []
+    assert executor.calls == 11
 
 
 def test_slow_folders_are_listed_less_often(tmp_path, monkeypatch):

@@ -46,6 +46,9 @@ class Average:
         """Take in the next gradients. Zero gradients have a logarithm of minus infinity, or none
         that matters.
         """
+        if self._shares[0] == -np.inf:
+            self.value, self.log = G, log_scale
+            return
         past, now = self.log + self._shares[0], log_scale + self._shares[1]
         self.log = np.maximum(past, now)
         base = np.where(np.isfinite(self.log), self.log, 0.0)

@@ -216,9 +216,11 @@ def _computed(
     Work begins at once wherever it is known. A round that follows from others begins when they are
     done, before whatever else waits, so that no process is idle while an experiment ends.
     """
-    every = [_Rounds(*asked, shift, folder) for asked in asked_for]
+    every: list[_Rounds] = []
+    for asked in asked_for:
+        every.append(_Rounds(*asked, shift, folder))
+        sweep.add(every[-1].kept.missing)
     staged = [rounds for rounds in every if rounds.each.stages]
-    sweep.add([task for rounds in every for task in rounds.kept.missing])
     for rounds in every:
         latest = None
         while latest is not rounds.kept:

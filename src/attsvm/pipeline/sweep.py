@@ -80,7 +80,8 @@ class Sweep:
         for task in tasks:
             self._names.setdefault(task[2].parent, {})[task[2].name] = task[2]
         self._looks_at = 0.0
-        self._submit()
+        if self._workers.keeps_processes:  # a job is asked for when all work is known
+            self._submit()
 
     def waits_for(self, path: Path) -> bool:
         """Whether a result was asked for and is not there yet."""
@@ -99,6 +100,9 @@ class Sweep:
         """
         missing = len(paths)
         self._wanted = {path: None for path in paths if path in self._waiting}
+        if not missing and self._waiting:  # the caller was busy: hand out more before it is again
+            self._collect(0.0)
+            self._submit()
         while missing:
             if len(self._wanted) != missing:
                 missing = len(self._wanted)
@@ -123,7 +127,11 @@ class Sweep:
         if not self._calls:
             time.sleep(_LOOK)
             return
-        for call in wait_for_any(list(self._calls), _LOOK):
+        self._collect(_LOOK)
+
+    def _collect(self, seconds: float) -> None:
+        """Take what calls have computed, waiting so long at most for the first of them."""
+        for call in wait_for_any(list(self._calls), seconds):
             del self._calls[call]
             try:
                 self._take(call.result())

@@ -45,7 +45,7 @@ SCALES = scales(
     steps=100_000,
     seeds=12,
     first_seed=VERDICT,
-    quick={"steps": 20_000, "seeds": 6},
+    quick={"steps": 12_000, "seeds": 6},
 )
 
 SETTING = (4, 6, 8, 8)

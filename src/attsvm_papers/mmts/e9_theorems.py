@@ -67,7 +67,7 @@ SCALES = scales(
         "path_seeds": 6,
         "pair_seeds": 4,
         "draws": 20,
-        "mixture_seeds": 16,
+        "mixture_seeds": 12,
         "dimensions": (3, 8, 64),
         "strengths": (0.3,),
         "prompt_steps": 2000,

@@ -42,7 +42,7 @@ SCALES = scales(
     steps=40_000,
     seeds=20,
     first_seed=VERDICT,
-    quick={"seeds": 4, "steps": 6000},
+    quick={"seeds": 3, "steps": 6000},
 )
 NORMS = (Lp(np.inf), Frobenius(), Spectral(), Hybrid())
 NAMES = ("max", "Frobenius", "spectral", "hybrid")
