@@ -35,12 +35,15 @@ from pathlib import Path
 from attsvm_papers.kit import grid
 
 LOG = Path({log!r})
+HOLD = LOG.with_name("hold")
 
 
 @grid(first=list(range({cells})))
 def run(first):
     with LOG.open("a") as log:
         log.write(f"begin {{first}} {{os.getpid()}}\\n")
+    while HOLD.exists():
+        time.sleep(0.01)
     time.sleep({seconds})
     if first == {broken}:
         raise ValueError("the power went out")
@@ -56,6 +59,7 @@ class Toy:
     def __init__(self, home, cells=12, seconds=0.02, broken=-1):
         home.mkdir(exist_ok=True)
         self.log, self.path = home / "log.txt", home / f"{home.name}.py"
+        self.hold = home / "hold"  # cells that have begun go on when this file is gone
         self.path.write_text(
             FIGURE.format(log=str(self.log), cells=cells, seconds=seconds, broken=broken)
         )
@@ -200,8 +204,13 @@ def test_two_clients_share_and_a_third_goes_on_after_a_kill(tmp_path):
     _, expected = Toy(tmp_path, cells=16, seconds=0.0).reproduce(tmp_path / "alone", jobs=1)
     toy.log.unlink()
     toy = Toy(tmp_path, cells=16, seconds=0.25)
+    toy.hold.touch()
     clients = [client(toy, out) for _ in range(2)]
     deadline = time.monotonic() + 120
+    while not toy.log.exists() or len(set(dict(toy.notes("begin")).values())) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    toy.hold.unlink()
     while not toy.log.exists() or len(set(dict(toy.notes("end")).values())) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
