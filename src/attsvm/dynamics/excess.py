@@ -60,6 +60,7 @@ class Excess:
         scores = token_scores(data, head)
         best = np.argmax(scores, axis=1) if tokens is None else tokens
         self._best = scores[np.arange(data.n), best]
+        self._log_slope = log_expit(-self._best)  # of the logistic loss
         lag = np.where(data.mask, self._best[:, None] - np.where(data.mask, scores, 0.0), 0.0)
         with np.errstate(divide="ignore"):
             self._log_lag, self._sign = np.log(np.abs(lag)), np.sign(lag)
@@ -97,24 +98,24 @@ class Excess:
             )
         # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp
         # overflows, so what counts is log|t|
-        log_t = log_expit(-self._best) + np.where(
+        log_t = self._log_slope + np.where(
             G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0))))
         )
         t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
         e = np.where(log_t > 700.0, log_t, np.log1p(t))
         tiny = small | (log_t < -30.0)
-        value = np.where(
-            tiny, np.where(small, log_expit(-self._best) + log_G, log_t), np.log(np.abs(e))
-        )
+        value = np.where(tiny, np.where(small, self._log_slope + log_G, log_t), np.log(np.abs(e)))
         slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
         return value, np.where(small, 1.0, slope)
 
 
-def _log_sum(terms: FloatArray, signs: FloatArray | float = 1.0) -> tuple[FloatArray, FloatArray]:
+def _log_sum(terms: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
     """Logarithm and sign of the sum of ``signs * exp(terms)`` over the last axis."""
-    top = np.max(np.where(signs == 0, -np.inf, terms), axis=-1, keepdims=True)
+    counted = terms if signs is None else np.where(signs == 0, -np.inf, terms)
+    top = counted.max(axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
-    total = np.sum(signs * np.exp(terms - top), axis=-1)
+    parts = np.exp(terms - top)
+    total = (parts if signs is None else signs * parts).sum(axis=-1)
     with np.errstate(divide="ignore"):
         return top[..., 0] + np.log(np.abs(total)), np.sign(total)
 
@@ -318,10 +319,18 @@ class Pair:
         d = self.tokens.shape[-1]
         return x[:d, None], x[d:].reshape(self.shape)
 
-    def split(self, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
-        """Head ``(d_x,)`` and weights ``(d_k, d_z)``."""
+    def lengths(self, x: FloatArray) -> tuple[float, float]:
+        """The norms of both matrices."""
         v, W = self.matrices(x)
-        return (r / float(self.norm.value(v))) * v[:, 0], (R / float(self.norm.value(W))) * W
+        return float(self.norm.value(v)), float(self.norm.value(W))
+
+    def split(
+        self, x: FloatArray, r: float, R: float, lengths: tuple[float, float] | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Head ``(d_x,)`` and weights ``(d_k, d_z)``; ``lengths`` where they are known."""
+        v, W = self.matrices(x)
+        length, size = self.lengths(x) if lengths is None else lengths
+        return (r / length) * v[:, 0], (R / size) * W
 
     def excess(self, v: FloatArray) -> Excess:
         """The logistic loss of the weights above its infimum for this head, in log space."""
@@ -335,7 +344,8 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
     """
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
-        v, W = pair.split(x, r, R)
+        lengths = pair.lengths(x)
+        v, W = pair.split(x, r, R, lengths)
         logits = np.where(
             pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf
         )
@@ -355,10 +365,10 @@ def joint_objective(pair: Pair, r: float, R: float) -> Objective:
         grad_v = (share * pair.labels) @ outputs
         pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
         parts = []
-        for gradient, size, raw in zip(
-            (grad_v[:, None], pulled.T @ pair.queries), (r, R), pair.matrices(x), strict=True
+        gradients = grad_v[:, None], pulled.T @ pair.queries
+        for gradient, size, raw, length in zip(
+            gradients, (r, R), pair.matrices(x), lengths, strict=True
         ):
-            length = float(pair.norm.value(raw))
             along = float(np.sum(gradient * raw)) / length
             parts.append(
                 (

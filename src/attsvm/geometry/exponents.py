@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from attsvm.errors import InputError
+from attsvm.geometry.arrays import namespace
 
 Array = Any
 
@@ -35,7 +36,7 @@ def non_negative(number: Any, W: Array) -> Array:
     Raises:
         InputError: a number is negative or not a number.
     """
-    xp = array_namespace(W)
+    xp = namespace(W)
     array = xp.asarray(number, dtype=W.dtype, device=device(W))
     if not bool(xp.all(array >= 0)):
         raise InputError(
@@ -43,12 +44,6 @@ def non_negative(number: Any, W: Array) -> Array:
             " is not"
         )
     return array
-
-
-def floating(W: Array) -> Array:
-    """``W``, with integers and booleans as float64."""
-    xp = array_namespace(W)
-    return xp.astype(W, xp.float64) if xp.isdtype(W.dtype, ("bool", "integral")) else W
 
 
 def exponent_text(p: float) -> str:

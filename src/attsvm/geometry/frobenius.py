@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
+from attsvm.geometry.arrays import namespace
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
 
@@ -48,7 +48,7 @@ class Frobenius(Entrywise):
             squares = float(np.vdot(W, W))  # most solves and all certificates ask for one matrix
             if _LEAST_SQUARES < squares < 1.0 / _LEAST_SQUARES:
                 return np.sqrt(squares)
-        xp = array_namespace(W)
+        xp = namespace(W)
         scale = xp.max(xp.abs(W), axis=(-2, -1))
         safe = xp.where(scale > 0, scale, xp.ones_like(scale))
         scaled = W / safe[..., None, None]
@@ -56,7 +56,7 @@ class Frobenius(Entrywise):
 
     def steepest(self, G: Array) -> Array:
         """``G / |G|``."""
-        xp = array_namespace(G)
+        xp = namespace(G)
         scale = xp.max(xp.abs(G), axis=(-2, -1))
         safe = xp.where(scale > 0, scale, xp.ones_like(scale))
         scaled = G / safe[..., None, None]
@@ -67,7 +67,7 @@ class Frobenius(Entrywise):
         r""":math:`\tfrac12\|V/\|V\|-W/\|W\|\|^2`, one minus the cosine: a difference of unit
         matrices, so 1e-20 is as exact as 0.1.
         """
-        xp = array_namespace(V, W)
+        xp = namespace(V, W)
         unit, other = self.steepest(V), self.steepest(W)
         gap = 0.5 * xp.sum((other - unit) ** 2, axis=(-2, -1))
         return xp.where(

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+
+from attsvm.geometry.arrays import namespace
 
 Array = Any
 INFINITY = float("inf")
@@ -20,7 +21,7 @@ INFINITY = float("inf")
 
 def power(x: Array, r: float) -> Array:
     """``x ** r`` for ``x >= 0``, by products and square roots where these are exact."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     if r == 0.0:
         return xp.ones_like(x)
     if r == 1.0:
@@ -49,7 +50,7 @@ def shrink(v: Array, t: Array, p: float) -> Array:
         t: non-negative, broadcasts against ``v``.
         p: :math:`1<p<\infty`.
     """
-    xp = array_namespace(v)
+    xp = namespace(v)
     positive = v > 0
     one = xp.ones_like(v)
     v = xp.where(positive, v, one)
@@ -67,7 +68,7 @@ def shrink(v: Array, t: Array, p: float) -> Array:
 
 def _from_above(v: Array, t: Array, p: float) -> Array:
     """``p > 2``: the equation as it stands."""
-    xp = array_namespace(v)
+    xp = namespace(v)
     root = 1.0 / (p - 1.0)
     bound = power(v, root) / power(t, root)
     bound = xp.where(bound < v, bound, v)
@@ -79,7 +80,7 @@ def _through_the_mirror(v: Array, t: Array, p: float) -> Array:
     """``p < 2``: the equation in ``y = x ** (p - 1)``, then one Newton step in ``x`` that undoes
     the rounding of ``1 / (p - 1)``.
     """
-    xp = array_namespace(v)
+    xp = namespace(v)
     r = reciprocal_power(p)
     direct = v / t
     bound = power(v, 1.0 / r if r in (2.0, 3.0) else p - 1.0)
@@ -98,7 +99,7 @@ def _unit_root(a: Array, b: Array, r: float) -> Array:
     """The root of ``a u + b u^r = 1`` in ``[1/2, 1]``, for ``r > 1`` and the larger of ``a`` and
     ``b`` about 1.
     """
-    xp = array_namespace(a)
+    xp = namespace(a)
     tolerance = (
         float(xp.finfo(a.dtype).eps) / (4 * r)
     ) ** 0.5  # squared by the step itself: half a curvature is at most r / 2
@@ -127,7 +128,7 @@ class Gauge:
 
     def length(self, x: Array) -> Array:
         r""":math:`\|x\|_p`, ``(..., k)`` to ``(...)``."""
-        xp, p = array_namespace(x), self.p
+        xp, p = namespace(x), self.p
         size = xp.abs(x)
         if p == 1.0:
             return xp.sum(size, axis=-1)
@@ -149,7 +150,7 @@ class Gauge:
         For :math:`p=1` it is not unique when the largest entry is not; the first of the largest is
         chosen. For :math:`p=\infty` entries where ``x`` is zero are free; they are zero.
         """
-        xp, p = array_namespace(x), self.p
+        xp, p = namespace(x), self.p
         if p == INFINITY:
             return xp.sign(x)
         size = xp.abs(x)
@@ -177,7 +178,7 @@ class Gauge:
             x: ``(..., k)``.
             radius: non-negative, broadcasts against ``x``.
         """
-        xp, p = array_namespace(x), self.p
+        xp, p = namespace(x), self.p
         radius = radius * xp.ones_like(x)
         if p == INFINITY:
             return xp.sign(x) * xp.where(xp.abs(x) < radius, xp.abs(x), radius)
@@ -207,7 +208,7 @@ def _onto_simplex(v: Array) -> Array:
     """The nearest point with sum one: a threshold, found below the largest entry so that no size of
     ``v`` cancels.
     """
-    xp = array_namespace(v)
+    xp = namespace(v)
     below = v - xp.max(v, axis=-1, keepdims=True)
     below = xp.where(below > -2, below, xp.full_like(below, -2.0))
     ordered = xp.sort(below, axis=-1, descending=True)
@@ -236,7 +237,7 @@ def _onto_power_ball(v: Array, gauge: Gauge) -> Array:
     :math:`p\to1`, and for large
     :math:`\lambda`; a step that leaves the bracket is replaced by its geometric middle.
     """
-    xp, p, q = array_namespace(v), gauge.p, gauge.q
+    xp, p, q = namespace(v), gauge.p, gauge.q
     solved = xp.max(v, axis=-1) <= 0
     excess = gauge.length(v) - 1
     tiny = float(xp.finfo(v.dtype).smallest_normal)
@@ -270,7 +271,7 @@ def _onto_power_ball(v: Array, gauge: Gauge) -> Array:
 
 def _descent(x: Array, multiplier: Array, p: float) -> Array:
     r""":math:`-\mathrm d\log\|x(\lambda)\|_p/\mathrm d\lambda`."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     largest = _safe(xp.max(x, axis=-1))[..., None]
     with np.errstate(all="ignore"):
         weight = (x / largest) ** p
@@ -284,5 +285,9 @@ def _descent(x: Array, multiplier: Array, p: float) -> Array:
 
 def _safe(number: Array) -> Array:
     """The number, or one where it is zero: a divisor."""
-    xp = array_namespace(number)
+    if type(number) is np.float64:  # of one vector
+        return number if number > 0 else np.float64(1)
+    if type(number) is np.ndarray:
+        return np.where(number > 0, number, number.dtype.type(1))
+    xp = namespace(number)
     return xp.where(number > 0, number, xp.ones_like(number))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from array_api_compat import array_namespace
-
-from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, floating, per_run
+from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, per_run
 from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm
 
@@ -95,13 +94,13 @@ class SingularValues(Lifted):
 
     def value(self, W: Array) -> Array:
         """See :meth:`Norm.value`."""
-        xp = array_namespace(W)
+        xp = namespace(W)
         scaled, scale = _scaled(W)
         return xp.astype(scale * self.gauge.length(xp.linalg.svdvals(scaled)), floating(W).dtype)
 
     def steepest(self, G: Array) -> Array:
         """See :meth:`Norm.steepest`."""
-        xp = array_namespace(G)
+        xp = namespace(G)
         G = floating(G)
         U, sigma, Vt = xp.linalg.svd(_scaled(G)[0], full_matrices=False)
         noise = max(G.shape[-2:]) * float(xp.finfo(sigma.dtype).eps) * sigma[..., :1]
@@ -112,7 +111,7 @@ class SingularValues(Lifted):
         """See :meth:`Norm.project`: the singular values move onto the ball, the singular vectors
         stay.
         """
-        xp = array_namespace(W)
+        xp = namespace(W)
         W = floating(W)
         scaled, scale = _scaled(W)
         U, sigma, Vt = xp.linalg.svd(scaled, full_matrices=False)
@@ -145,7 +144,7 @@ class RowLengths(Lifted):
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
         """See :meth:`Norm.project`: the lengths move onto the ball, the directions stay."""
-        xp, W = array_namespace(W), floating(W)
+        xp, W = namespace(W), floating(W)
         lengths = EUCLIDEAN.length(W)
         moved = self.gauge.onto_ball(lengths, per_run(radius, lengths))
         still = (moved == lengths)[..., None]
@@ -159,19 +158,19 @@ class RowLengths(Lifted):
 
 def _entries(W: Array) -> Array:
     """``(..., d_x, d_z)`` as ``(..., d_x * d_z)``."""
-    return array_namespace(W).reshape(floating(W), (*W.shape[:-2], W.shape[-2] * W.shape[-1]))
+    return namespace(W).reshape(floating(W), (*W.shape[:-2], W.shape[-2] * W.shape[-1]))
 
 
 def _like(entries: Array, W: Array) -> Array:
     """The inverse of :func:`_entries`."""
-    return array_namespace(W).reshape(entries, W.shape)
+    return namespace(W).reshape(entries, W.shape)
 
 
 def _scaled(W: Array) -> tuple[Array, Array]:
     """``W`` divided by its largest entry, and that entry; at least in single precision, which a
     decomposition needs.
     """
-    xp, W = array_namespace(W), floating(W)
+    xp, W = namespace(W), floating(W)
     W = xp.astype(W, xp.float32) if xp.finfo(W.dtype).bits < 32 else W
     scale = xp.max(xp.abs(W), axis=(-2, -1))
     safe = xp.where(scale > 0, scale, xp.ones_like(scale))

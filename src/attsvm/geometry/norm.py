@@ -15,13 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from array_api_compat import array_namespace
-
 from attsvm.errors import InputError
+from attsvm.geometry.arrays import floating, namespace
 from attsvm.geometry.conic import Cones
-from attsvm.geometry.exponents import floating, non_negative
+from attsvm.geometry.exponents import non_negative
 
-Array = Any  # numpy.ndarray or torch.Tensor: whatever array_namespace understands
+Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands
 
 _HALVINGS = 80  # of an interval: more would not change its ends
 
@@ -164,7 +163,7 @@ class Norm(ABC):
             t: positive.
             H: directions, ``(k, d_x, d_z)``.
         """
-        xp = array_namespace(W, H)
+        xp = namespace(W, H)
         size = xp.max(xp.abs(H), axis=(-2, -1))[..., None, None]
         scale = float(xp.finfo(W.dtype).eps) ** 0.5 * max(t, float(xp.max(xp.abs(W))))
         step = scale / xp.where(size > 0, size, xp.ones_like(size))
@@ -179,7 +178,7 @@ class Norm(ABC):
             W: ``(..., d_x, d_z)``.
             radius: :math:`r\ge0`, one number or one per run, ``(...)``.
         """
-        xp, W = array_namespace(W), floating(W)
+        xp, W = namespace(W), floating(W)
         size, radius = self.value(W), non_negative(radius, W)
         low, high = xp.zeros_like(size), self.dual_value(W)
         for _ in range(_HALVINGS):
@@ -271,7 +270,7 @@ class Norm(ABC):
                 f"the norm {self.name} is not strictly convex and measures no divergence of"
                 " directions; compare margins"
             )
-        xp = array_namespace(V, W)
+        xp = namespace(V, W)
         size = self.value(V)
         unit = V / xp.where(size > 0, size, xp.ones_like(size))[..., None, None]
         divergence = 1.0 - xp.sum(self.subgradient(W) * unit, axis=(-2, -1))

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from attsvm.errors import InputError
-from attsvm.geometry.exponents import conjugate_exponent, floating
+from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry.exponents import conjugate_exponent
 from attsvm.geometry.gauge import Gauge, power, reciprocal_power
 
 Array = Any
@@ -71,7 +71,7 @@ class PowerPotential:
         Entry by entry, relative to the larger of the two: nothing cancels, however close ``V`` and
         ``W`` are and however close ``p`` is to 1.
         """
-        xp = array_namespace(V, W)
+        xp = namespace(V, W)
         larger = xp.maximum(xp.abs(V), xp.abs(W))
         scale = xp.max(larger, axis=(-2, -1))
         safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
@@ -90,7 +90,7 @@ class PowerPotential:
         Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*
         ("Bregman correlation" in its code).
         """
-        xp = array_namespace(V, W)
+        xp = namespace(V, W)
         units, sizes = [], []
         for matrix in (floating(V), floating(W)):
             size = Gauge(self.p, conjugate_exponent(self.p)).length(
@@ -115,14 +115,14 @@ class PowerPotential:
 
 def _signed_power(x: Array, r: float) -> Array:
     r""":math:`\mathrm{sp}(x,r)=\mathrm{sign}(x)|x|^r`."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     with np.errstate(over="ignore", under="ignore"):
         return xp.copysign(power(xp.abs(x), r), x)
 
 
 def _power_sum(W: Array, p: float) -> Array:
     r""":math:`\sum_{ij}|W_{ij}|^p`, right whenever it can be represented."""
-    xp = array_namespace(W)
+    xp = namespace(W)
     size = xp.abs(W)
     scale = xp.max(size, axis=(-2, -1))
     safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
@@ -134,7 +134,7 @@ def _unit_divergence(V: Array, W: Array, larger: Array, p: float) -> Array:
     r""":math:`p\,D(v,w)/\max(|v|,|w|)^p`, entry by entry, each region by the form that does not
     cancel there.
     """
-    xp = array_namespace(V, W)
+    xp = namespace(V, W)
     one = xp.ones_like(larger)
     grown = xp.abs(V) > xp.abs(W)
     ratio = xp.where(grown, W, V) / xp.where(larger > 0, larger, one)

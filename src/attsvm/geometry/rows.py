@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
 from attsvm.geometry import conic
+from attsvm.geometry.arrays import namespace
 from attsvm.geometry.lifts import EUCLIDEAN, RowLengths
 from attsvm.geometry.norm import Descent, Norm
 
@@ -42,7 +41,7 @@ class Rows(RowLengths):
         r"""See :meth:`Norm.prox_derivative`: a row :math:`w` of length :math:`l>t` moves by
         :math:`h-\frac tl(h-\hat w\hat w^\top h)`.
         """
-        xp = array_namespace(W, H)
+        xp = namespace(W, H)
         length, unit = EUCLIDEAN.length(W)[:, None], EUCLIDEAN.aligned(W)
         kept = length > t
         share = xp.where(kept, t / xp.where(kept, length, xp.ones_like(length)), 0.0 * length)
