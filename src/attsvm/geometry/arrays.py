@@ -33,3 +33,13 @@ def floating(W: Array) -> Array:
         return W
     xp = namespace(W)
     return xp.astype(W, xp.float64) if xp.isdtype(W.dtype, ("bool", "integral")) else W
+
+
+def divisor(number: Array) -> Array:
+    """The number, or one where it is zero: a divisor."""
+    if type(number) is np.float64:  # of one vector
+        return number if number > 0 else np.float64(1)
+    if type(number) is np.ndarray:
+        return np.where(number > 0, number, number.dtype.type(1))
+    xp = namespace(number)
+    return xp.where(number > 0, number, xp.ones_like(number))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.geometry.arrays import namespace
+from attsvm.geometry.arrays import divisor, namespace
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
 
@@ -50,7 +50,7 @@ class Frobenius(Entrywise):
                 return np.sqrt(squares)
         xp = namespace(W)
         scale = xp.max(xp.abs(W), axis=(-2, -1))
-        safe = xp.where(scale > 0, scale, xp.ones_like(scale))
+        safe = divisor(scale)
         scaled = W / safe[..., None, None]
         return scale * xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
 
@@ -58,10 +58,10 @@ class Frobenius(Entrywise):
         """``G / |G|``."""
         xp = namespace(G)
         scale = xp.max(xp.abs(G), axis=(-2, -1))
-        safe = xp.where(scale > 0, scale, xp.ones_like(scale))
+        safe = divisor(scale)
         scaled = G / safe[..., None, None]
         norm = xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
-        return scaled / xp.where(norm > 0, norm, xp.ones_like(norm))[..., None, None]
+        return scaled / divisor(norm)[..., None, None]
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         r""":math:`\tfrac12\|V/\|V\|-W/\|W\|\|^2`, one minus the cosine: a difference of unit

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.geometry.arrays import namespace
+from attsvm.geometry.arrays import divisor, namespace
 
 Array = Any
 INFINITY = float("inf")
@@ -135,7 +135,7 @@ class Gauge:
         largest = xp.max(size, axis=-1)
         if p == INFINITY:
             return largest
-        unit = size / _safe(largest)[..., None]
+        unit = size / divisor(largest)[..., None]
         if p == 2.0:
             return largest * xp.sqrt(xp.sum(unit * unit, axis=-1))
         with np.errstate(under="ignore"):
@@ -158,7 +158,7 @@ class Gauge:
             positions = xp.cumulative_sum(xp.ones_like(size, dtype=xp.int64), axis=-1) - 1
             first = xp.argmax(size, axis=-1, keepdims=True)
             return xp.where(positions == first, xp.sign(x), xp.zeros_like(x))
-        unit = size / _safe(xp.max(size, axis=-1))[..., None]
+        unit = size / divisor(xp.max(size, axis=-1))[..., None]
         if p == 2.0:
             total = xp.sum(unit * unit, axis=-1)
         else:
@@ -166,7 +166,7 @@ class Gauge:
                 raised = unit ** (1.0 / (p - 1.0))
                 total = xp.sum(raised * unit, axis=-1)
                 unit = raised
-        return xp.sign(x) * unit / _safe(total ** (1.0 / p))[..., None]
+        return xp.sign(x) * unit / divisor(total ** (1.0 / p))[..., None]
 
     def onto_ball(self, x: Array, radius: Array) -> Array:
         r"""The nearest point of the ball :math:`\|v\|_p\le r`; a point inside is returned as it is.
@@ -185,7 +185,7 @@ class Gauge:
         outside = self.length(x)[..., None] > radius
         if not bool(xp.any(outside)):
             return x
-        scale = _safe(radius)
+        scale = divisor(radius)
         # rows that are inside already take part as zero, at which nothing has to be solved
         v = xp.where(outside, xp.abs(x) / scale, xp.zeros_like(x))
         if p == 1.0:
@@ -194,7 +194,7 @@ class Gauge:
             nearest = v
         else:
             nearest = _onto_power_ball(v, self)
-        nearest = nearest / _safe(self.length(nearest))[..., None]
+        nearest = nearest / divisor(self.length(nearest))[..., None]
         return xp.where(outside, xp.sign(x) * nearest * radius, x)
 
 
@@ -251,7 +251,7 @@ def _onto_power_ball(v: Array, gauge: Gauge) -> Array:
     x = v
     for _ in range(200):
         x = shrink(v, multiplier[..., None], p)
-        logarithm = xp.log(_safe(gauge.length(x)))
+        logarithm = xp.log(divisor(gauge.length(x)))
         low = xp.where(logarithm > 0, multiplier, low)
         high = xp.where(logarithm < 0, multiplier, high)
         slope = _descent(x, multiplier, p)
@@ -272,7 +272,7 @@ def _onto_power_ball(v: Array, gauge: Gauge) -> Array:
 def _descent(x: Array, multiplier: Array, p: float) -> Array:
     r""":math:`-\mathrm d\log\|x(\lambda)\|_p/\mathrm d\lambda`."""
     xp = namespace(x)
-    largest = _safe(xp.max(x, axis=-1))[..., None]
+    largest = divisor(xp.max(x, axis=-1))[..., None]
     with np.errstate(all="ignore"):
         weight = (x / largest) ** p
         if p >= 2.0:
@@ -280,14 +280,4 @@ def _descent(x: Array, multiplier: Array, p: float) -> Array:
             pull = bend / (1 + (p - 1.0) * multiplier[..., None] * bend)
         else:
             pull = 1 / (x ** (2.0 - p) + (p - 1.0) * multiplier[..., None])
-        return xp.sum(weight * pull, axis=-1) / _safe(xp.sum(weight, axis=-1))
-
-
-def _safe(number: Array) -> Array:
-    """The number, or one where it is zero: a divisor."""
-    if type(number) is np.float64:  # of one vector
-        return number if number > 0 else np.float64(1)
-    if type(number) is np.ndarray:
-        return np.where(number > 0, number, number.dtype.type(1))
-    xp = namespace(number)
-    return xp.where(number > 0, number, xp.ones_like(number))
+        return xp.sum(weight * pull, axis=-1) / divisor(xp.sum(weight, axis=-1))

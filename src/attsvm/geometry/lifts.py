@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry.arrays import divisor, floating, namespace
 from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, per_run
 from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm
@@ -173,5 +173,5 @@ def _scaled(W: Array) -> tuple[Array, Array]:
     xp, W = namespace(W), floating(W)
     W = xp.astype(W, xp.float32) if xp.finfo(W.dtype).bits < 32 else W
     scale = xp.max(xp.abs(W), axis=(-2, -1))
-    safe = xp.where(scale > 0, scale, xp.ones_like(scale))
+    safe = divisor(scale)
     return W / safe[..., None, None], scale

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import InputError
-from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry.arrays import divisor, floating, namespace
 from attsvm.geometry.exponents import conjugate_exponent
 from attsvm.geometry.gauge import Gauge, power, reciprocal_power
 
@@ -74,7 +74,7 @@ class PowerPotential:
         xp = namespace(V, W)
         larger = xp.maximum(xp.abs(V), xp.abs(W))
         scale = xp.max(larger, axis=(-2, -1))
-        safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
+        safe = divisor(scale)[..., None, None]
         with np.errstate(all="ignore"):
             parts = (larger / safe) ** self.p * _unit_divergence(V, W, larger, self.p)
             return scale**self.p * xp.sum(parts, axis=(-2, -1)) / self.p
@@ -125,7 +125,7 @@ def _power_sum(W: Array, p: float) -> Array:
     xp = namespace(W)
     size = xp.abs(W)
     scale = xp.max(size, axis=(-2, -1))
-    safe = xp.where(scale > 0, scale, xp.ones_like(scale))[..., None, None]
+    safe = divisor(scale)[..., None, None]
     with np.errstate(over="ignore", under="ignore"):
         return scale**p * xp.sum((size / safe) ** p, axis=(-2, -1))
 
