@@ -53,10 +53,10 @@ def marks(steps: int) -> list[int]:
 def descend(
     data: Sequence[NextTokenData], rule: Rule, steps: int, seeds: Sequence[int], tail: int = 0
 ) -> AttentionCourse:
-    """The log loss by descent, recorded at the start, at :func:`marks` and at each of the last
-    ``tail`` steps.
+    """The log loss by descent, recorded at the start, at :func:`marks`, at a tenth of the steps and
+    at each of the last ``tail`` steps.
     """
-    records = AtSteps([*marks(steps), *range(steps - tail, steps)])
+    records = AtSteps([*marks(steps), steps // 10, *range(steps - tail, steps)])
     start = starts(data[0].d, seeds)
     return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=records)
 
@@ -113,8 +113,8 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
 
 
 def tenth(steps: NDArray[Any]) -> int:
-    """The record nearest to a tenth of the steps."""
-    return int(np.argmin(np.abs(steps - steps[-1] / 10)))
+    """Where the record at a tenth of the steps is."""
+    return int(np.flatnonzero(steps == steps[-1] // 10)[0])
 
 
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:

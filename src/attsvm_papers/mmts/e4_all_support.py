@@ -204,7 +204,7 @@ def E1_4g(e):
 
 
 @claim(
-    at_least(0.0, "by how much"),
+    at_least(0.0, "by how much, at least"),
     "paper",
     "P1, Figure 3c, caption",
     null=mixed_records("kept", words="the records of the attention in random order"),
@@ -213,7 +213,9 @@ def E1_4h(e):
     """It rises before the attention does: at every step it is the larger one, until both are
     0.99.
     """
-    return (of(e, "descent")["logistic"] - of(e, "descent")["kept"])[0, :60]
+    logistic, kept = (of(e, "descent")[name][0] for name in ("logistic", "kept"))
+    until = np.logical_and.accumulate(np.minimum(logistic, kept) < 0.99)
+    return (logistic - kept)[until].min()
 
 
 @claim(

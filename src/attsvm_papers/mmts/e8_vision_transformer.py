@@ -222,8 +222,8 @@ def change(e, column):
     for place, title, *_, letter in LETTERS
 )
 def late_spread(e):
-    course = e["inverse_square"].mean(axis=-1)
-    return course[:, course.shape[1] // 2 :].max(axis=1) / course[:, 0]
+    course, late = e["inverse_square"].mean(axis=-1), 2 * e["epoch"] >= e["epoch"][:, -1:]
+    return np.where(late, course, -np.inf).max(axis=1) / course[:, 0]
 
 
 @picture(

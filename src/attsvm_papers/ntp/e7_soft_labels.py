@@ -306,7 +306,7 @@ def SL3n(e):
 
 
 @claim(
-    at_most(1.15, "a tenth of the steps later; the norm itself grows by 1.3", share=MOST),
+    at_most(1.15, "the end over a tenth of the steps; the norm itself grows by 1.3", share=MOST),
     assumes=PROVED,
     null=MOST_FREQUENT,
 )
