@@ -23,6 +23,7 @@ RESULTS = {
         "gap": 1e-14,
         "violation": 0.0,
         "tol": 1e-9,
+        "out_of_time": False,
         "margin": 0.1,
         "trained_margin_ratio": 0.9,
         "constraints": 1500,
@@ -33,6 +34,7 @@ RESULTS = {
         "measure": "cosine",
         "distance": 1e-3,
         "first_distance": 1e-2,
+        "midway_distance": 2e-3,
         "gap": 1e-3,
         "cosine": 0.999,
         "angle_degrees": 2.56,
@@ -55,7 +57,7 @@ def verdicts(results):
 
 def test_all_claims_hold():
     assert set(verdicts(RESULTS).values()) == {"holds"}
-    said = verdict(RESULTS, claims(RESULTS, 100))
+    said = verdict(RESULTS, claims(RESULTS, 100), 100)
     assert said["holds"]
     assert (
         said["headline"]
@@ -93,7 +95,7 @@ def test_without_a_certificate_nothing_is_said_of_directions():
     found = verdicts(results)
     assert found["certificate"] == "fails"
     assert found["direction"] == found["approach"] == "not applicable"
-    said = verdict(results, claims(results, 100))
+    said = verdict(results, claims(results, 100), 100)
     assert not said["holds"]
     assert said["headline"].startswith("Undecided: ")
     assert "stopped" in said["sentences"][0]
@@ -103,7 +105,7 @@ def test_the_soft_margin_is_called_so():
     results = changed(
         margin={"hard": False}, direction={"distance": 0.5, "gap": 0.5, "angle_degrees": 60.0}
     )
-    said = verdict(results, claims(results, 100))
+    said = verdict(results, claims(results, 100), 100)
     assert said["headline"].startswith("Not yet: ")
     assert "soft-margin" in said["headline"]
     assert "hard margin infeasible" in said["sentences"][-1]
@@ -118,7 +120,7 @@ def test_a_strictly_convex_norm_is_judged_by_its_divergence():
         margin=LP, direction={"measure": "divergence", "distance": 0.004, "gap": 0.02}
     )
     assert verdicts(results)["direction"] == "holds"
-    said = verdict(results, claims(results, 100))
+    said = verdict(results, claims(results, 100), 100)
     assert said["holds"]
     assert said["headline"].endswith(
         "the trained direction is at a Bregman divergence of 0.004 from the certified max-margin"
@@ -149,7 +151,7 @@ def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence)
     found = verdicts(results)
     assert "direction" not in found
     assert found["margin"] == "holds"
-    said = verdict(results, claims(results, 100))
+    said = verdict(results, claims(results, 100), 100)
     assert said["headline"].startswith("Yes: ")
     assert said["headline"].endswith(
         "the trained weights reach 95 % of the certified best margin in the spectral norm."
@@ -157,7 +159,7 @@ def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence)
     assert sentence in said["sentences"][1]
     worse = changed(margin=SPEC, direction={"measure": "margin", "distance": 0.11, "gap": 1e-6})
     assert verdicts(worse)["margin"] == "fails"
-    assert verdict(worse, claims(worse, 100))["headline"].startswith("Not yet: ")
+    assert verdict(worse, claims(worse, 100), 100)["headline"].startswith("Not yet: ")
 
 
 def test_without_a_soft_margin_an_infeasible_selection_says_so():
@@ -165,7 +167,7 @@ def test_without_a_soft_margin_an_infeasible_selection_says_so():
         margin={**SPEC, "status": "infeasible", "margin": 0.0},
         direction={"measure": "margin", "distance": 1.0},
     )
-    said = verdict(results, claims(results, 100))
+    said = verdict(results, claims(results, 100), 100)
     assert said["headline"].startswith("Undecided: ")
     assert (
         said["sentences"][0]

@@ -131,7 +131,7 @@ def fit_dataset(
         else:
             results = _evaluate(run_folder.path, encoded, model, settings, parts)
             stated = claims(results, len(test))
-            told = verdict(results, stated)
+            told = verdict(results, stated, len(parts["validation"]))
         timing["evaluation"] = time.perf_counter() - started
         environments = stage_environments(run_folder.checkpoint)
         run = {

@@ -77,8 +77,10 @@ def selection_results(
     model: AttentionSVC, train: AttentionData, saturation: float
 ) -> dict[str, Any]:
     """How many sequences select one token, which of them the best one."""
-    several = train.lengths >= 2
+    several, steps = train.lengths >= 2, model.trajectory_.steps
     probability = model.trajectory_.softmax_probability[-1]
+    half = int(np.searchsorted(steps, steps[-1] / 2))
+    midway = model.trajectory_.softmax_probability[half] >= saturation
     selected = model.solution_.margins.selected
     scores = token_scores(train, model.selection_weights_.head)
     best = scores.max(axis=1, keepdims=True)
@@ -93,6 +95,7 @@ def selection_results(
         "single_token": int((~several).sum()),
         "threshold": saturation,
         "saturated": int((probability >= saturation)[several].sum()),
+        "midway": {"step": int(steps[half]), "saturated": int(midway[several].sum())},
         "mean_probability": float(probability[several].mean()),
         "min_probability": float(probability[several].min()),
         "optimal": int(is_optimal[several].sum()),
@@ -132,6 +135,7 @@ def solution_results(model: AttentionSVC) -> dict[str, Any]:
         "gap": solution.gap,
         "violation": solution.violation,
         "tol": solution.tol,
+        "out_of_time": solution.out_of_time,
         "constraints": solution.margins.m,
         "support_constraints": len(solution.support),
         "support_sequences": len(np.unique(solution.margins.sequence[solution.support])),
@@ -153,7 +157,7 @@ def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
         "trajectory_distance": distances(trajectory.W, solution),
     }
     gaps, course, steps = *courses.values(), trajectory.steps
-    tenth = int(np.searchsorted(steps, steps[-1] / 10))
+    tenth, half = (int(np.searchsorted(steps, steps[-1] / parts)) for parts in (10, 2))
     last = float(direction_gap(W, solution.W))
     exact = model.status_ == "optimal" and solution.slack is None and model.norm_ == Frobenius()
     return {
@@ -165,7 +169,8 @@ def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
         "measure": measure_of(model.norm_),
         "distance": float(distances(W, solution)),
         "first_distance": float(course[tenth]),
-        "falling": bool(course[-1] < 0.9 * course[tenth]),
+        "midway_distance": float(course[half]),
+        "falling": bool(course[-1] < min(0.9 * course[tenth], course[half])),
     }, courses
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 SELECTING_SHARE = 0.95
 DIRECTION_GAP = 0.01
 MARGIN_SHARE = 0.9
 ACCURACY_POINTS = 0.01
+OVERFITTING = 0.1
+"""Accuracy on the training part minus that on the validation part, from which on more steps are not
+advised; two standard errors where those are more.
+"""
 
 
 def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
@@ -25,7 +30,7 @@ def claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]]:
             share,
             SELECTING_SHARE,
             share >= SELECTING_SHARE,
-            "a few sequences with small margins saturate last; training longer brings them in",
+            "a few sequences with small margins saturate last",
         ),
         certificate(margin, "selected tokens"),
         *_comparison(margin, direction),
@@ -121,10 +126,10 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
         name = "direction gap"
     approach = claim(
         "approach",
-        f"The {name} is still falling: its last record is below nine tenths of its record at a"
-        " tenth of the training.",
+        f"The {name} is still falling: its last record is below that at half of the training, and"
+        " below nine tenths of that at a tenth of it.",
         distance,
-        0.9 * direction["first_distance"],
+        min(0.9 * direction["first_distance"], direction["midway_distance"]),
         direction["falling"] if certified else None,
         f"convergence in {'margin' if reached['id'] == 'margin' else 'direction'} has no finite"
         " end, so an honest run must still improve",
@@ -147,7 +152,9 @@ def claim(
     }
 
 
-def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, Any]:
+def verdict(
+    results: dict[str, Any], stated: list[dict[str, Any]], n_validation: int
+) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``: a headline, whether the theory's claims hold, and a few
     sentences.
     """
@@ -166,10 +173,7 @@ def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, 
     )
     kind = "max-margin" if margin["hard"] else "soft-margin"
     if not ok and not holds["certificate"]:
-        headline = (
-            f"Undecided: {selecting}, but the {kind} solution could not be certified to the"
-            " tolerance asked for."
-        )
+        headline = f"Undecided: {selecting}, but {_uncertified(margin, kind)}."
     else:
         headline = (
             f"{'Yes' if ok else 'Not yet'}: {selecting}, and the trained"
@@ -180,12 +184,49 @@ def verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, 
         _direction_sentence(margin, direction, holds),
         _accuracy_sentence(results["accuracy"]),
     ]
+    if not holds["selection"]:
+        sentences.insert(0, _advice(results, n_validation))
     if not margin["hard"]:
         sentences.append(
             "No weights select all these tokens at once (hard margin infeasible), so the soft"
             " margin was solved instead."
         )
     return {"headline": headline, "holds": ok, "sentences": sentences}
+
+
+def _uncertified(margin: dict[str, Any], kind: str) -> str:
+    if margin["status"] == "infeasible":
+        return "no weights select all these tokens at once"
+    if margin["status"] == "almost infeasible":
+        return "weights that select all these tokens at once leave float64"
+    return f"the {kind} solution could not be certified to the tolerance asked for"
+
+
+def _advice(results: dict[str, Any], n_validation: int) -> str:
+    """Whether more steps would bring in the sequences that do not select one token yet, as far as
+    this run tells.
+    """
+    selection, steps = results["selection"], results["training"]["steps"]
+    end = next(entry for entry in results["accuracy"] if entry["name"] == "soft_final")
+    train, validation = end["train"], end["validation"]
+    both = (train + validation) / 2.0
+    chance = 2.0 * math.sqrt(both * (1.0 - both) / n_validation)
+    if train - validation > max(OVERFITTING, chance):
+        return (
+            f"With the weights at the end attention is right on {train:.1%} of the training and"
+            f" {validation:.1%} of the validation sequences, so more steps are not advised: they"
+            " fit the training part further."
+        )
+    midway = selection["midway"]
+    gained = selection["saturated"] - midway["saturated"]
+    since = f"between step {midway['step']} and the end, step {steps}"
+    if gained > 0:
+        return f"{gained} of them came to it {since}, so more steps (--steps) may bring in others."
+    return (
+        f"Their number did not rise {since}, so more steps are unlikely to bring in others; the"
+        f" least sure gives its token {selection['min_probability']:.1%} of its attention, where"
+        f" {selection['threshold']:.0%} is asked for."
+    )
 
 
 def _reached(margin: dict[str, Any], direction: dict[str, Any], kind: str) -> str:
@@ -220,17 +261,35 @@ def _margin_sentence(margin: dict[str, Any]) -> str:
             f" to hold, and the {margin['geometry_title']} has no soft margin to solve instead."
         )
     if margin["status"] != "optimal":
-        return (
-            f"The solver stopped at weights of margin {margin['margin']:.4g}, a relative gap of"
-            f" {margin['gap']:.2g} from its proved bound; more time (--solve-seconds) or a looser"
-            " tolerance (--tol) would let it finish."
-        )
+        return _stopped_sentence(margin)
     norm = "" if margin["geometry"] == "fro" else f" in the {margin['geometry_title']}"
     return (
         f"The best possible margin for these selections{norm} is {margin['margin']:.4g}; the"
         f" trained weights reach {_percent(margin['trained_margin_ratio'])} of it."
         f" {margin['support_constraints']} of {margin['constraints']} constraints hold it up, in"
         f" {margin['support_sequences']} sequences."
+    )
+
+
+def _stopped_sentence(margin: dict[str, Any]) -> str:
+    """What is missing from a certificate, and what may help."""
+    numbers = {"relative gap": margin["gap"], "violation": margin["violation"]}
+    above = [f"{name} of {value:.2g}" for name, value in numbers.items() if value > margin["tol"]]
+    missed = " and ".join(above) or "rounding in terms that cancel"
+    stopped = (
+        f"The solver stopped at weights of margin {margin['margin']:.4g}, whose {missed}"
+        f" {'are' if len(above) > 1 else 'is'} above the tolerance of {margin['tol']:.2g}"
+    )
+    if margin["out_of_time"]:
+        return (
+            f"{stopped}, because its time was up; more of it (--solve-seconds) or a looser"
+            " tolerance (--tol) may let it finish."
+        )
+    if margin["gap"] >= 1.0 or not above:
+        return f"{stopped}; it had time left, and more of it changes nothing."
+    return (
+        f"{stopped}; it had time left, and more of it changes nothing, but a tolerance above that"
+        " (--tol) accepts these weights."
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import Protocol, overload
 
 import numpy as np
@@ -44,6 +45,7 @@ class Request:
         method: one method of the family on its own, a name of
         :mod:`attsvm.solvers.programme.choice`;
             ``None`` for the whole cascade.
+        started: when the time began, of :func:`time.monotonic`.
     """
 
     tol: float
@@ -55,6 +57,12 @@ class Request:
     warm_weights: FloatArray | None = None
     warm_step: float | None = None
     rough: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is used up."""
+        return self.max_seconds is not None and time.monotonic() - self.started > self.max_seconds
 
 
 class Solver(Protocol):
@@ -81,6 +89,7 @@ def solved(
         if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
             status = "almost infeasible"
     figures = _figures(found.norm, found.gap, found.violation)
+    late = status == "inaccurate" and request.late
     if status == "optimal":
         message = f"optimal: {figures} ({len(close)} of {margins.m} constraints support it)"
     elif status == "almost infeasible":
@@ -93,8 +102,8 @@ def solved(
         )
     else:
         message = (
-            f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow more"
-            " time or a larger tol"
+            f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow"
+            f" {'more time or ' if late else ''}a larger tol"
         )
     return MarginSolution(
         margins=margins,
@@ -111,6 +120,7 @@ def solved(
         solver=solver,
         iterations=iterations,
         message=message,
+        out_of_time=late,
     )
 
 
@@ -243,6 +253,7 @@ def infeasible_solution(
         solver=solver,
         iterations=iterations,
         message=message,
+        out_of_time=status == "inaccurate" and request.late,
     )
 
 

@@ -106,6 +106,8 @@ class MarginSolution:
         passes: how often the blocks were made or read.
         step: step with which the splitting of the Schatten norms ended; a warm start goes on with
             it.
+        out_of_time: whether ``max_seconds`` ended an ``inaccurate`` solution; where it is False,
+            more time changes nothing.
     """
 
     margins: Margins
@@ -131,6 +133,7 @@ class MarginSolution:
     step: float | None = None
     constraints: int | None = None
     passes: int | None = None
+    out_of_time: bool = False
 
     def __repr__(self) -> str:
         constraints, sequences = self.constraints or self.margins.m, self.margins.n

@@ -1,0 +1,67 @@
+"""A fit advises more steps, more time or another tolerance only where its numbers speak for it."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from attsvm.cli import main
+
+FEW = ["--joint-steps", "20", "--records", "12", "--quiet"]
+
+
+def fitted(folder, tokens, labels, *words):
+    """``run.json`` of a fit of these sequences, and all that it says."""
+    np.savez(folder / "bags.npz", X=tokens, y=labels)
+    assert main(["fit", str(folder / "bags.npz"), *FEW, "--out", str(folder / "run"), *words]) in (
+        0,
+        3,
+    )
+    run = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
+    reasons = [claim["reason"] for claim in run["claims"]]
+    return run, " ".join([run["verdict"]["headline"], *run["verdict"]["sentences"], *reasons])
+
+
+def easy(n=60):
+    """One token of each sequence carries its label, the others carry nothing."""
+    rng = np.random.default_rng(0)
+    tokens, labels = 0.3 * rng.normal(size=(n, 3, 4)), np.where(np.arange(n) % 2, 1.0, -1.0)
+    tokens[np.arange(n), rng.integers(3, size=n), 0] += 2.0 * labels
+    tokens[..., 1] += np.abs(tokens[..., 0])
+    return tokens, labels
+
+
+def test_where_labels_are_noise_more_steps_are_not_advised(tmp_path):
+    rng = np.random.default_rng(0)
+    tokens, labels = rng.normal(size=(80, 3, 16)), np.where(np.arange(80) % 2, 1.0, -1.0)
+    run, said = fitted(tmp_path, tokens, labels, "--steps", "4", "--validation-size", "0.4")
+    selection, end = run["results"]["selection"], run["results"]["accuracy"][1]
+    assert selection["saturated"] < 0.95 * selection["sequences"]
+    assert end["name"] == "soft_final"
+    assert end["train"] > end["validation"] + 0.1
+    assert "longer" not in said
+    assert f"{end['train']:.1%} of the training and {end['validation']:.1%}" in said
+    assert "more steps are not advised" in said
+
+
+def test_more_steps_are_advised_while_sequences_come_to_one_token(tmp_path):
+    said = fitted(tmp_path, *easy(), "--steps", "10")[1]
+    arrays = load_file(tmp_path / "run" / "arrays.safetensors")
+    counts = len(arrays["selected"]) * arrays["trajectory_saturated"]
+    half = np.searchsorted(arrays["trajectory_step"], 5)
+    gained = round(counts[-1] - counts[half])
+    assert 0 < gained < counts[-1] < 0.95 * len(arrays["selected"])
+    assert f"{gained} of them came to it between step {arrays['trajectory_step'][half]}" in said
+    assert "more steps (--steps) may bring in others" in said
+
+
+@pytest.mark.parametrize("limit", ["600", "1e-9"])
+def test_more_time_is_advised_where_time_was_up(tmp_path, limit):
+    words = ["--steps", "400", "--tol", "1e-17", "--solve-seconds", limit]
+    run, said = fitted(tmp_path, *easy(), *words)
+    margin = run["results"]["margin"]
+    assert margin["status"] == "inaccurate"
+    assert ("--solve-seconds" in said) == (limit == "1e-9")
+    for name, value in (("relative gap", margin["gap"]), ("violation", margin["violation"])):
+        assert (f"{name} of {value:.2g}" in said) == (value > margin["tol"])
