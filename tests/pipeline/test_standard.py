@@ -5,6 +5,7 @@ the same part, and the one page that shows them.
 import csv
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -105,4 +106,11 @@ def test_what_belongs_to_the_descent_is_refused(run, capsys):
 
 def test_its_page_is_not_drawn_again_without_the_data(run, capsys):
     assert main(["report", str(run[0])]) == 2
-    assert "fit again with --overwrite to write it anew" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"open {run[0] / 'report.html'}, which the fit has written" in said
+    assert f"delete the folder and run {shlex.join(['attsvm', *run[2]])} again" in said
+    # what a finished run is asked for again is read back, with --overwrite too
+    page = run[0] / "report.html"
+    before = page.stat().st_mtime_ns
+    assert main([*run[2], "--overwrite"]) == 0
+    assert page.stat().st_mtime_ns == before

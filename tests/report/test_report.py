@@ -328,7 +328,7 @@ CHANGES = {
 SAYS = {
     "infeasible": "cannot all be separated",
     "soft": "price C = 10.0",
-    "inaccurate": "The solver stopped early",
+    "inaccurate": "The tolerance was not reached",
     "perfect": "100%",
     "without_views": "token 1",
 }

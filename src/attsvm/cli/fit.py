@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from attsvm.cli.arguments import (
 from attsvm.cli.output import show, show_json
 from attsvm.errors import InputError
 from attsvm.pipeline.settings import FitSettings
+from attsvm.printable import name_of
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
@@ -162,7 +164,11 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=progress,
-            command_line=options.command_line,
+            command_line=(
+                options.command_line
+                if options.out
+                else f"{options.command_line} --out {shlex.quote(name_of(folder))}"
+            ),
             first=None if options.quiet else _first,
         )
     if options.json:

@@ -186,10 +186,13 @@ def tally(claims: list[dict[str, Any]]) -> str:
 
 
 def commands(run: Run) -> list[str]:
-    """What to type to compute the run again and to draw this page again."""
+    """What to type to compute the run again and to draw this page again, both in the folder where
+    the first was typed.
+    """
     recorded = run.at("command_line")
     if isinstance(recorded, list):
         recorded = shlex.join(str(word) for word in recorded)
+    folder = run.folder.name or "FOLDER"
     if not recorded:
         words = ["attsvm", "fit", str(run.at("dataset.source") or run.at("dataset.name") or "DATA")]
         for name, value in (run.at("parameters") or {}).items():
@@ -198,8 +201,22 @@ def commands(run: Run) -> list[str]:
                     f"--{str(name).replace('_', '-')}",
                     *([] if value is True else [str(value)]),
                 ]
-        recorded = shlex.join(words)
-    return [str(recorded), f"attsvm report {shlex.quote(run.folder.name or 'FOLDER')}"]
+        recorded = shlex.join([*words, "--out", folder])
+    folder = _written_to(str(recorded)) or folder
+    return [str(recorded), f"attsvm report {shlex.quote(folder)}"]
+
+
+def _written_to(command: str) -> str | None:
+    """The folder that a command names with ``--out``."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    folder = ""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--out" or word.startswith("--out="):
+            folder = following if word == "--out" else word.removeprefix("--out=")
+    return folder or None
 
 
 def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -503,7 +520,7 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
             raise
         raise InputError(
             f"the files in {name_of(folder)} are not as attsvm fit writes them"
-            f" ({type(error).__name__}: {brief(str(error))}); fit again with overwrite=True"
+            f" ({type(error).__name__}: {brief(str(error))}); delete the folder and fit again"
         ) from error
     contents = {
         f"figures/{picture.name}{suffix}": data

@@ -100,15 +100,18 @@ def read(folder: Path, record: Any = None) -> Run:
     """
     record = read_run(folder) if record is None else record
     if (record.get("parameters") or {}).get("assumption") == "standard":
+        page = folder / "report.html"
+        there = f"open {page}, which the fit has written, or " if page.is_file() else ""
         raise InputError(
-            f"{folder} holds a fit of the standard assumption, whose report.html needs the data;"
-            " fit again with overwrite=True to write it anew"
+            f"{folder} holds a fit of the standard assumption, whose page is drawn from data and"
+            f" model, which are not kept there; {there}delete the folder and run"
+            f" {record.get('command_line') or 'the fit'} again"
         )
     examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
         raise InputError(
-            f"{folder / 'examples.json'} is not a list of objects; run attsvm fit again to write it"
-            " anew"
+            f"{folder / 'examples.json'} is not a list of objects; delete the folder and run attsvm"
+            " fit again"
         )
     arrays = _arrays(folder / "arrays.safetensors")
     return Run(folder, _visible(record), arrays, _visible(examples))
@@ -128,6 +131,7 @@ def _visible(value: Any) -> Any:
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(
-            f"{path} is missing, so there is nothing to draw; run attsvm fit again to write it anew"
+            f"{path} is missing, so there is nothing to draw; delete the folder and run attsvm fit"
+            " again"
         )
     return load_arrays(path)
