@@ -191,7 +191,9 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
         str(tmp_path / "run"),
     ]
     assert main(words) == 3
-    assert "Undecided" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Undecided" in said
+    assert "its time was up; more of it (--solve-seconds)" in said
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -193,9 +193,7 @@ def MB3(e):
     null=exchanged("normalised steps", "rule", "plain", "normalised"),
 )
 def MB4(e):
-    """Plain steps on batches of one need neither: they end nearer to their solution than
-    normalised ones do.
-    """
+    """Plain steps on batches of one need neither: they end near their solution."""
     return of(e, rule="plain")["gap"][:, -1]
 
 
