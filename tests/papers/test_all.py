@@ -1,5 +1,5 @@
 """Every experiment there is, at its quick scale: cells run, figures are drawn, verdicts rest on
-numbers, failures are explained, and no verdict changes unnoticed.
+numbers, failures are explained, and no verdict and no column changes unnoticed.
 """
 
 from __future__ import annotations
@@ -7,25 +7,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attsvm_papers.kit import MOST, experiment, identifiers, titles
 
-VERDICTS = Path(__file__).with_name("verdicts.json")
-"""The verdict of every claim at this scale. One that changes, either way, is a change of the
-numbers: look into it before `python tests/papers/verdicts.py` writes the table anew.
-"""
-
-
-def measured(identifier):
-    """The experiment, the arrays of its cells and its evidence at the quick scale."""
-    chosen = experiment(identifier)
-    cells = chosen.work(chosen.quick)
-    results = [chosen.run(**cell) for cell in cells]
-    return chosen, results, chosen.evidence(cells, results)
+from .snapshot import VERDICTS, changes, measured
 
 
 @pytest.mark.parametrize("identifier", identifiers())
@@ -47,6 +35,8 @@ def test_an_experiment_runs_is_judged_and_drawn(identifier):
             assert claim.explanation, f"{verdict}"
     expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[identifier]
     assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"
+    different = changes(identifier, evidence)
+    assert not different, different
     pictures = list(chosen.plot(evidence))
     assert pictures
     for picture in pictures:
