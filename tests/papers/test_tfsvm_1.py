@@ -20,12 +20,18 @@ def test_published_factors_freeze_at_the_reference_norms_and_meet_the_nuclear_so
     assert np.allclose(rows["K"][:, -1] ** 2, rows["size"][:, -1], rtol=5e-3)  # balanced factors
 
 
-@pytest.mark.parametrize("module", [tfsvm_1, tfsvm_2])
-def test_W_has_the_reference_cosines(module) -> None:
+@pytest.mark.parametrize(
+    ("module", "cosines", "digits"),
+    [
+        (tfsvm_1, {500: 0.9941, 1000: 0.9987, 2000: 0.9997}, 2e-4),
+        (tfsvm_2, {500: 0.9992, 1000: 0.9998, 2000: 0.9999}, 2e-5),
+    ],
+)
+def test_W_has_the_reference_cosines(module, cosines, digits) -> None:
     rows = Evidence.of(module.run(plane.W, 1, 2000, 0.1))
-    for step, cosine in module.W_COSINES.items():
+    for step, cosine in cosines.items():
         assert 1.0 - at(rows, "frobenius", step)[0] >= cosine - 5e-5  # four digits are given
-    assert max(rows["error_frobenius"][0], rows["error_nuclear"][0]) <= module.SOLUTION_DIGITS
+    assert max(rows["error_frobenius"][0], rows["error_nuclear"][0]) <= digits
 
 
 def test_separate_norms_bias_the_limit_and_one_norm_does_not() -> None:

@@ -23,12 +23,9 @@ from attsvm_papers.kit import (
     MOST,
     TRAINED,
     VERDICT,
-    Evidence,
     at_most,
-    between,
     blocks,
     claim,
-    exchanged,
     grid,
     label_ends,
     logarithmic,
@@ -55,7 +52,6 @@ MARKS = (1000, 10_000, 30_000)
 # Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last; measured
 # for the specification.
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
-NORMS = {1.5: 4.9, 2.0: 2.2, 3.0: 0.9}
 
 
 def rate(steps: NDArray[Any], p: float) -> FloatArray:
@@ -104,17 +100,6 @@ RESTS = replaced(
 )
 
 
-def _mean(evidence: Evidence, column: str, p: float, marks: tuple[int, ...]) -> FloatArray:
-    rows = evidence.where(p=p)
-    steps = rows["step"][0].tolist()
-    mean: FloatArray = rows[column].mean(axis=0)
-    return mean[[steps.index(mark) for mark in marks]]
-
-
-def _full(evidence: Evidence) -> bool:
-    return bool(evidence["step"][0, -1] >= MARKS[-1])
-
-
 @claim(
     at_most(0.0, "the specification's: non-increasing; one value for each p"),
     "recalled",
@@ -154,28 +139,6 @@ def M4b(evidence):
     late = evidence["step"][0] >= MARKS[0]
     ratios = evidence["ratio"][:, late]
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
-
-
-@claim(
-    between(0.7, 1.4, "measured for the specification on 10 seeds, whose means vary by 15 %"),
-    assumes={"30 000 steps": _full},
-    null=RESTS,
-)
-def M4c(evidence):
-    """Mean ratios at 1000, 10 000 and 30 000 steps, relative to .68 .34 .28 (p = 1.5), .40 .15 .11
-    (2) and .71 .34 .25 (3).
-    """
-    return np.concatenate([_mean(evidence, "ratio", p, MARKS) / RATIOS[p] for p in EXPONENTS])
-
-
-@claim(
-    between(0.9, 1.1, "as before; norms vary less"),
-    assumes={"30 000 steps": _full},
-    null=exchanged("p = 3 in place of p = 1.5", "p", 1.5, 3.0),
-)
-def M4d(evidence):
-    """Norms grow like log k: norm / log k at 30 000 steps relative to 4.9, 2.2, 0.9."""
-    return np.concatenate([_mean(evidence, "growth", p, MARKS[-1:]) / NORMS[p] for p in EXPONENTS])
 
 
 @picture(

@@ -8,10 +8,7 @@ Source: Optimizing Attention with Mirror Descent, figure of trajectories; specif
 Notes: W is the weights of the paper, whose transpose the released code stores.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import optimal_tokens, train
 from attsvm.dynamics import AtSteps
@@ -24,16 +21,13 @@ from attsvm_papers.kit import (
     TRAINED,
     Evidence,
     at_most,
-    between,
     claim,
     exchanged,
     grid,
     logarithmic,
     picture,
-    replaced,
     scales,
     stacked,
-    true,
 )
 from attsvm_papers.md.mirror_runs import (
     EXACT,
@@ -45,8 +39,6 @@ from attsvm_papers.md.mirror_runs import (
     instances,
 )
 from attsvm_papers.md.published import published_descent
-
-FloatArray = NDArray[np.float64]
 
 # Seed 1 of :mod:`attsvm_papers.md.e1_nine_pairs`, from zero; there is nothing random left.
 SCALES = scales(
@@ -62,10 +54,6 @@ PATHS = {
     2.0: ((-1.773, -0.174), (-3.378, -0.476), (-5.016, -0.781), (-6.573, -1.068), (-7.503, -1.235)),
     3.0: ((-2.053, -0.709), (-3.600, -1.383), (-5.253, -2.016), (-6.804, -2.522), (-8.517, -3.011)),
 }
-SOLUTIONS = {1.75: (-0.18954, -0.02306), 2.0: (-0.22038, -0.03963), 3.0: (-0.28183, -0.08133)}
-NORMS = {1.75: 3.4595, 2.0: 2.6602, 3.0: 1.4179}
-DIVERGENCES = {1.75: 0.00527, 2.0: 0.00356, 3.0: 0.00262}
-TOKENS = (3, 2, 6, 2, 6, 2)
 
 
 @grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
@@ -105,91 +93,6 @@ def run(p, mode, records):
 
 def _published(evidence: Evidence, p: float) -> Evidence:
     return evidence.where(p=p, mode=PUBLISHED)
-
-
-def _measure_marked(evidence: Evidence, rows: slice, exponents: tuple[float, ...]) -> Any:
-    return np.concatenate(
-        [
-            np.ravel(_published(evidence, p)["marked"][0, rows] - np.array(PATHS[p])[rows])
-            for p in exponents
-        ]
-    )
-
-
-ANOTHER = exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
-
-
-@claim(
-    between(-0.01, 0.01, "the specification's; arrows are steps of the stored figures"),
-    reference="specification E2; slopes are those of the figure",
-    null=ANOTHER,
-)
-def E2_1(e):
-    """Published arithmetic: both entries at all four arrows of all three runs."""
-    return _measure_marked(e, slice(0, 4), POTENTIALS)
-
-
-@claim(
-    between(-0.01, 0.01, "the specification's"),
-    null=ANOTHER,
-)
-def E2_2(e):
-    """The end of the run with p = 3."""
-    return _measure_marked(e, slice(4, 5), (3.0,))
-
-
-@claim(
-    between(-0.01, 0.01, "the specification's"),
-    explanation=(
-        "At the end the gradient is below the epsilon added to its norm, and the"
-        " textbook softmax gradient is its own "
-        "roundings: "
-        "the end depends on the order of the floating-point operations. Six ways of writing the"
-        " same forward pass, this one among "
-        "them, end 1e-2 to 0.2 from these "
-        "numbers and up to 0.02 from each other; the arrows before agree to all digits given."
-    ),
-    null=ANOTHER,
-)
-def E2_3(e):
-    """The ends of the runs with p = 1.75 and 2."""
-    return _measure_marked(e, slice(4, 5), (1.75, 2.0))
-
-
-@claim(
-    between(-1e-4, 1e-4, "the digits of the specification"),
-    null=ANOTHER,
-)
-def E2_4(evidence):
-    """The same entries, and the norms, of the three solutions."""
-    entries = [_published(evidence, p)["solution"][0] - SOLUTIONS[p] for p in POTENTIALS]
-    return np.concatenate(
-        [*entries, [_published(evidence, p)["norm"][0] - NORMS[p] for p in POTENTIALS]]
-    )
-
-
-@claim(
-    true("measured for the specification"),
-    null=replaced("the sequences in reverse", tokens=lambda e: e["tokens"][:, ::-1]),
-)
-def E2_5(e):
-    """All runs, in both arithmetics, select the optimal tokens (3, 2, 6, 2, 6, 2)."""
-    return ((e["tokens"] == TOKENS) & (e["best"] == TOKENS)).all(axis=1)
-
-
-@claim(
-    between(
-        0.8,
-        1.2,
-        "the ends of two of the runs are rounding, see E2.3; E3 has the same tolerance",
-    ),
-    null=ANOTHER,
-)
-def E2_6(evidence):
-    """Published arithmetic: divergences at the end relative to .00527, .00356, .00262."""
-    return np.array(
-        [_published(evidence, p)["divergence"][0, -1] / DIVERGENCES[p] for p in POTENTIALS]
-    )
 
 
 @claim(

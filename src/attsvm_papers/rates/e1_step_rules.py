@@ -35,7 +35,6 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     close_to,
-    each,
     exchanged,
     grid,
     in_order,
@@ -89,13 +88,6 @@ def _instead(rule: int, other: int) -> Null:
     return exchanged(f"{NAMES[other]} in its place", "rule", rule, other)
 
 
-MEASURED = "the specification's, set from single runs"
-
-
-def _ends(rule: int, step: int) -> Callable[[Evidence], str]:
-    return lambda e: _spread(at(_of(e, rule), "error", step))
-
-
 def _spread(values: Any) -> str:
     """The values of all seeds in words."""
     return (
@@ -121,28 +113,6 @@ def C5_2(evidence):
         ]
     )
     return products.max(axis=0) / products.min(axis=0)
-
-
-@each(
-    claim(
-        expected,
-        "ours",
-        id=f"C5.2{letter}",
-        statement=(f"{NAMES[rule].capitalize()}: error at step {step}."),
-        explanation=_ends(rule, step),
-        null=_instead(rule, CONSTANT if rule == PLAIN else PLAIN),
-        rule=rule,
-        step=step,
-    )
-    for letter, rule, step, expected in (
-        ("a", CONSTANT, 10_000, at_most(0.02, MEASURED, share=MOST)),
-        ("b", ROOT, 10_000, at_most(0.07, MEASURED, share=MOST)),
-        ("c", POLYAK, 100, at_most(0.06, MEASURED, share=MOST)),
-        ("d", PLAIN, 10_000, at_least(0.1, MEASURED, share=MOST)),
-    )
-)
-def error_at(e, rule, step):
-    return at(_of(e, rule), "error", step)
 
 
 @claim(

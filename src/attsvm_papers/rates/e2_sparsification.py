@@ -18,13 +18,10 @@ from attsvm_papers.kit import (
     MOST,
     TRAINED,
     VERDICT,
-    at,
-    at_most,
     blocks,
     claim,
     close_to,
     each,
-    exchanged,
     grid,
     legend,
     loglog,
@@ -81,17 +78,6 @@ def slope(e, rule):
     # Slope of :math:`-\log(1-\varphi_o)` against the norm, times the norm of the solution.
     rows = e.where(rule=rule)
     return -slopes(rows["norm"], rows["log_missing"], rows["step"] >= LATE) * rows["best_norm"]
-
-
-@claim(
-    at_most(-6.0, "the specification's; 1e-9 was measured on one instance", share=MOST),
-    null=exchanged(f"{NAMES[PLAIN]} in its place", "rule", CONSTANT, PLAIN),
-)
-def C5_3d(e):
-    """Constant normalised steps: base-ten logarithm of the attention off the optimal token at step
-    1000, worst sequence.
-    """
-    return at(e.where(rule=CONSTANT), "log_missing", 1000) / np.log(10.0)
 
 
 @picture(

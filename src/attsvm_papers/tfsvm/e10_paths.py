@@ -42,8 +42,6 @@ from attsvm_papers.kit import (
     between,
     blocks,
     claim,
-    close_to,
-    exchanged,
     grid,
     in_order,
     legend_below,
@@ -80,8 +78,6 @@ REFERENCE = {
     (1, FROBENIUS): (8.3e-3, 1.4e-3, 1.5e-4, 1.8e-5, 1.7e-6),
     (1, NUCLEAR): (0.217, 0.101, 0.040, 0.0155, 0.0051),
 }
-NORMS = (0.95856, 1.07218)  # Frobenius and nuclear norm of the solutions of the second instance
-MISMATCHED = (0.8904, 0.8940)  # cosines between the Frobenius and the nuclear solution
 
 
 @grid(instance=range(len(INSTANCES)), bound=[FROBENIUS, NUCLEAR, LP, LOCAL])
@@ -198,20 +194,10 @@ def _rows(evidence: Evidence, instance: int, bound: int) -> Evidence:
 OTHER = replaced(
     "the solution of the same tokens in another norm", gap="gap_other", distance="distance_other"
 )
-EXCHANGED = exchanged("the paths of W and of the factors exchanged", "bound", FROBENIUS, NUCLEAR)
 
 
 def _column(bound: int) -> str:
     return "distance" if bound in (NUCLEAR, LP) else "gap"
-
-
-def _measure_reference(evidence: Evidence, bound: int) -> Any:
-    return np.concatenate(
-        [
-            _rows(evidence, instance, bound)[_column(bound)] / REFERENCE[instance, bound] - 1.0
-            for instance in range(len(INSTANCES))
-        ]
-    )
 
 
 def _measure_decay(evidence: Evidence, bound: int) -> Any:
@@ -329,50 +315,6 @@ def T18b(e):
     one is in that direction.
     """
     return e["far_local"]
-
-
-@claim(
-    between(-0.2, 0.2, "20 percent, the specification's tolerance"),
-    null=OTHER,
-)
-def E2_10a(e):
-    """Frobenius gaps are those of the specification."""
-    return _measure_reference(e, FROBENIUS)
-
-
-@claim(
-    between(-0.2, 0.2, "20 percent, the specification's tolerance"),
-    null=OTHER,
-)
-def E2_10b(e):
-    """Nuclear distances are those of the specification."""
-    return _measure_reference(e, NUCLEAR)
-
-
-@claim(
-    close_to(0.0, 0.005, "the distance at radius 1000"),
-    null=EXCHANGED,
-)
-def E2_10c(e):
-    """The path of the factors keeps a cosine of .890 and .894 to the Frobenius solution: the limits
-    differ.
-    """
-    return [
-        _rows(e, instance, NUCLEAR)["cosine_frobenius"][-1] - MISMATCHED[instance]
-        for instance in range(len(INSTANCES))
-    ]
-
-
-@claim(
-    close_to(0.0, 1e-5, "five decimals are given"),
-    null=EXCHANGED,
-)
-def E2_10d(e):
-    """The second instance has solutions of Frobenius norm .95856 and nuclear norm 1.07218."""
-    return [
-        _rows(e, 1, FROBENIUS)["own_norm"][0] - NORMS[0],
-        _rows(e, 1, NUCLEAR)["own_norm"][0] - NORMS[1],
-    ]
 
 
 @picture(

@@ -23,7 +23,6 @@ from attsvm_papers.kit import (
     TRAINED,
     VERDICT,
     Evidence,
-    at,
     at_least,
     at_most,
     at_start,
@@ -31,7 +30,6 @@ from attsvm_papers.kit import (
     blocks,
     claim,
     close_to,
-    each,
     exchanged,
     grid,
     label_ends,
@@ -84,35 +82,6 @@ def _variant(evidence: Evidence, factors: bool, ridge: float | None = None) -> E
     return evidence.where(
         factors=factors, ridge=(RIDGE if factors else 0.0) if ridge is None else ridge
     )
-
-
-def _paper_scale(evidence: Evidence) -> bool:
-    return len(_variant(evidence, False)["seed"]) >= 100
-
-
-def other_parameterisation(e: Evidence) -> Evidence:
-    """The runs of W as those of factors with the ridge, and the reverse."""
-    W, KQ = e["factors"] == 0, (e["factors"] == 1) & (e["ridge"] == RIDGE)
-    return e.but(
-        {
-            "factors": np.where(W, 1, np.where(KQ, 0, e["factors"])),
-            "ridge": np.where(W, RIDGE, np.where(KQ, 0.0, e["ridge"])),
-        }
-    )
-
-
-SAME = (
-    "the tolerance of the specification; other random starts, and a standard error of about 0.01"
-    " where the curves are steep"
-)
-CURVES = (
-    ("a", "probability", False, "probability of the selected tokens"),
-    ("b", "probability", True, "probability of the selected tokens"),
-    ("c", "frobenius", False, "cosine to the Frobenius solution"),
-    ("d", "nuclear", False, "cosine to the nuclear solution"),
-    ("e", "nuclear", True, "cosine to the nuclear solution"),
-    ("f", "frobenius", True, "cosine to the Frobenius solution"),
-)
 
 
 @claim(
@@ -175,31 +144,6 @@ def T23(evidence):
     )
 
 
-@each(
-    claim(
-        at_most(0.02, SAME),
-        reference="specification E2.3; the stored plots agree by eye",
-        id=f"E2.3{letter}",
-        statement="{who}: the mean {words} follows the measured table from step 100 on.",
-        assumes={"100 seeds": _paper_scale},
-        null=other_parameterisation,
-        column=column,
-        factors=factors,
-        words=words,
-        who="Factors with the ridge" if factors else "W",
-    )
-    for letter, column, factors, words in CURVES
-)
-def table(e, column, factors):
-    # Largest distance of the mean curve to the table, from step 100 on: the starts are other
-    # random numbers.
-    rows = _variant(e, factors)
-    pairs = list(zip(MARKS, REFERENCE[column, factors], strict=True))[1:]
-    return np.array(
-        [abs(at(rows, column, step).mean() - value) for step, value in pairs if np.isfinite(value)]
-    )
-
-
 @claim(
     true("98 of 100 in the specification's run; the rest are still moving", share=MOST),
     "recalled",
@@ -208,42 +152,6 @@ def table(e, column, factors):
 def E2_3g(e):
     """The last selection is locally optimal."""
     return _variant(e, False)["local"]
-
-
-@claim(
-    at_most(
-        2.0,
-        "standard errors of two shares of 100 other instances, and of other random starts",
-    ),
-    assumes={"100 seeds": _paper_scale},
-    null=replaced("local in place of global optimality", **{"global": "local"}),
-)
-def E2_3h(e):
-    """About three quarters of the runs end at the optimal tokens (74 % for W, 78 % for factors)."""
-    found = []
-    for factors, theirs in ((False, 0.74), (True, 0.78)):
-        reached = _variant(e, factors)["global"]
-        both = (np.sum(reached) + 100 * theirs) / (len(reached) + 100)
-        error = np.sqrt(both * (1.0 - both) * (1.0 / len(reached) + 0.01))
-        found.append(abs(np.mean(reached) - theirs) / error)
-    return found
-
-
-@claim(
-    between(0.95, 1.05, "relative to the specification's means; a standard error is about 1.5 %"),
-    assumes={"100 seeds": _paper_scale},
-    null=other_parameterisation,
-)
-def E2_3i(e):
-    """The Frobenius solution has rank 6, the nuclear one 3.1 on average, the trained product 3.2;
-    19.9 of 42 constraints support.
-    """
-    return [
-        np.mean(_variant(e, False)["fro_rank"]) / 6.0,
-        np.mean(_variant(e, True)["nuc_rank"]) / 3.1,
-        np.mean(_variant(e, True)["trained_rank"]) / 3.2,
-        np.mean(_variant(e, False)["support"]) / 19.9,
-    ]
 
 
 @claim(

@@ -78,24 +78,6 @@ BENDS = 0.03  # later steps grow with the path, and double after this share of t
 
 SLACK = 0.06  # two standard deviations of a difference of shares of 100 to 200 instances near 0.9
 
-# Shares of 100 instances measured for the specification: (n, T, d): feasible, global, local
-# including global, all support, aligned.
-REFERENCE = {
-    (4, 5, 2): (58, 45, 70, 0, 11),
-    (4, 5, 4): (100, 77, 100, 0, 16),
-    (4, 5, 6): (100, 85, 100, 0, 17),
-    (4, 5, 8): (100, 94, 100, 0, 28),
-    (4, 5, 10): (100, 92, 99, 0, 30),
-    (4, 5, 15): (100, 97, 100, 1, 40),
-    (4, 5, 20): (100, 98, 100, 1, 41),
-    (4, 3, 8): (100, 98, 100, 42, 51),
-    (4, 8, 8): (100, 82, 100, 0, 10),
-    (4, 12, 8): (100, 71, 99, 0, 9),
-    (2, 5, 8): (100, 98, 100, 4, 53),
-    (8, 5, 8): (100, 65, 100, 0, 2),
-    (12, 5, 8): (100, 32, 94, 0, 0),
-}
-
 
 @grid(rows("n T d", setting("cells")), seeds=blocks(100))
 def run(n, T, d, seeds, steps, lr, self_attention=False):
@@ -333,30 +315,6 @@ def E2_5d(evidence):
 def E2_5e(e):
     """The final direction is the max-margin direction of its selection."""
     return e["cosine"]
-
-
-@claim(
-    at_most(
-        3.5,
-        "the largest of 65 differences, in standard errors of two shares of other instances, is"
-        " above it in 3 of 100 samples",
-    ),
-    assumes={"100 instances in every cell": lambda e: e.rows >= 100 * len(shapes(e))},
-    null=mixed("feasible", "global", "local", "all_support", "aligned"),
-)
-def E2_5f(evidence):
-    """All shares are those measured for the specification."""
-    # Largest of the five differences of each cell, each in its standard error.
-    names = ("feasible", "global", "local", "all_support", "aligned")
-    found = []
-    for shape in (each for each in shapes(evidence) if each in REFERENCE):
-        rows = evidence.where(**dict(zip("nTd", shape, strict=True)))
-        ours = np.array([np.mean(rows[name]) for name in names])
-        theirs = np.array(REFERENCE[shape]) / 100.0
-        both = (rows.rows * ours + 100.0 * theirs) / (rows.rows + 100.0)
-        error = np.sqrt(both * (1.0 - both) * (1.0 / rows.rows + 0.01))
-        found.append(np.max(np.abs(ours - theirs) / np.maximum(error, 1e-12)))
-    return np.array(found)
 
 
 def many_dimensions(e):

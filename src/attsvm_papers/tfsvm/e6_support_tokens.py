@@ -374,31 +374,6 @@ def E2_6b(evidence):
 
 
 @claim(
-    at_most(
-        3.0,
-        "the largest of 21 differences, in standard errors of two shares of 200 other instances, is"
-        " above it in 6 of 100 samples",
-    ),
-    assumes={"200 instances in every cell": lambda e: _measure_random(e).rows == 200 * 7 * 3},
-    null=mixed("all_support"),
-)
-def E2_6c(evidence):
-    """The shares are those measured for the specification."""
-    shares, dimensions = _shares(evidence), SCALES.parameters.dimensions
-    pairs = np.array(
-        [
-            (shares[n, T, d], value / 100)
-            for (n, T), row in REFERENCE.items()
-            for d, value in zip(dimensions, row, strict=True)
-            if (n, T, d) in shares
-        ]
-    )
-    middle = pairs.mean(axis=1)
-    error = np.sqrt(middle * (1.0 - middle) * 2.0 / 200.0)
-    return np.abs(np.diff(pairs)[:, 0]) / np.maximum(error, 1e-12)
-
-
-@claim(
     close_to(
         1.0,
         0.0,

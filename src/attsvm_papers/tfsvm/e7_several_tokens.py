@@ -84,13 +84,7 @@ PUBLISHED = {
     "margin": {4: 0.071, 6: 0.043, 8: 0.015, 10: 0.0085},
     "single": {4: 0.155, 6: 0.145, 8: 0.137, 10: 0.122},
 }
-MEDIANS = {
-    "both": {4: 0.0057, 6: 0.0030, 8: 0.0022, 10: 0.0021},
-    "margin": {4: 0.018, 6: 0.0057, 8: 0.0046, 10: 0.0027},
-    "single": {4: 0.096, 6: 0.109, 8: 0.129, 10: 0.131},
-}
 DEEP = 1e-13  # masked probability below which the finite part has settled
-DEEP_MEANS = {4: 0.0030, 6: 0.0023, 8: 0.0024, 10: 0.0024}
 
 
 def attempts(parameters):
@@ -293,33 +287,6 @@ def E2_7b(e):
 def E2_7c(e):
     """Means at step 2000 are those of the stored plots."""
     return _factor(e, PUBLISHED, np.mean)
-
-
-@claim(
-    at_most(FACTOR, "logarithm of 1.5"),
-    assumes={"100 accepted runs": lambda e: _enough(e, 100)},
-    null=replaced("the predictions exchanged", margin="single", single="margin"),
-)
-def E2_7d(e):
-    """Medians at step 2000 are those of the specification."""
-    return _factor(e, MEDIANS, np.median)
-
-
-@claim(
-    at_most(
-        FACTOR,
-        "logarithm of 1.5 around the specification's means: the floor that steps of fixed"
-        " length leave",
-    ),
-    assumes={"100 accepted runs": lambda e: _enough(e, 100)},
-    null=shuffled("masked", within="d"),
-)
-def E2_7e(e):
-    """Where masked probabilities are below 1e-13 the mean gap to both parts is 2e-3 to 3e-3."""
-    return _each(
-        e,
-        lambda rows, d: abs(np.log(rows["both"][rows["masked"] < DEEP, -1].mean() / DEEP_MEANS[d])),
-    )
 
 
 @claim(

@@ -41,7 +41,6 @@ from attsvm_papers.kit import (
     Evidence,
     at_least,
     at_most,
-    between,
     blocks,
     claim,
     exchanged,
@@ -337,34 +336,6 @@ def E2_8b(e):
 
 
 @claim(
-    between(
-        -0.3, 0.3, "other draws: two standard errors of a mean over 30 draws of three sequences"
-    ),
-    assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
-    null=shuffled("selected", within="seed", words=OTHER_STRENGTH),
-)
-def E2_8c(e):
-    """Mean numbers of selected tokens are those of the specification."""
-    return [
-        np.mean(e.where(strength=each)["selected"]) - REFERENCE[each][0]
-        for each in e.levels("strength")
-        if each in REFERENCE
-    ]
-
-
-@claim(
-    between(-0.01, 0.01, "other draws"),
-    assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
-    null=shuffled("both_fixed", within="seed", words=OTHER_STRENGTH),
-)
-def E2_8d(e):
-    """Median cosines to both parts are those of the specification."""
-    return _median(e, "both_fixed") - [
-        REFERENCE[each][1] for each in e.levels("strength") if each in REFERENCE
-    ]
-
-
-@claim(
     at_most(
         0.05,
         "distance to the predicted finite weights, which here are all there is; probabilities"
@@ -378,18 +349,6 @@ def E2_8e(e):
     return np.where(
         e.where(strength=2.0)["all_selected"], e.where(strength=2.0)["finite_decay"], np.inf
     )
-
-
-@claim(
-    at_most(0.0165, "the specification's .016 to its three digits: jitter of steps of 0.1"),
-    assumes={"30 draws": lambda e: len(np.unique(e["seed"])) >= 30},
-    null=replaced(
-        "a sparsemax of scores over the strength itself", error_fixed="error_other_fixed"
-    ),
-)
-def E2_8f(e):
-    """With fixed steps the largest probability error stays below .016 in the median."""
-    return [np.median(e.where(strength=each)["error_fixed"]) for each in e.levels("strength")]
 
 
 @picture(

@@ -43,7 +43,6 @@ from attsvm_papers.kit import (
     at_most,
     blocks,
     claim,
-    close_to,
     grid,
     loglog,
     picture,
@@ -68,7 +67,6 @@ SCALES = scales(
 )
 
 COSINE = 0.9996  # least cosine of the specification's ten draws
-SHARES = {False: 0.93, True: 0.98}  # queries that pick their best visible token, by causal
 PATHS = 5  # draws whose best weights of a large size are searched
 FARTHEST = 1000.0  # that size, in norms of the solution
 MARKS = (*range(0, 1000, 50), *range(1000, 6001, 200))
@@ -220,22 +218,6 @@ def T20d(e):
 def T20b(e):
     """Its selection is locally optimal."""
     return _trained(e)["local"]
-
-
-@claim(
-    close_to(
-        0.0,
-        0.05,
-        "the specification gives no bar; its ten draws of eight correlated queries leave a"
-        " standard error of 0.03",
-    ),
-    null=RANDOM_TOKENS,
-)
-def E2_9b(e):
-    """About 93 % (full) and 98 % (causal, with the trivial first position) of the queries pick
-    their best visible token.
-    """
-    return [np.mean(e.where(causal=causal)["best"]) - share for causal, share in SHARES.items()]
 
 
 @claim(
