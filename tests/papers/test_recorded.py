@@ -1,0 +1,135 @@
+"""Experiments whose quick scale says nothing: their claims are judged on evidence that a full run
+has left in ``evidence/``, and the full runs themselves are slow tests.
+
+``python tests/papers/record.py runs/reproduce`` records what ``attsvm reproduce`` has computed
+there; without a folder it draws the verdicts anew from the evidence that is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.claims import Evidence, Verdict
+from attsvm.cli import main
+from attsvm.errors import InputError
+from attsvm.files import load_arrays
+from attsvm_papers.kit import experiment
+
+FOLDER = Path(__file__).with_name("evidence")
+VERDICTS = FOLDER / "verdicts.json"
+"""Of every experiment that is recorded the scale of its run and the verdict of every claim."""
+QUICK = Path(__file__).with_name("verdicts.json")
+RECORDED = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.exists() else {}
+
+MISSING = {
+    *("factored-2", "md-1b", "md-4", "md-5", "md-6", "md-7"),
+    *("heads-1", "heads-2", "heads-6", "heads-7", "heads-8", "heads-9", "pruning-1"),
+}
+"""Experiments that wait for a full run; those that are recorded leave this set."""
+
+
+def evidence_of(identifier: str) -> Evidence:
+    """The recorded columns, those that a claim reads."""
+    with np.load(FOLDER / f"{identifier}.npz", allow_pickle=False) as columns:
+        return Evidence({name: wide(column) for name, column in columns.items()})
+
+
+def wide(column: np.ndarray) -> np.ndarray:
+    """Measurements are double precision, whatever they are kept in."""
+    return column.astype(np.float64) if column.dtype.kind == "f" else column
+
+
+def run_of(folder: Path, identifier: str) -> tuple[dict, Evidence]:
+    """``run.json`` and the evidence that ``attsvm reproduce`` has written.
+
+    Raises:
+        InputError: there is no finished run.
+    """
+    home = folder / identifier
+    if not (home / "run.json").exists():
+        raise InputError(f"{home} holds no finished run; `attsvm reproduce {identifier}` makes one")
+    run = json.loads((home / "run.json").read_text(encoding="utf-8"))
+    columns = {
+        name: np.array(run["words"][name])[column] if name in run["words"] else column
+        for name, column in load_arrays(home / "arrays.safetensors").items()
+    }
+    return run, Evidence(columns)
+
+
+def judged(identifier: str, evidence: Evidence) -> dict[str, Verdict]:
+    """The verdict on every claim, by its name."""
+    return {claim.id: claim.check(evidence) for claim in experiment(identifier).claims}
+
+
+def outcomes(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
+    return {name: verdict.verdict for name, verdict in verdicts.items()}
+
+
+def on_its_null(identifier: str, name: str, evidence: Evidence) -> Verdict:
+    """The verdict on a claim where the evidence is that of its null."""
+    (claim,) = [each for each in experiment(identifier).claims if each.id == name]
+    return replace(claim, null=None).check(claim.null.of(evidence))
+
+
+def test_what_says_nothing_at_the_quick_scale_is_recorded():
+    quick = json.loads(QUICK.read_text(encoding="utf-8"))
+    silent = {name for name, of in quick.items() if set(of.values()) == {"not applicable"}}
+    assert set(RECORDED) | MISSING == silent
+    assert not set(RECORDED) & MISSING
+
+
+@pytest.mark.parametrize("identifier", RECORDED)
+def test_recorded_evidence_has_its_verdicts(identifier):
+    verdicts = judged(identifier, evidence_of(identifier))
+    assert outcomes(verdicts) == RECORDED[identifier]["claims"], (
+        "a verdict changed; where it should, `python tests/papers/record.py` writes them anew"
+    )
+    assert set(outcomes(verdicts).values()) != {"not applicable"}
+    for name, found in verdicts.items():
+        if found.verdict == "not applicable":
+            continue
+        assert np.isfinite(found.measured), f"{name} rests on no number"
+        assert found.verdict != "not shown", f"{name}: its null holds too"
+        if found.verdict == "holds":
+            assert found.null.verdict == "fails", name
+        elif found.claim.explanation:
+            assert found.explanation.strip(), f"{name} fails without its reason"
+
+
+@pytest.mark.parametrize("identifier", RECORDED)
+def test_no_claim_holds_on_the_evidence_of_its_null(identifier):
+    evidence = evidence_of(identifier)
+    for name, verdict in RECORDED[identifier]["claims"].items():
+        if verdict == "holds":
+            found = on_its_null(identifier, name, evidence)
+            assert found.verdict == "fails", f"{name} cannot fail"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("identifier", RECORDED)
+def test_a_full_run_has_the_recorded_verdicts(identifier, full_runs, record_property):
+    """Numbers are reported and not compared: trained networks end elsewhere on another machine."""
+    if not os.environ.get("ATTSVM_DATA"):
+        pytest.skip("set ATTSVM_DATA to the folder of data sets that docs/data.md describes")
+    seeds = re.search(r"(\d+) seeds", RECORDED[identifier]["scale"])
+    options = ["--seeds", seeds[1]] if seeds else []
+    assert main(["reproduce", identifier, "--out", str(full_runs), *options]) == 0
+    found = judged(identifier, run_of(full_runs, identifier)[1])
+    before = judged(identifier, evidence_of(identifier))
+    numbers = {name: (before[name].measured, each.measured) for name, each in found.items()}
+    record_property("recorded and measured", numbers)
+    assert outcomes(found) == RECORDED[identifier]["claims"], numbers
+
+
+@pytest.fixture(scope="session")
+def full_runs(tmp_path_factory):
+    """One folder for all: md-4, md-5 and md-6 share their networks."""
+    return tmp_path_factory.mktemp("full")
