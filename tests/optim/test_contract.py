@@ -2,8 +2,8 @@
 
 A new optimiser joins by one line in ``TABLE``. The rows are torch's own checks
 (``torch/testing/_internal/common_optimizers.py`` and ``test/test_optim.py``): paths agree, layouts,
-precision, refusals, checkpoints, schedulers, tensor lr, closures, scalers, groups, copies,
-compilation.
+precision, refusals, checkpoints, tensor lr, closures, scalers, groups, copies, compilation.
+Schedulers are in ``test_schedulers.py``.
 """
 
 from __future__ import annotations
@@ -397,33 +397,6 @@ def test_an_old_checkpoint_lacks_hyper_parameters(row: Row) -> None:
     run(optimizer, params, range(2, 4))
     run(other, copies, range(2, 4))
     assert all(torch.equal(p, q) for p, q in zip(params, copies, strict=True))
-
-
-SCHEDULERS = [
-    lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5),
-    lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8),
-    lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=3),
-    lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) ** -0.5),
-    lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0),
-]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULERS)
-# of both classes; the base reads lr for all
-@pytest.mark.parametrize("row", TABLE[::3], ids=lambda row: row.name)
-def test_schedulers_are_seen(row: Row, schedule: Callable[[Optimizer], Any]) -> None:
-    a, b = parameters(row), parameters(row)
-    scheduled, by_hand = row.make(a), row.make(b)
-    scheduler = schedule(scheduled)
-    for step in range(4):
-        by_hand.param_groups[0]["lr"] = scheduled.param_groups[0]["lr"]
-        run(scheduled, a, range(step, step + 1))
-        run(by_hand, b, range(step, step + 1))
-        scheduler.step(1.0) if isinstance(
-            scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau
-        ) else scheduler.step()
-    assert scheduled.param_groups[0]["lr"] != 0.1
-    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
 
 @every

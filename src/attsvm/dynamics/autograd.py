@@ -10,6 +10,7 @@ Y`, and the weights are the image of that.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics.engine import Look
@@ -130,7 +131,9 @@ class AutogradEngine:
             self._optimizer.step()
         if self._shares is not None:
             self._shares.shorten()
-        if isinstance(self._schedule, LRScheduler):
+        if isinstance(self._schedule, ReduceLROnPlateau):
+            self._schedule.step(float(loss.mean()))
+        elif isinstance(self._schedule, LRScheduler):
             self._schedule.step()
 
     def _set_rates(self, factors: list[float]) -> None:
@@ -231,8 +234,12 @@ class AutogradEngine:
                     value.detach().cpu().numpy() if isinstance(value, Tensor) else value
                 )
         if isinstance(self._schedule, LRScheduler):
+            groups = [
+                {name: value for name, value in group.items() if isinstance(value, _SETTINGS)}
+                for group in self._optimizer.param_groups
+            ]
             try:
-                text = json.dumps(self._schedule.state_dict())
+                text = json.dumps(_tagged([self._schedule.state_dict(), groups]))
             except TypeError:
                 raise InputError(
                     f"{type(self._schedule).__name__} keeps state that is not a number; train it"
@@ -260,13 +267,39 @@ class AutogradEngine:
             {"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]}
         )
         if isinstance(self._schedule, LRScheduler):
-            self._schedule.load_state_dict(
-                json.loads(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode())
-            )
-            for group, rate in zip(
-                self._optimizer.param_groups, self._schedule.get_last_lr(), strict=True
-            ):
-                group["lr"] = rate
+            text = np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode()
+            state_of_schedule, settings = _untagged(json.loads(text))
+            self._schedule.load_state_dict(state_of_schedule)
+            for group, written in zip(self._optimizer.param_groups, settings, strict=True):
+                group.update(written)
+
+
+_SETTINGS = (bool, int, float, tuple)  # what a scheduler may write into a group
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "dict": dict,
+    "Counter": lambda pairs: Counter(dict(pairs)),  # of milestones
+}
+
+
+def _tagged(value: Any) -> Any:
+    """What JSON gives back as it was: tuples, and mappings whose keys are numbers."""
+    if isinstance(value, Mapping):
+        kind = "Counter" if isinstance(value, Counter) else "dict"
+        return {kind: [[key, _tagged(each)] for key, each in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_tagged(each) for each in value]}
+    return [_tagged(each) for each in value] if isinstance(value, list) else value
+
+
+def _untagged(value: Any) -> Any:
+    """What :func:`_tagged` was given."""
+    if isinstance(value, list):
+        return [_untagged(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, parts),) = value.items()
+    return _KINDS[kind](_untagged(parts))
 
 
 def _readouts(model: Attention) -> list[Tensor]:

@@ -83,7 +83,8 @@ def train(
             the head are a sweep over kappa, the ratio of the two step sizes.
         schedule: a function of the step number (from 0) whose value multiplies every step size;
             such functions by name of the parameter, as in ``step_scale`` (a parameter without one
-            keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step.
+            keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step
+            (``ReduceLROnPlateau`` with the mean loss of the runs).
         until: ends training at the first record at which every run is that close to its solution.
         backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it;
             ``autograd`` never does.

@@ -28,6 +28,10 @@ class CombinedOptimizer(Optimizer):
     Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the
     step of every member.
 
+    A scheduler that cycles momentum (``OneCycleLR``, ``CyclicLR``) writes ``momentum`` into every
+    group; members with ``betas``, such as AdamW, take it for their first one at the next step.
+    Where a member has neither, give the scheduler ``cycle_momentum=False``.
+
     Args:
         optimizers: the members, in the order of their groups.
 
@@ -52,6 +56,8 @@ class CombinedOptimizer(Optimizer):
         _owners(members)
         super().__init__([{"params": []}], {})  # sets up hooks; the groups are the members'
         self.optimizers = members
+        if all({"momentum", "betas"} & member.defaults.keys() for member in members):
+            self.defaults = {"momentum": 0.0}  # by which schedulers see whether there is one
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -113,6 +119,9 @@ class CombinedOptimizer(Optimizer):
                     "the closure given to CombinedOptimizer.step returned None; return the loss"
                     " from it"
                 )
+        for member in self.optimizers:
+            if "momentum" not in member.defaults:
+                _take_momentum(member)
         own = [member for member in self.optimizers if isinstance(member, DescentOptimizer)]
         for member in own:
             member.check_step()
@@ -215,6 +224,13 @@ class _JoinedState(MutableMapping[Tensor, Any]):
 
     def __len__(self) -> int:
         return sum(len(member.state) for member in self._members)
+
+
+def _take_momentum(member: Optimizer) -> None:
+    """The momentum that a scheduler has written, as the first beta of groups that have betas."""
+    for group in member.param_groups:
+        if "betas" in group and "momentum" in group:
+            group["betas"] = (group.pop("momentum"), *group["betas"][1:])
 
 
 def _owners(members: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:

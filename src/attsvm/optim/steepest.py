@@ -351,6 +351,7 @@ class SteepestDescent(DescentOptimizer):
         for group in self.param_groups:
             if group["step_size"] != "polyak":
                 continue
+            _check_polyak(group)
             moving = [p for p in group["params"] if p.grad is not None and p.numel()]
             if moving:
                 runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
@@ -447,17 +448,21 @@ def check_settings(group: dict[str, Any]) -> None:
         check_blocks(group["blocks"], group["blocks_axis"], parameter)
     if group["step_size"] not in ("fixed", "polyak"):
         raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
-    if group["step_size"] == "polyak" and group["momentum"]:
-        raise InputError(
-            f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a"
-            " gradient; set one of them"
-        )
+    _check_polyak(group)
     if group["fused"]:
         _check_fused(group)
     if group["capturable"] and decomposes(group):
         raise InputError(
             f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on"
             " the host; use Spectral() with polar='polar-express'"
+        )
+
+
+def _check_polyak(group: dict[str, Any]) -> None:
+    if group["step_size"] == "polyak" and group["momentum"]:
+        raise InputError(
+            f"momentum is {group['momentum']!r} with step_size='polyak', which is the step of a"
+            " gradient; set one of them, and cycle_momentum=False where a scheduler sets momentum"
         )
 
 

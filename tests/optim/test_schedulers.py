@@ -1,0 +1,213 @@
+"""Every scheduler of torch with every optimiser: rates are those that it gives plain SGD,
+and what it writes is what the step reads.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import Optimizer, lr_scheduler
+
+from attsvm.data import AttentionData
+from attsvm.dynamics import AtSteps, TrainState, train
+from attsvm.errors import InputError
+from attsvm.models import Attention
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+
+STEPS = 6
+
+
+def sequential(optimizer: Optimizer) -> Any:
+    parts = [lr_scheduler.ConstantLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.5)]
+    return lr_scheduler.SequentialLR(optimizer, parts, [2])
+
+
+def chained(optimizer: Optimizer) -> Any:
+    parts = [lr_scheduler.MultiStepLR(optimizer, [2]), lr_scheduler.ExponentialLR(optimizer, 0.5)]
+    return lr_scheduler.ChainedScheduler(parts, optimizer)
+
+
+SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
+    "ChainedScheduler": chained,
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, total_iters=2),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.5),
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, 0.5, total_iters=3),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [1, 3]),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda step: 0.9),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.2, total_steps=STEPS),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 3),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0),
+    "SequentialLR": sequential,
+    "StepLR": lambda o: lr_scheduler.StepLR(o, 2),
+}
+CYCLES = ("CyclicLR", "OneCycleLR")  # of momentum too
+
+
+def test_torch_has_these_schedulers_and_no_others() -> None:
+    found = {
+        name
+        for name, each in inspect.getmembers(lr_scheduler, inspect.isclass)
+        if issubclass(each, lr_scheduler.LRScheduler) and not name.startswith("_")
+    }
+    assert found - {"LRScheduler"} == set(SCHEDULERS)
+
+
+def steepest(**settings: Any) -> Callable[..., Optimizer]:
+    return lambda a, b: SteepestDescent([a, b], **{"lr": 0.1, **settings})
+
+
+def mirror(**settings: Any) -> Callable[..., Optimizer]:
+    return lambda a, b: MirrorDescent([a, b], **{"lr": 0.1, **settings})
+
+
+def combined(first: Any, second: Any, **settings: Any) -> Callable[..., Optimizer]:
+    return lambda a, b: CombinedOptimizer([first([a], lr=0.1, **settings), second([b], lr=0.1)])
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "gradient": steepest(normalize=False),
+    "normalised": steepest(),
+    "signum": steepest(norm="linf", momentum=0.9, dampening=0.9),
+    "muon": steepest(norm="spectral", momentum=0.95, nesterov=True, weight_decay=0.1),
+    "mirror 2": mirror(p=2.0),
+    "mirror 1.5": mirror(p=1.5),
+    "mirror 3, momentum": mirror(p=3.0, momentum=0.9, weight_decay=0.1),
+    "mirror 1.1, normalised": mirror(p=1.1, normalize="tensor"),
+    "mirror, no state": mirror(p=1.5, dual_state=False),
+    "schatten": mirror(p=1.5, potential="schatten"),
+    "mirror and AdamW": combined(MirrorDescent, torch.optim.AdamW, p=1.5),
+    "steepest and SGD": combined(SteepestDescent, torch.optim.SGD, norm="spectral"),
+    "AdamW and steepest": combined(torch.optim.AdamW, SteepestDescent),
+    "mirror and mirror": combined(MirrorDescent, MirrorDescent, p=1.5),
+}
+
+
+def parameters() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64))
+        for shape in ((4, 3), (3, 2))
+    ]
+
+
+def go(optimizer: Optimizer, pair: list[nn.Parameter], step: int) -> None:
+    generator = torch.Generator().manual_seed(1 + step)
+    for parameter in pair:
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    optimizer.step()
+
+
+def step_of(scheduler: Any) -> None:
+    takes_metric = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+    scheduler.step(1.0) if takes_metric else scheduler.step()
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rates_are_those_of_sgd_and_are_read(name: str, kind: str) -> None:
+    pair, twins, plain = parameters(), parameters(), parameters()
+    optimizer, by_hand = OPTIMIZERS[name](*pair), OPTIMIZERS[name](*twins)
+    sgd = torch.optim.SGD(plain, lr=0.1, momentum=0.9)
+    scheduler, theirs = SCHEDULERS[kind](optimizer), SCHEDULERS[kind](sgd)
+    seen = set()
+    for step in range(STEPS):
+        rate, momentum = sgd.param_groups[0]["lr"], sgd.param_groups[0]["momentum"]
+        seen.add(rate)
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(
+            [rate] * len(optimizer.param_groups)
+        )
+        for group in by_hand.param_groups:
+            group["lr"] = rate
+            if kind in CYCLES and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif kind in CYCLES:
+                group["momentum"] = momentum
+        go(optimizer, pair, step)
+        go(by_hand, twins, step)
+        go(sgd, plain, step)
+        if step < STEPS - 1:
+            step_of(scheduler)
+            step_of(theirs)
+    assert len(seen) > 1
+    for mine, wanted in zip(pair, twins, strict=True):
+        torch.testing.assert_close(mine.detach(), wanted.detach(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", CYCLES)
+def test_a_saved_cycle_of_momentum_goes_on(kind: str) -> None:
+    whole, cut = parameters(), parameters()
+    optimizer = OPTIMIZERS["mirror and AdamW"](*whole)
+    scheduler = SCHEDULERS[kind](optimizer)
+    for step in range(STEPS):
+        go(optimizer, whole, step)
+        if step < STEPS - 1:
+            scheduler.step()
+        if step == 2:
+            saved = copy.deepcopy((optimizer.state_dict(), scheduler.state_dict()))
+            with torch.no_grad():
+                for mine, theirs in zip(cut, whole, strict=True):
+                    mine.copy_(theirs)
+            again = OPTIMIZERS["mirror and AdamW"](*cut)
+            following = SCHEDULERS[kind](again)
+            again.load_state_dict(saved[0])
+            following.load_state_dict(saved[1])
+    for step in range(3, STEPS):
+        go(again, cut, step)
+        if step < STEPS - 1:
+            following.step()
+    for mine, wanted in zip(cut, whole, strict=True):
+        torch.testing.assert_close(mine.detach(), wanted.detach(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", CYCLES)
+def test_without_a_momentum_to_cycle_the_argument_is_named(kind: str) -> None:
+    pair = parameters()
+    lacking = combined(SteepestDescent, torch.optim.Adagrad)(*pair)
+    with pytest.raises(ValueError, match="cycle_momentum"):
+        SCHEDULERS[kind](lacking)
+    polyak = SteepestDescent(pair, lr=1.0, step_size="polyak")
+    SCHEDULERS[kind](polyak)
+    for parameter in pair:
+        parameter.grad = torch.ones_like(parameter)
+    before = pair[0].detach().clone()
+    with pytest.raises(InputError, match="cycle_momentum=False"):
+        polyak.step(loss=torch.tensor(1.0))
+    assert torch.equal(pair[0], before)
+
+
+@pytest.mark.parametrize("name", ["steepest", "mirror", "combined", "adam"])
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_training_with_a_scheduler_resumes_where_it_was_cut(kind: str, name: str) -> None:
+    rng = np.random.default_rng(0)
+    signs = np.array([1.0, -1.0, 1.0, -1.0])
+    data = AttentionData(rng.standard_normal((4, 3, 2)), signs, rng.standard_normal((4, 2)))
+    make: dict[str, Callable[[Any], Optimizer]] = {
+        "steepest": lambda weights: SteepestDescent(weights, lr=0.1),
+        "mirror": lambda weights: MirrorDescent(weights, lr=0.1, p=1.5),
+        "combined": lambda weights: CombinedOptimizer([MirrorDescent(weights, lr=0.1, p=1.5)]),
+        "adam": lambda weights: torch.optim.Adam(weights, lr=0.1),
+    }
+
+    def start(**options: Any) -> np.ndarray:
+        model = Attention.cross(data, [1.0, 0.5], init=("uniform", 0))
+        optimizer = make[name](list(model.parameters()))
+        options |= {"schedule": SCHEDULERS[kind](optimizer), "record": AtSteps([0, STEPS - 1])}
+        return train(model, data, optimizer, STEPS - 1, **options).W[-1]
+
+    states: list[TrainState] = []
+    whole = start(checkpoint=states.append, checkpoint_seconds=0.0)
+    assert len(states) >= 3
+    for state in states[::2]:
+        resumed = start(resume=TrainState.from_arrays(state.to_arrays()))
+        np.testing.assert_allclose(resumed, whole, rtol=1e-12, atol=1e-15)
