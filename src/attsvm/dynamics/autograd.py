@@ -22,9 +22,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics.engine import Look
+from attsvm.dynamics.planning import hooked
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
-from attsvm.models.attention import linear_head
+from attsvm.models.attention import linear_head, overridden
 from attsvm.optim import MirrorDescent, SteepestDescent
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
@@ -34,8 +35,8 @@ class AutogradEngine:
     """Trains the model's own parameters in place.
 
     Where every step is a normalised one of its gradient alone, the gradients are rescaled per run,
-    so they never underflow; other optimisers, and steepest or mirror descent with momentum or
-    Polyak's step, get the true gradients.
+    so they never underflow; other optimisers, steepest or mirror descent with momentum or Polyak's
+    step, subclasses with methods of their own and callers' hooks get the true gradients.
     """
 
     name = "autograd"
@@ -74,7 +75,8 @@ class AutogradEngine:
         )
         if mirror:
             scale_free = all(_sees_no_scale(group, model.runs) for group in groups)
-        self._scale = LogScale() if scale_free else None
+        self._rescales = not (overridden(model) or hooked(optimizer))
+        self._scale = LogScale() if scale_free and self._rescales else None
         self._rates = [group["lr"] for group in groups]
         like = next(iter(model.weights.values()))
         self._shares = Shares(model, optimizer, step_scale) if step_scale else None
@@ -94,7 +96,8 @@ class AutogradEngine:
 
     def _backward(self, scale: LogScale | None) -> Tensor:
         self._forget()
-        loss = self._model.loss(self._sequences, scale)
+        parts = (self._sequences,) if scale is None else (self._sequences, scale)
+        loss = self._model.loss(*parts)
         torch.autograd.backward(
             loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype)
         )
@@ -161,7 +164,7 @@ class AutogradEngine:
 
     def look(self) -> Look:
         """Loss, selection and norms at the present weights."""
-        model, scale = self._model, LogScale()
+        model, scale = self._model, LogScale() if self._rescales else None
         runs = model.runs or 1
         loss = self._backward(scale)
         logs = [
@@ -174,9 +177,8 @@ class AutogradEngine:
                 "the attention weights receive no gradient from the loss; train a model whose"
                 " weights require gradients"
             )
-        log_norm = (
-            0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0) + scale.weights
-        )
+        log_norm = 0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0)
+        log_norm = log_norm if scale is None else log_norm + scale.weights
         self._forget()
         with torch.no_grad():
             selection, combined = model.selection(self._sequences), model.combined()

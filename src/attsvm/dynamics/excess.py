@@ -49,7 +49,7 @@ class Excess:
         prompt: bool,
         tokens: IntArray | None = None,
     ) -> None:
-        if not isinstance(loss, (Logistic, Exponential, Linear)):
+        if type(loss) not in (Logistic, Exponential, Linear):
             raise InputError(
                 "the loss of a regularisation path is Logistic, Exponential or Linear, not"
                 f" {loss!r}"

@@ -16,7 +16,8 @@ from attsvm.data import AttentionData, FloatArray, spread
 from attsvm.dynamics import costs
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
-from attsvm.models import Attention, FactoredAttention, LinearHead, PerRun, PromptAttention
+from attsvm.models import Attention, FactoredAttention, FixedPromptAttention, PerRun
+from attsvm.models.attention import linear_head, overridden
 from attsvm.optim import MirrorDescent, SteepestDescent
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def plan(
                 "autograd", "the step is Polyak's, and the Gram matrices would not fit into memory"
             )
         return Plan("gram", "the step is Polyak's", gram)
-    if type(model) is FactoredAttention:
+    if isinstance(model, FactoredAttention):
         return Plan("factored", "the weights are factors K and Q")
     if model.reading.keys is not None:
         if gram is None:
@@ -229,12 +230,11 @@ def trains_head(model: Attention, optimizer: Optimizer) -> bool:
 
 def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None) -> str | None:
     """Why no compiled kernel applies, or None."""
-    if (
-        type(model) not in (Attention, FactoredAttention, PromptAttention)
-        or type(model.head) is not LinearHead
-    ):
+    if changed := overridden(model):
+        return f"{type(model).__name__} overrides {', '.join(sorted(changed))}"
+    if isinstance(model, FixedPromptAttention) or linear_head(model) is None:
         return "the parameters are not W, K and Q, or one prompt under a LinearHead"
-    factored = type(model) is FactoredAttention
+    factored = isinstance(model, FactoredAttention)
     if factored and trains_head(model, optimizer):
         return "the head is trained beside factors"
     if model.reading.labels is not None:
@@ -243,8 +243,7 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
         return "the head reads other features than the attention"
     if model.penalty.any() and not factored:
         return "the weights are penalised"
-    losses = model.objective.losses if isinstance(model.objective, PerRun) else [model.objective]
-    if any(loss.code < 0 for loss in losses):
+    if model.objective.codes is None:
         return "the kernels do not know the loss"
     if isinstance(schedule, LRScheduler):
         return "the schedule is a torch scheduler and not a function of the step"
@@ -253,6 +252,8 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
             f"the optimizer is {type(optimizer).__name__}, neither SteepestDescent nor"
             " MirrorDescent"
         )
+    if hooked(optimizer):
+        return "the optimizer or a parameter has hooks"
     if any(
         group["momentum"] or group["weight_decay"] or group["maximize"]
         for group in optimizer.param_groups
@@ -284,6 +285,16 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
     return None
 
 
+def hooked(optimizer: Optimizer) -> bool:
+    """Whether a step or a gradient passes through functions of the caller."""
+    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    return any(steps) or any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )
+
+
 # microseconds of a step of one run from which it is better shared among all cores, as torch does
 _LONG = 500.0
 
@@ -293,7 +304,7 @@ def _mirror_obstacle(model: Attention, data: AttentionData, optimizer: Optimizer
     None.
     """
     groups = optimizer.param_groups
-    if type(model) is FactoredAttention or model.reading.keys is not None:
+    if isinstance(model, FactoredAttention) or model.reading.keys is not None:
         return "mirror descent is compiled for W, or a prompt without a key map"
     if any(
         group["potential"] != "power" or group["state_dtype"] not in (None, torch.float64)

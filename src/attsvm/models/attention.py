@@ -6,8 +6,9 @@ A constructor checks what a caller writes, draws starts and spreads the axis of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,12 +22,20 @@ from attsvm.models.decision_heads import LinearHead
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import Logistic, LogScale, Loss, PerRun, as_loss, penalised
 from attsvm.models.sequences import Reading, Sequences
-from attsvm.models.softmax import Selection, attend_moved, by_sequence, query_logits, select
+from attsvm.models.softmax import (
+    Selection,
+    attend_moved,
+    attend_rows,
+    by_sequence,
+    query_logits,
+    select,
+)
 
 Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int] | tuple[ArrayLike, ArrayLike]
 Head = ArrayLike | nn.Module | Callable[[Tensor], Tensor]
 Losses = Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]]
 Parameterization = Literal["W", "KQ"]
+_Model = TypeVar("_Model", bound="Attention")
 
 
 class Attention(nn.Module):
@@ -38,6 +47,11 @@ class Attention(nn.Module):
     :class:`~attsvm.models.FactoredAttention` :math:`W=KQ^\top`,
     :class:`~attsvm.models.PromptAttention` and
     :class:`~attsvm.models.FixedPromptAttention` have other parameters.
+
+    A subclass keeps its class: its constructors make ``cls(weights, head=, runs=, objective=,
+    penalty=, reading=)``. What it overrides (``forward``, ``outputs``, ``logits``, ``moved``,
+    ``probabilities``, ``selection``, ``loss``) takes part in the loss and in training, through
+    torch and with the true gradients, which underflow where attention saturates.
 
     Attributes:
         W: parameter ``(d_x, d_z)``, or ``(runs, d_x, d_z)``.
@@ -89,7 +103,7 @@ class Attention(nn.Module):
         stacked: bool = False,
         loss: Losses | None = None,
         penalty: ArrayLike = 0.0,
-    ) -> Attention:
+    ) -> Self:
         r"""Cross-attention: the queries of the data ask. Only shapes of ``data`` are read; it is
         passed again to every method.
 
@@ -120,11 +134,12 @@ class Attention(nn.Module):
 
         Raises:
             InputError: shapes that do not match, more than one leading axis, values that are not
-                finite, an unknown ``init`` or ``parameterization``, factors without ``init``.
+                finite, an unknown ``init`` or ``parameterization``, factors without ``init``, a
+                subclass whose parameters are of another form.
         """
         factors = _factors(parameterization, inner, stacked)
         return build(
-            data, head, intercept, runs, init, train_head, loss, penalty, Reading(), factors
+            cls, data, head, intercept, runs, init, train_head, loss, penalty, Reading(), factors
         )
 
     @classmethod
@@ -144,7 +159,7 @@ class Attention(nn.Module):
         stacked: bool = False,
         loss: Losses | None = None,
         penalty: ArrayLike = 0.0,
-    ) -> Attention:
+    ) -> Self:
         r"""Self-attention with an output at every position:
         :math:`f_{ij}=h\big(X_i^\top\mathrm{softmax}(X_iWx_{ij})\big)`.
 
@@ -174,7 +189,9 @@ class Attention(nn.Module):
         """
         factors = _factors(parameterization, inner, stacked)
         reading = Reading(labels=position_labels(data, labels), causal=causal)
-        return build(data, head, intercept, runs, init, train_head, loss, penalty, reading, factors)
+        return build(
+            cls, data, head, intercept, runs, init, train_head, loss, penalty, reading, factors
+        )
 
     @classmethod
     def prompt(
@@ -190,7 +207,7 @@ class Attention(nn.Module):
         prompt: ArrayLike | None = None,
         loss: Losses | None = None,
         penalty: ArrayLike = 0.0,
-    ) -> Attention:
+    ) -> Self:
         r"""Prompt attention: logits :math:`X_iK^\top p` with a trained vector p, or
         :math:`X_iW^\top u` with a trained W and a fixed u.
 
@@ -220,6 +237,7 @@ class Attention(nn.Module):
         mapped = (
             None if keys is None else reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})")
         )
+        made: Any = _kind(cls, PromptAttention if prompt is None else FixedPromptAttention)
         reading = Reading(keys=mapped, prompt=True)
         lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
         if prompt is None:
@@ -228,7 +246,7 @@ class Attention(nn.Module):
                 given = init.detach().cpu() if isinstance(init, Tensor) else init
                 init = np.asarray(given)[..., None]
             (p,) = _starts({"p": (d_k, 1)}, lead, init)
-            return PromptAttention({"p": p}, **common)
+            return cast("Self", made({"p": p}, **common))
         if keys is not None:
             raise InputError(
                 "keys and prompt are both given; W is the key map that is trained under a fixed"
@@ -240,7 +258,7 @@ class Attention(nn.Module):
                 f"prompt has shape {u.shape}; give a finite vector (d_u,) that is not zero"
             )
         (W,) = _starts({"W": (len(u), data.d_x)}, lead, init)
-        return FixedPromptAttention({"W": W}, **common, u=torch.from_numpy(u[:, None].copy()))
+        return cast("Self", made({"W": W}, **common, u=torch.from_numpy(u[:, None].copy())))
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
@@ -270,7 +288,9 @@ class Attention(nn.Module):
         penalty.
         """
         parameter: Tensor = getattr(self, name)
-        return penalised(parameter, self.penalty, scale) if self._penalised else parameter
+        if not self._penalised or overridden(self):
+            return parameter
+        return penalised(parameter, self.penalty, scale)
 
     def sequences(self, data: AttentionData | Sequences) -> Sequences:
         """``data`` as tensors beside the weights; convert once when calling many times.
@@ -326,7 +346,20 @@ class Attention(nn.Module):
         :func:`~attsvm.models.attend`.
         """
         sequences = self.sequences(data)
+        changed = overridden(self)
+        if changed & {"logits", "selection", "probabilities"}:
+            return self._attended(sequences, changed)
         return attend_moved(self.moved(sequences.queries, scale), sequences, scale)
+
+    def _attended(self, sequences: Sequences, changed: frozenset[str]) -> Tensor:
+        """:meth:`outputs` of logits or probabilities that a subclass has made."""
+        plain = self.reading.labels is None
+        if changed & {"selection", "probabilities"}:
+            shares = self.probabilities(sequences)
+            shares = shares[..., None, :] if plain else shares
+            return (shares @ sequences.tokens).flatten(-3, -2)
+        logits = self.logits(sequences)
+        return attend_rows(logits[..., None, :] if plain else logits, sequences)
 
     def forward(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
         """``([runs], n)`` or ``([runs], n, T)``: decision values of soft attention."""
@@ -337,6 +370,7 @@ class Attention(nn.Module):
         """Decision values when each query is answered by its selected token alone; shaped like
         :meth:`forward`.
         """
+        self._needs_head_on_outputs("hard_values")
         sequences = self.sequences(data)
         selection = self.selection(sequences)
         one_hot = torch.zeros_like(selection.log_probability).scatter(
@@ -356,10 +390,16 @@ class Attention(nn.Module):
                 factor per run, so that they neither underflow nor overflow, and writes the
                 logarithms of the factors into ``scale``. For optimisers that normalise. Without it
                 the gradients are the true ones.
+
+        Raises:
+            InputError: a ``scale`` for a subclass that overrides what decides its values, whose
+                gradients have no such factor; a subclass that overrides ``sequences``.
         """
+        if changed := overridden(self):
+            return self._overridden_loss(data, scale, changed)
         sequences = self.sequences(data)
         head = linear_head(self)
-        if head is None:
+        if head is None or type(self.objective).__call__ is not Loss.__call__:
             values = self.head(self.outputs(sequences, scale))
             loss = self.objective(sequences.labels * values, scale, sequences.weights)
         else:
@@ -383,6 +423,41 @@ class Attention(nn.Module):
             ) * squares.sum(dim=0)
         return loss
 
+    def _overridden_loss(
+        self, data: AttentionData | Sequences, scale: LogScale | None, changed: frozenset[str]
+    ) -> Tensor:
+        """The objective through the subclass's own methods and torch's gradients alone."""
+        name = type(self).__name__
+        if scale is not None:
+            raise InputError(
+                f"{name} overrides {', '.join(sorted(changed))}, so its gradients cannot be"
+                " rescaled; call loss(data) without scale"
+            )
+        if "sequences" in changed:
+            raise InputError(
+                f"{name} overrides sequences, which is read once and not trained; override moved,"
+                " logits, outputs or forward"
+            )
+        sequences = self.sequences(data)
+        values = self(sequences)
+        values = values if self.reading.labels is None else values.flatten(-2)
+        loss = self.objective(sequences.labels * values, None, sequences.weights)
+        if self._penalised:
+            strength = torch.as_tensor(self.penalty, dtype=loss.dtype, device=loss.device)
+            squares = [(weight**2).sum(dim=(-2, -1)) for weight in self.weights.values()]
+            loss = loss + strength * torch.stack(squares).sum(dim=0)
+        return loss
+
+    def _needs_head_on_outputs(self, what: str) -> None:
+        """Raise where values are not the head of attention outputs, which ``what`` takes for
+        granted.
+        """
+        if changed := overridden(self) & {"forward", "outputs"}:
+            raise InputError(
+                f"{type(self).__name__} overrides {' and '.join(sorted(changed))}, which"
+                f" Attention.{what} does not see; override {what} too"
+            )
+
     def scores(self, data: AttentionData | Sequences) -> Tensor:
         r"""``([runs], n, T)``: scores :math:`\gamma_{it}=Y_i\,x_{it}^\top\nabla h(o_i)` at the
         present outputs; hidden tokens score -inf.
@@ -390,6 +465,7 @@ class Attention(nn.Module):
         For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights.
         Shaped like the logits.
         """
+        self._needs_head_on_outputs("scores")
         sequences = self.sequences(data)
         with torch.no_grad():
             outputs = self.outputs(sequences)
@@ -425,8 +501,72 @@ def _factors(
 
 
 def linear_head(model: Attention) -> LinearHead | None:
-    """The head of a model when it is linear."""
-    return model.head if type(model.head) is LinearHead else None
+    """The head of a model when it is linear, as it was made."""
+    head = model.head
+    return head if type(head) is LinearHead and not _altered(head, {"forward"}) else None
+
+
+def _altered(module: nn.Module, methods: Collection[str]) -> set[str]:
+    """Which of these methods were replaced on the module itself; hooks count as ``forward``."""
+    found = set(vars(module)) & set(methods)
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return found | {"forward"} if any(getattr(module, each) for each in hooks) else found
+
+
+def overridden(model: Attention) -> frozenset[str]:
+    """The names by which a model departs from the form that it is of: those that its class, or the
+    model itself, overrides. Compiled passes and closed formulas say what a model does where there
+    are none.
+    """
+    kind: Any = type(model)
+    form: Any = _form(kind)
+    mine = _own_names(kind, form)
+    there = _altered(model, _names_of(form))
+    return mine | there if there else mine
+
+
+@cache
+def _names_of(form: Any) -> frozenset[str]:
+    """What decides the outputs of a model of this form."""
+    made = {name for each in (form, Attention) for name in vars(each) if not name.startswith("__")}
+    own = made - {"cross", "sequence", "prompt", "training"}
+    return frozenset(own | {"__call__", "__getattr__", "__getattribute__"})
+
+
+@cache
+def _own_names(kind: Any, form: Any) -> frozenset[str]:
+    above = kind.__mro__[: kind.__mro__.index(form)]
+    stored = {"W", "K", "Q", "KQ", "p", "u", "head", "objective", "penalty", "runs", "reading"}
+    names = {name for each in above for name in vars(each)}
+    return frozenset(names & (_names_of(form) | stored))
+
+
+def _form(kind: type[Attention]) -> type[Attention]:
+    """The class of this module that says what the parameters of a model are."""
+    forms = (Attention, FactoredAttention, PromptAttention, FixedPromptAttention)
+    return next(each for each in kind.__mro__ if each in forms)
+
+
+def _kind(asked: type[Attention], form: type[Attention]) -> type[Attention]:
+    """The class of a model of this form that was asked of class ``asked``.
+
+    Raises:
+        InputError: a subclass whose parameters are of another form.
+    """
+    if asked is Attention:
+        return form
+    if _form(asked) is form:
+        return asked
+    how = {
+        Attention: "cross or sequence with parameterization='W'",
+        FactoredAttention: "cross or sequence with parameterization='KQ'",
+        PromptAttention: "prompt without prompt=",
+        FixedPromptAttention: "prompt with prompt=",
+    }
+    raise InputError(
+        f"{asked.__name__} is no {form.__name__}, which these arguments make; call"
+        f" {asked.__name__}.{how[_form(asked)]}, or make it a subclass of {form.__name__}"
+    )
 
 
 class FactoredAttention(Attention):
@@ -524,6 +664,7 @@ class FixedPromptAttention(Attention):
 
 
 def build(
+    asked: type[_Model],
     data: AttentionData,
     head: Head,
     intercept: ArrayLike | None,
@@ -534,13 +675,14 @@ def build(
     penalty: ArrayLike,
     reading: Reading,
     factors: tuple[int | None, bool] | None,
-) -> Attention:
-    """A model of weights W, or of factors with ``(inner, stacked)``."""
+) -> _Model:
+    """A model of weights W, or of factors with ``(inner, stacked)``, of the class asked for."""
+    made = _kind(asked, Attention if factors is None else FactoredAttention)
     lead, common = _common(data, head, intercept, runs, train_head, loss, penalty, reading)
     d_x, d_z = reading.dimensions(data)
     if factors is None:
         (W,) = _starts({"W": (d_x, d_z)}, lead, init)
-        return Attention({"W": W}, **common)
+        return cast("_Model", made({"W": W}, **common))
     inner = min(d_x, d_z) if factors[0] is None else factors[0]
     if inner < 1:
         raise InputError(f"inner is {inner}; factors need at least one column")
@@ -550,7 +692,8 @@ def build(
             " or a pair of arrays (K, Q)"
         )
     K, Q = _starts({"K": (d_x, inner), "Q": (d_z, inner)}, lead, init)
-    return FactoredAttention({"K": K, "Q": Q}, **common, stacked=factors[1])
+    options: dict[str, Any] = {"stacked": True} if factors[1] else {}
+    return cast("_Model", made({"K": K, "Q": Q}, **common, **options))
 
 
 def position_labels(data: AttentionData, labels: ArrayLike) -> FloatArray:

@@ -75,7 +75,13 @@ class Loss(ABC):
     """
 
     code = -1
-    """What compiled kernels call it; negative for losses that they do not know."""
+    """What compiled kernels call it; negative for losses that they do not know. A subclass is not
+    known by the code of its parent.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.code = vars(cls).get("code", -1)
 
     @cached_property
     def codes(self) -> IntArray | None:
@@ -196,7 +202,7 @@ class PerRun(Loss):
     def codes(self) -> IntArray | None:
         """The code of each run; None where the kernels do not know one."""
         codes = np.array([loss.code for loss in self.losses], dtype=np.int64)
-        return codes if codes.min() >= 0 else None
+        return codes if codes.min() >= 0 and type(self) is PerRun else None
 
     def value(self, margins: Tensor) -> Tensor:
         """Each run in its own loss."""

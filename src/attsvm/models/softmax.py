@@ -103,7 +103,13 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     """
     if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
         return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
-    logits = query_logits(moved, sequences)
+    return attend_rows(query_logits(moved, sequences), sequences, scale)
+
+
+def attend_rows(logits: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
+    """:func:`attend` for all queries of ``sequences``: ``(..., N, d_x)`` of logits
+    ``(..., n, q, T)``.
+    """
     return _Attend.apply(  # type: ignore[no-untyped-call]
         logits, sequences.tokens, sequences.mask, scale
     ).flatten(-3, -2)
