@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -92,7 +93,8 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     They cost minutes on thousands of bags; the predictor takes seconds. Instances and queries are
     divided by their root-mean-square norms inside, so nothing depends on units; all fitted weights
-    are in the units of the data.
+    are in the units of the data. :meth:`fit` warns of parameters that were given and that it does
+    not read.
 
     Args:
         assumption: see above.
@@ -274,11 +276,16 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Raises:
             InputError: unusable bags or labels, one class only; with ``explain`` also one instance
                 in every bag, repeated instances, a norm that has no descent.
+
+        Warns:
+            UserWarning: parameters that were given and that this fit does not read.
         """
         prepared = self._prepared(X, y, groups, sample_weight)
         bags, places, queries, labels, shares, data, joint, parts = prepared
         self.n_features_in_ = bags.d
         self.train_indices_, self.validation_indices_ = parts
+        if idle := self._idle(joint, isinstance(X, AttentionData)):
+            warnings.warn(f"{idle}; leave them out, or fit another way", stacklevel=2)
         for name in [*_EXPLAINED, "weights_", "baseline_", "joint_trajectory_", "best_step_"]:
             self.__dict__.pop(name, None)
         stages = Stages(None, "")
@@ -654,6 +661,32 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
         shares = weights / weights.sum()
         return _Prepared(bags, places, queries, labels, shares, data, joint, parts)
 
+    def _idle(self, joint: bool, given: bool) -> str:
+        """The parameters with a value of their own that this fit does not read, and what would
+        read them; empty where there are none.
+        """
+        collective = self.assumption == "collective"
+        explained = bool(self.explain)
+        read = {
+            "joint": joint,
+            "explained": explained,
+            "slack": not explained or self.norm_.takes_slack,
+            "selection": explained and collective,
+            "descent": joint or (explained and collective),
+            "folder": joint or explained,
+            "kept": (joint or explained) and self.checkpoint is not None,
+            "queries": collective and self.heads > 0 and not given,
+        }
+        plain = AttentionSVC().get_params()
+        mine = {name: getattr(self, name) for name in plain} | {"norm": self.norm_}
+        plain["norm"] = Frobenius()
+        told = []
+        for stage, (names, reader) in _READERS.items():
+            set_here = [name for name in names if mine[name] != plain[name]]
+            if set_here and not read[stage]:
+                told.append(f"{', '.join(set_here)} without effect: read by {reader} alone")
+        return "; ".join(told)
+
     def _check_explained(self, data: AttentionData) -> None:
         if len(self.classes_) != 2 or self.heads != 1:
             raise InputError(
@@ -736,6 +769,24 @@ class _Prepared(NamedTuple):
     parts: tuple[IntArray, IntArray]
 
 
+# what reads a parameter, where not every fit does
+_READERS = {
+    "joint": (
+        ("joint_steps", "joint_lr", "head_lr", "validation_size"),
+        "joint training (assumption='collective' with penalty=None, one head, two classes and bags"
+        " of equal weight)",
+    ),
+    "explained": (("norm", "slack", "tol", "solve_seconds"), "explain=True"),
+    "slack": (("slack",), "norms that have a soft margin"),
+    "selection": (("selection_steps", "lr"), "assumption='collective' with explain=True"),
+    "descent": (("records",), "joint training and assumption='collective' with explain=True"),
+    "folder": (("checkpoint",), "joint training and explain=True"),
+    "kept": (("checkpoint_seconds",), "stages that a checkpoint folder keeps"),
+    "queries": (
+        ("query",),
+        "assumption='collective' with at least one head, for bags without queries of their own",
+    ),
+}
 # what does not change the stages of training
 _NOT_IN_KEY = ("checkpoint", "checkpoint_seconds", "progress", "reject")
 _NO_MARGIN = "pooling is 'margin', which needs collective attention and a fit with explain=True"
