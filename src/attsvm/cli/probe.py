@@ -57,10 +57,18 @@ def add_parser(commands: Any) -> None:
         "--statistics", action="store_true", help="no max-margin solutions, statistics alone"
     )
     parser.add_argument(
-        "--texts", type=positive_int, default=16, metavar="N", help="most texts (default 16)"
+        "--texts",
+        type=positive_int,
+        default=16,
+        metavar="N",
+        help="read the first N texts (default 16)",
     )
     parser.add_argument(
-        "--tokens", type=positive_int, default=256, metavar="N", help="most tokens (default 256)"
+        "--tokens",
+        type=positive_int,
+        default=256,
+        metavar="N",
+        help="read the first N tokens of a text (default 256)",
     )
     parser.add_argument(
         "--threshold",
@@ -134,5 +142,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     show(record["headline"])
     show(record["detail"])
+    for note in record["notes"]:
+        show(note)
     show(f"written: {folder / 'report.html'}")
     return 0

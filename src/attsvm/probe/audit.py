@@ -4,7 +4,7 @@ solution of their own selections, beside nulls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from attsvm.workers import Workers
 
 FEWEST = 10
 """Sure queries that a head needs to be compared with its max-margin solution."""
+
+Found = tuple[Head, list[Support]]
+"""What is known of one head."""
 
 
 @dataclass(eq=False)
@@ -136,70 +139,110 @@ def audit(
         InputError: an unknown null or norm, a recording without texts.
         AttsvmError: a process was killed.
     """
-    unknown = [each for each in nulls if each not in NULLS]
+    settings = Settings(norms, nulls, threshold, most, draws, seed, center, max_seconds)
+    total = sum(layer.heads for layer in recording.layers)
+    found: dict[tuple[int, int], Found] = {}
+
+    def keep(one: Found) -> None:
+        found[one[0].layer, one[0].head] = one
+        if progress is not None:
+            progress(len(found), total)
+
+    look(recording, settings, keep, classes=classes, jobs=jobs, executor=executor)
+    return gathered(recording, threshold, found)
+
+
+def gathered(recording: Recording, threshold: float, found: dict[tuple[int, int], Found]) -> Audit:
+    """The audit of these heads, in their order."""
+    heads = [found[number] for number in sorted(found)]
+    supports = {(head.layer, head.head): rows for head, rows in heads}
+    return Audit([head for head, _ in heads], recording, threshold, supports)
+
+
+def look(
+    recording: Recording,
+    settings: Settings,
+    keep: Callable[[Found], None],
+    *,
+    known: Collection[tuple[int, int]] = (),
+    classes: Classes | None = None,
+    jobs: int = 1,
+    executor: Any = None,
+) -> None:
+    """Look at the heads of a recording that are not known, see :func:`audit`.
+
+    Args:
+        recording: where they are.
+        settings: how they are compared.
+        keep: called with each head as soon as it is there.
+        known: numbers of layer and head that are passed over.
+        classes: equivalent tokens.
+        jobs: processes that share the heads.
+        executor: looks at the heads instead.
+
+    Raises:
+        InputError: an unknown null or norm, a recording without texts.
+        AttsvmError: a process was killed.
+    """
+    unknown = [each for each in settings.nulls if each not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
     if not recording.texts:
         raise InputError("the recording has no texts; call the model inside the capture block")
-    settings = Settings(nulls, threshold, most, draws, max_seconds)
     here = jobs == 1 and executor is None
     if callable(classes) and not here:  # it may not be known elsewhere
         classes = [classes(text) for text in range(recording.texts)]
-    total = sum(layer.heads for layer in recording.layers)
-    found: dict[tuple[int, int], tuple[Head, list[Support]]] = {}
+    left = [
+        (layer, heads)
+        for layer in recording.layers
+        if (heads := [h for h, n in enumerate(layer.numbers) if (layer.number, n) not in known])
+    ]
     with Workers(_heads if here else _listed, jobs, executor=executor) as workers:
-        shares = 1 if here else -(-workers.slots // len(recording.layers))
+        shares = 1 if here else -(-workers.slots // max(len(left), 1))
         parts = [
-            (replace(recording, layers=[layer]), range(k, layer.heads, shares))
-            for layer in recording.layers
-            for k in range(min(shares, layer.heads))
+            (replace(recording, layers=[layer]), heads[k::shares], settings, classes)
+            for layer, heads in left
+            for k in range(min(shares, len(heads)))
         ]
-        options = norms, settings, center, classes, seed
-        for heads in workers.start([(*part, *options) for part in parts]):
-            for head, supports in heads:
-                found[head.layer, head.head] = head, supports
-                if progress is not None:
-                    progress(len(found), total)
-    numbers = [(layer.number, head) for layer in recording.layers for head in layer.numbers]
-    return Audit(
-        [found[number][0] for number in numbers],
-        recording,
-        threshold,
-        {number: found[number][1] for number in numbers},
-    )
+        for some in workers.start(parts):
+            for one in some:
+                keep(one)
 
 
-def _listed(*arguments: Any) -> list[tuple[Head, list[Support]]]:
+def _listed(*arguments: Any) -> list[Found]:
     return list(_heads(*arguments))
 
 
 def _heads(
-    recording: Recording,
-    heads: Sequence[int],
-    norms: Sequence[str | Norm] | None,
-    settings: Settings,
-    center: bool,
-    classes: Classes | None,
-    seed: int,
-) -> Iterator[tuple[Head, list[Support]]]:
+    recording: Recording, heads: Sequence[int], settings: Settings, classes: Classes | None
+) -> Iterator[Found]:
     """Some heads of the only layer of a recording, and what holds up their margins."""
     (layer,) = recording.layers
+    norms = settings.norms
     if norms is None:
         norms = ("fro",) if layer.projection is None else ("fro", "nuc")
     chosen = [parse_norm(each) if isinstance(each, str) else each for each in norms]
     seen = selections(recording, layer, classes)
     plain = all(text.bias is None for text in layer.texts)
     for h in heads:
-        rng = np.random.default_rng([seed, layer.number, layer.numbers[h]])
-        inputs = Inputs(layer, h, center, classes)
+        rng = np.random.default_rng([settings.seed, layer.number, layer.numbers[h]])
+        inputs = Inputs(layer, h, settings.center, classes)
         subject = Subject(inputs, seen, h, settings, rng)
         fits: list[Comparison] = []
         supports: list[Support] = []
-        for norm in chosen if plain and len(subject.sure) >= FEWEST else ():
+        why = ""
+        if chosen and not plain:
+            why = "something is added to their logits"
+        elif chosen and len(subject.sure) < FEWEST:
+            why = (
+                f"fewer than {FEWEST} of their queries have top mass above {settings.threshold:g}"
+                " and a choice"
+            )
+        for norm in chosen if not why else ():
             fit, solution = subject.compare(norm)
             supports = supports if fits else _support(recording, subject, solution)
             fits.append(fit)
-        yield _head(inputs, seen, h, tuple(fits)), supports
+        yield _head(subject, seen, h, tuple(fits), why), supports
 
 
 def _support(recording: Recording, subject: Subject, solution: MarginSolution) -> list[Support]:
@@ -222,8 +265,10 @@ def _support(recording: Recording, subject: Subject, solution: MarginSolution) -
     return found
 
 
-def _head(inputs: Inputs, seen: Selections, h: int, fits: tuple[Comparison, ...]) -> Head:
-    layer = inputs.layer
+def _head(
+    subject: Subject, seen: Selections, h: int, fits: tuple[Comparison, ...], uncompared: str
+) -> Head:
+    inputs, layer = subject.inputs, subject.inputs.layer
     top, able = seen.top[h], np.isfinite(seen.margin[h])
     confident = able & (top > 0.8)
     s = inputs.singular[1] if layer.projection else None
@@ -232,6 +277,9 @@ def _head(inputs: Inputs, seen: Selections, h: int, fits: tuple[Comparison, ...]
         layer.numbers[h],
         layer.name,
         len(top),
+        sum(text.asked for text in layer.texts),
+        len(subject.sure),
+        len(subject.members) if fits else 0,
         _shares(top, able),
         float(top.mean()),
         float(seen.entropy[h].mean()),
@@ -244,6 +292,7 @@ def _head(inputs: Inputs, seen: Selections, h: int, fits: tuple[Comparison, ...]
         float("nan") if s is None else float((s**2).sum() / s[0] ** 2),
         float("nan") if s is None else float(s.sum() / np.sqrt((s**2).sum())),
         fits,
+        uncompared,
     )
 
 

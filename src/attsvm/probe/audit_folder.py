@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attsvm.files import atomic_write
-from attsvm.probe.audit_page import Shown, detail, headline, page
+from attsvm.probe.audit_page import Shown, detail, headline, notes, page
 from attsvm.store import RunFolder, environment, finished_run
 from attsvm.store.folder import FORMAT
 
@@ -30,10 +31,20 @@ def save(found: Shown, table: Table, folder: Path, title: str, overwrite: bool) 
 
 
 def write(
-    run: RunFolder, found: Shown, table: Table, told: dict[str, Any], title: str, command: str
+    run: RunFolder,
+    found: Shown,
+    table: Table,
+    told: dict[str, Any],
+    title: str,
+    command: str,
+    before: Sequence[str] = (),
+    about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Page and record of an audit, in an open folder; the content of ``run.json``."""
-    content = page(found, title, command)
+    """Page and record of an audit, in an open folder; the content of ``run.json``.
+
+    ``before``: sentences before the audit's own notes. ``about``: what else the record says.
+    """
+    content = page(found, title, command, before)
     with atomic_write(run.path / PAGE) as partial:
         partial.write_text(content, encoding="utf-8")
     return run.finish(
@@ -43,6 +54,8 @@ def write(
             "environment": environment(),
             "headline": headline(found),
             "detail": detail(found),
+            "notes": [*before, *notes(found)],
+            **(about or {}),
             "heads": _finite(table),
         }
     )

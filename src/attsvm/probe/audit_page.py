@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,13 +53,14 @@ Shown = Audited | Mapping[int, Audited]
 """An audit, or those of the checkpoints of one training by step, ascending."""
 
 
-def page(found: Shown, title: str, command: str = "") -> str:
+def page(found: Shown, title: str, command: str = "", before: Sequence[str] = ()) -> str:
     """One self-contained HTML page, without scripts.
 
     Args:
         found: what to show; of checkpoints the last one, and curves over steps.
         title: of the page; the model's name.
         command: what made it, printed at its end.
+        before: sentences on what was read, before the audit's own notes.
     """
     audit = _last(found)
     values = {key: [_measure(head, key) for head in audit.heads] for key in MEANINGS}
@@ -80,6 +82,7 @@ def page(found: Shown, title: str, command: str = "") -> str:
         title=title,
         headline=headline(found),
         detail=detail(found),
+        notes=[*before, *notes(found)],
         measures=[(key, MEANINGS[key][0]) for key in kept],
         meanings=[(key, *MEANINGS[key]) for key in kept],
         columns=range(max(len(row) for row in cells.values())),
@@ -125,19 +128,65 @@ def detail(found: Shown) -> str:
     audit = found
     fits = [head.fits[0] for head in audit.heads if head.fits]
     if not fits:
-        return (
-            f"No head was compared with a max-margin solution: that takes queries with top mass"
-            f" above {audit.threshold:g}, or norms to compare in."
+        asked = any(head.uncompared for head in audit.heads)
+        return "No head was compared with a max-margin solution" + (
+            "." if asked else ", because no norm was asked for."
         )
     above = sum(fit.excess > 0 for fit in fits)
     clear = sum(fit.interval()[0] > 0 for fit in fits)
     ratio = [fit.cosine / fit.null() for fit in fits if fit.null() > 0]
     typical = f" In the median it is {np.median(ratio):.1f} times its null." if ratio else ""
     return (
-        f"{len(fits)} heads have enough sure queries to be compared with the max-margin solution of"
+        f"{len(fits)} of {len(audit.heads)} heads were compared with the max-margin solution of"
         f" their own selections ({parse_norm(fits[0].norm).title}); the cosine is above its"
         f" strictest null in {above} of them, by more than the 95 % interval in {clear}.{typical}"
     )
+
+
+def notes(found: Shown) -> list[str]:
+    """What the figures of heads leave out, a sentence each."""
+    audit = _last(found)
+    told = []
+    if fewer := [head for head in audit.heads if head.queries < head.asked]:
+        head = max(fewer, key=lambda each: each.asked)
+        told.append(
+            f"Of long texts some queries were looked at, spread evenly: {head.queries:,} of"
+            f" {head.asked:,} in a layer."
+        )
+    for why, count in Counter(head.uncompared for head in audit.heads if head.uncompared).items():
+        told.append(f"{_heads(count)} not compared with a max-margin solution: {why}.")
+    if drawn := [head for head in audit.heads if head.fits and head.joined < head.sure_queries]:
+        told.append(
+            f"In {len(drawn):,} of the compared heads the programme holds {drawn[0].joined:,} of"
+            f" up to {max(head.sure_queries for head in drawn):,} sure queries, drawn at random."
+        )
+    missing = Counter(
+        (null, math.isnan(head.rank))
+        for head in audit.heads
+        for null in (head.fits[0].missing if head.fits else ())
+    )
+    for (null, bare), count in missing.items():
+        why = "their keys and queries are not linear in inputs, as with rotary positions"
+        told.append(
+            f"{_heads(count)} not compared with the null {null}:"
+            f" {why if bare else 'their layer has no other heads'}."
+        )
+    fits = [fit for head in audit.heads for fit in head.fits]
+    if soft := sum(fit.status == "soft" for fit in fits):
+        told.append(
+            f"{soft:,} of {len(fits):,} programmes contradict themselves, and were solved with"
+            " slack (soft)."
+        )
+    if open_ := sum(fit.status not in ("optimal", "soft") for fit in fits):
+        told.append(
+            f"{open_:,} of {len(fits):,} programmes were not solved to the tolerance; their status"
+            " stands with the head."
+        )
+    return told
+
+
+def _heads(count: int) -> str:
+    return "1 head was" if count == 1 else f"{count:,} heads were"
 
 
 def _measure(head: Head, key: str) -> float:
@@ -172,7 +221,13 @@ def _head(audit: Audited, head: Head) -> dict[str, Any]:
         ),
         "rows": [
             ("module", head.name or "the model itself"),
-            ("queries", head.queries),
+            ("queries", _of(head.queries, head.asked, "spread evenly")),
+            (f"of them sure: top mass above {audit.threshold:g}, and a choice", head.sure_queries),
+            *(
+                [("sure queries in the programme", _of(head.joined, head.sure_queries, "drawn"))]
+                if head.fits
+                else []
+            ),
             ("top mass above .5, .9, .99", " ".join(_short(v) for v in head.sure)),
             ("mean entropy, nats", _short(head.entropy)),
             ("effective number of tokens", _short(head.effective)),
@@ -182,9 +237,15 @@ def _head(audit: Audited, head: Head) -> dict[str, Any]:
             ("stable rank of the weights", _short(head.rank)),
         ],
         "fits": [_fit(fit) for fit in head.fits],
+        "uncompared": head.uncompared,
         "supports": [_row(each) for each in supports[:_SUPPORTS]],
+        "supports_in_all": len(supports),
         "text": _text(audit, supports),
     }
+
+
+def _of(some: int, all_of_them: int, how: str) -> str:
+    return f"{some:,}" if some == all_of_them else f"{some:,} of {all_of_them:,}, {how}"
 
 
 _KIND = {
@@ -226,11 +287,11 @@ def _row(support: Support) -> list[str]:
     return [*named, f"{support.multiplier:.3g}"]
 
 
-def _text(audit: Audited, supports: list[Support]) -> list[tuple[str, str]]:
+def _text(audit: Audited, supports: list[Support]) -> dict[str, Any] | None:
     """Tokens of the text with most multipliers, with the share that selects each."""
     named = [each for each in supports if each.words is not None]
     if not named:
-        return []
+        return None
     totals: dict[int, float] = {}
     for each in named:
         totals[each.text] = totals.get(each.text, 0.0) + each.multiplier
@@ -241,7 +302,12 @@ def _text(audit: Audited, supports: list[Support]) -> list[tuple[str, str]]:
         if each.text == text and each.selected < len(words):
             weights[each.selected] += each.multiplier
     weights /= max(float(weights.max()), 1e-300)
-    return [(_spaced(word), f"{w:.2f}") for word, w in zip(words, weights, strict=True)]
+    tokens, texts = len(audit.recording.words[text]), len(audit.recording.words)
+    part = "" if len(words) == tokens else f", its first {len(words):,} of {tokens:,} tokens"
+    return {
+        "caption": f"Text {text + 1:,} of {texts:,}, which holds most of the multipliers{part}.",
+        "words": [(_spaced(word), f"{w:.2f}") for word, w in zip(words, weights, strict=True)],
+    }
 
 
 def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str, str]]]:

@@ -97,7 +97,7 @@ def from_cache(
                 seen = sees <= rows[:, None]
             stands = rows if cross else np.searchsorted(sees, rows)
             layer.causal &= not (seen & (np.arange(len(sees)) > stands[:, None])).any()
-            layer.texts.append(Attended(queries, keys, stands, seen, shift, s, b))
+            layer.texts.append(Attended(queries, keys, stands, seen, shift, s, b, len(own)))
         if not rotated and model is not None:
             layer.projection = _projection(cache, model, layer, q, k, kept)
         recording.layers.append(layer)

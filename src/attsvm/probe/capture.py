@@ -41,6 +41,7 @@ class Attended:
         bias: ``(heads, q, T)``, what the model adds to the logits; ``None`` when nothing.
         scale: what the products of keys and queries are multiplied with.
         text: number of the text in the recording.
+        asked: how many queries the text has; more than ``q`` where some were not kept.
     """
 
     queries: Tensor
@@ -50,6 +51,7 @@ class Attended:
     bias: Tensor | None
     scale: float
     text: int
+    asked: int
 
     def logits(self, start: int = 0, stop: int | None = None) -> Tensor:
         """``(heads, q, T)`` in float32 for these queries, minus infinity on hidden keys."""
@@ -311,6 +313,7 @@ class _Recorder:
                     shift,
                     call.scale,
                     self._first_text + b,
+                    len(places),
                 )
             )
             later = np.arange(len(keep)) > stands[some][:, None]

@@ -40,13 +40,16 @@ from attsvm.solvers import MarginSolution, max_margin
 
 @dataclass(frozen=True)
 class Settings:
-    """How a head is compared; see :func:`~attsvm.probe.audit`."""
+    """How heads are compared; see :func:`~attsvm.probe.audit`."""
 
+    norms: Sequence[str | Norm] | None
     nulls: Sequence[Null]
-    threshold: float
-    most: int
-    draws: int
-    max_seconds: float
+    threshold: float = 0.5
+    most: int = 80
+    draws: int = 3
+    seed: int = 0
+    center: bool = True
+    max_seconds: float = 20.0
 
 
 class Subject:
@@ -76,21 +79,19 @@ class Subject:
         programme = self.inputs.programme(self.members, self._selected)
         solution, status = self._solved(programme, norm)
         resampled, agreement, baseline = self._other_texts(W, norm)
+        nulls = {null: self._null(null, norm, solution) for null in self._settings.nulls}
         found = Comparison(
             norm.name,
             status,
             programme.m,
             cosine(W, solution.W),
             _share(programme, W, solution, norm),
-            {
-                null: cosines
-                for null in self._settings.nulls
-                if (cosines := self._null(null, norm, solution))
-            },
+            {null: cosines for null, cosines in nulls.items() if cosines},
             resampled,
             agreement,
             baseline,
             solution.gap,
+            tuple(null for null, cosines in nulls.items() if not cosines),
         )
         return found, solution
 

@@ -30,6 +30,7 @@ class Comparison:
         baseline: the same for always the relative position that is most frequent among those that
             the draw took in.
         gap: certified relative duality gap of the solution.
+        missing: nulls that were asked for and that this head does not have.
     """
 
     norm: str
@@ -42,6 +43,7 @@ class Comparison:
     agreement: float
     baseline: float
     gap: float
+    missing: tuple[str, ...] = ()
 
     @property
     def strictest(self) -> str | None:
@@ -113,6 +115,9 @@ class Head:
         layer, head: numbers.
         name: the module.
         queries: how many the statistics are over.
+        asked: how many the texts have; more than ``queries`` where some were not kept.
+        sure_queries: how many of ``queries`` have top mass above the threshold, and a choice.
+        joined: how many of ``sure_queries`` make the programme.
         sure: share of queries with top mass above .5, .9 and .99.
         top: mean top mass.
         entropy: mean, in nats; ``effective`` is its exponential, a number of tokens.
@@ -125,12 +130,16 @@ class Head:
         rank: stable rank of the weights; NaN where keys and queries are the inputs.
         spread: nuclear over Frobenius norm of the weights; NaN likewise.
         fits: one comparison per norm.
+        uncompared: why there is no comparison though a norm was asked for; else empty.
     """
 
     layer: int
     head: int
     name: str
     queries: int
+    asked: int
+    sure_queries: int
+    joined: int
     sure: tuple[float, float, float]
     top: float
     entropy: float
@@ -143,6 +152,7 @@ class Head:
     rank: float
     spread: float
     fits: tuple[Comparison, ...] = ()
+    uncompared: str = ""
 
     def fit(self, norm: str | Norm) -> Comparison:
         """The comparison in this norm.
@@ -167,6 +177,9 @@ class Head:
             "head": self.head,
             "name": self.name,
             "queries": self.queries,
+            "queries_of_texts": self.asked,
+            "sure_queries": self.sure_queries,
+            "programme_queries": self.joined,
             "top": self.top,
             "sure_50": self.sure[0],
             "sure_90": self.sure[1],

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import attsvm
 from attsvm.errors import InputError
 from attsvm.files import opened
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import audit
+from attsvm.probe.audit import Found, gathered, look
 from attsvm.probe.audit_folder import PAGE, write
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
+from attsvm.probe.comparison import Settings
+from attsvm.probe.finished_heads import FinishedHeads
 from attsvm.probe.null_weights import Null
-from attsvm.store import RunFolder, finished_run
+from attsvm.probe.texts import Reading, Texts, account, read_texts, sentences
+from attsvm.store import RunFolder, Stages, fingerprint, finished_run, versions
+from attsvm.store.code import code_fingerprint
+from attsvm.store.ledger import json_object
+from attsvm.store.stages import stage_environments
 
 DEMO = "demo"
+_OWN = 200  # tokens of the demo's own story, at most
+_FILES = (".safetensors", ".bin", ".json", ".txt", ".model")  # what a model is read from
+
+Recorded = tuple[Recording, Reading]
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,8 @@ class Request:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
         text: a file with a text per line; ``None`` for the demo's own story.
         norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.probe.audit`.
-        texts, tokens: the most of each that are read.
+        texts: how many of the file are read at most, from its beginning.
+        tokens: how many of a text are read at most, from its beginning.
     """
 
     models: tuple[str, ...]
@@ -59,9 +71,11 @@ def probe(
 ) -> dict[str, Any]:
     """Run the models, audit their heads, write ``run.json`` and ``report.html``.
 
-    Nothing of a model is written but statistics and names, nothing of the texts but the tokens
-    that the page shows. ``jobs`` and ``executor``: who looks at the heads, see
-    :func:`~attsvm.probe.audit`; the models run in this process.
+    A folder that holds the same run, finished, is read back; one that holds a part of it goes on
+    with the heads that are left. Nothing of a model is written but statistics and names, nothing of
+    the texts but the tokens that the page shows; while heads are left, all tokens that were read.
+    ``jobs`` and ``executor``: who looks at the heads, see :func:`~attsvm.probe.audit`; the models
+    run in this process.
 
     Returns:
         The content of ``run.json``.
@@ -72,69 +86,124 @@ def probe(
     """
     for each in request.norms or ():
         parse_norm(each)
-    lines = _lines(request)
+    if request.text is None and request.models != (DEMO,):
+        raise InputError("give text, a UTF-8 file with a text per line")
+    texts = read_texts(request.text, request.texts)
+    models, passed_over = _steps(request.models)
     told = {
         "command": "probe",
+        "attsvm": attsvm.__version__,
         **asdict(request),
         "text": None if request.text is None else str(request.text),
-        "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        "sha256": texts.sha256,
+        "contents": {f"the content of {name}": _content(name) for name in models.values()},
+        "versions": versions() | versions("transformers", "tokenizers"),
+        "code": code_fingerprint(probe),
     }
-    if finished := finished_run(folder, told):
-        return finished
-    models = _steps(request.models)
-    # whatever is refused is refused before a folder is made
-    recordings = {step: record(request, name, lines) for step, name in list(models.items())[:1]}
+    if done := finished_run(folder, told):
+        return done
+    recorded: Recorded | None = None
+    if (json_object(folder / "request.json") or {}).get("key") != fingerprint(told):
+        # whatever is refused is refused before a folder is made
+        recorded = record(request, next(iter(models.values())), texts)
+    settings = Settings(
+        request.norms,
+        request.nulls,
+        request.threshold,
+        request.queries,
+        request.draws,
+        request.seed,
+    )
     with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
-        audits = {}
-        for done, (step, name) in enumerate(models.items()):
-            found = audit(
-                recordings.pop(step) if step in recordings else record(request, name, lines),
-                request.norms,
-                request.nulls,
-                threshold=request.threshold,
-                most=request.queries,
-                draws=request.draws,
-                seed=request.seed,
-                jobs=jobs,
-                executor=executor,
-                progress=_part(progress, done, len(models)),
-            )
-            found.recording = replace(found.recording, layers=[])  # of many models, little is kept
-            audits[step] = found
+        stages = Stages(run.checkpoint, run.key)
+        audits, readings = {}, []
+        for place, (step, name) in enumerate(models.items()):
+            heads = FinishedHeads(stages, step)
+            if heads.reading is None or heads.left:
+                recording, reading = recorded or record(request, name, texts, heads.left or None)
+                recorded = None
+                if heads.reading is None:
+                    heads.begin(recording, reading)
+                tell = _part(progress, place, len(models))
+                tell(len(heads.found), heads.total)
+
+                def keep(one: Found, heads: FinishedHeads = heads, tell: Tell = tell) -> None:
+                    heads.keep(one)
+                    tell(len(heads.found), heads.total)
+
+                known = frozenset(heads.found)
+                look(recording, settings, keep, known=known, jobs=jobs, executor=executor)
+            assert heads.reading is not None
+            readings.append(heads.reading)
+            seen = Recording(words=heads.words)  # of many models, little is kept
+            audits[step] = gathered(seen, request.threshold, heads.found)
+        notes = [*passed_over, *sentences(texts, readings[-1])]
+        if any(each != readings[-1] for each in readings):
+            notes.append("The tokenizers of the models differ: these numbers are of the last one.")
+        environments = stage_environments(run.checkpoint)
+        about = {
+            "texts": account(texts, readings[-1]),
+            **({"environments": environments} if len(environments) > 1 else {}),
+        }
         title = ", ".join(request.models)
         if len(audits) == 1:
-            return write(run, found, found.table(), told, title, command)
+            (found,) = audits.values()
+            return write(run, found, found.table(), told, title, command, notes, about)
         training = Checkpoints(audits)
-        return write(run, training.audits, training.table(), told, title, command)
+        return write(run, training.audits, training.table(), told, title, command, notes, about)
 
 
-def _part(
-    progress: Callable[[int, int], None] | None, done: int, models: int
-) -> Callable[[int, int], None] | None:
+Tell = Callable[[int, int], None]
+
+
+def _part(progress: Tell | None, done: int, models: int) -> Tell:
     """Progress of one of several models."""
     if progress is None:
-        return None
+        return lambda heads, total: None
     return lambda heads, total: progress(done * total + heads, models * total)
 
 
-def _steps(models: Sequence[str]) -> dict[int, str]:
-    """Models by the step that their folders are named after, else by their order.
+def _content(name: str) -> str | None:
+    """A digest of the model in a folder; ``None`` where it is no folder."""
+    if name == DEMO or not Path(name).is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(Path(name).iterdir()):
+        if path.suffix in _FILES and path.is_file():
+            with opened(path) as file:
+                part = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(f"{path.name}\0{part}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _steps(models: Sequence[str]) -> tuple[dict[int, str], list[str]]:
+    """Models by the step that their folders are named after, else by their order; and a sentence
+    on each folder of checkpoints that is passed over.
 
     A folder that is no model itself but holds ``checkpoint-N`` folders stands for these.
     """
     names: list[str] = []
+    passed_over = []
     for model in models:
-        named = [each for each in Path(model).glob("checkpoint-*") if _step(each) is not None]
-        inside = [] if (Path(model) / "config.json").is_file() else named
-        names += map(str, inside) if inside else [model]
+        folders = sorted(each for each in Path(model).glob("checkpoint-*") if each.is_dir())
+        numbered = [each for each in folders if _step(each) is not None]
+        itself = (Path(model) / "config.json").is_file()
+        if itself and numbered:
+            passed_over.append(
+                f"{model} is a model itself, and its checkpoint-N folders ({len(numbered)}) were"
+                " passed over; give these folders for curves over the training."
+            )
+        elif numbered and len(numbered) < len(folders):
+            others = ", ".join(each.name for each in folders if each not in numbered)
+            passed_over.append(f"Folders without the number of a step were passed over: {others}.")
+        names += map(str, numbered) if numbered and not itself else [model]
     steps = [_step(Path(name)) for name in names]
     if len(names) > 1 and DEMO in names:
         raise InputError("'demo' is one model; give it alone, or give checkpoints in folders")
     if None in steps or len(set(steps)) < len(steps):
-        return dict(enumerate(names, start=1))
-    return dict(
-        sorted((step, name) for step, name in zip(steps, names, strict=True) if step is not None)
-    )
+        return dict(enumerate(names, start=1)), passed_over
+    by_step = {step: name for step, name in zip(steps, names, strict=True) if step is not None}
+    return dict(sorted(by_step.items())), passed_over
 
 
 def _step(folder: Path) -> int | None:
@@ -142,30 +211,59 @@ def _step(folder: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def record(request: Request, name: str, lines: Sequence[str]) -> Recording:
-    """The attention of one of the models on these texts."""
+def record(
+    request: Request, name: str, texts: Texts, layers: Collection[int] | None = None
+) -> Recorded:
+    """The attention of one of the models on these texts, in some of its layers, and how much of
+    the texts it has read.
+    """
     if name == DEMO:
         from attsvm.probe.demo import Pieces, Stories
 
         stories, pieces = Stories().eval(), Pieces()
-        batches = [torch.tensor([pieces(line)[: request.tokens]]) for line in lines] or [
-            stories.generate(min(request.tokens, 200))
-        ]
-        with torch.no_grad(), capture(stories) as recording:
-            for ids in batches:
-                stories(ids)
-        return recording.name_tokens(pieces)
+        reading = _limit(request, {"the model takes no more": stories.context})
+        batches = []
+        for number, text in texts.used.items():
+            ids = pieces(text)
+            batches.append(torch.tensor([ids[: reading.limit]]))
+            reading.add(number, len(ids), batches[-1].shape[1])
+        if not batches:
+            batches = [stories.generate(min(request.tokens, _OWN))]
+            reading.add(0, batches[0].shape[1], batches[0].shape[1])
+        with torch.no_grad(), capture(stories, layers) as recording:
+            for batch in batches:
+                stories(batch)
+        return recording.name_tokens(pieces), reading
     model, tokenizer = _load(name)
-    with torch.no_grad(), capture(model) as recording:
-        for i, line in enumerate(lines):
-            batch = tokenizer(line, return_tensors="pt", truncation=True, max_length=request.tokens)
-            if batch["input_ids"].shape[1] < 2:
+    reading = _limit(
+        request,
+        {
+            "the model takes no more": getattr(model.config, "max_position_embeddings", None),
+            "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
+        },
+    )
+    with torch.no_grad(), capture(model, layers) as recording:
+        for number, text in texts.used.items():
+            batch = tokenizer(text, return_tensors="pt", truncation=True, max_length=reading.limit)
+            tokens = batch["input_ids"].shape[1]
+            if tokens < 2:
                 raise InputError(
-                    f"line {i + 1} of {request.text} has fewer than two tokens; give texts in which"
-                    " a query has something to select"
+                    f"line {number} of {request.text} has fewer than two tokens; give texts in"
+                    " which a query has something to select"
                 )
+            whole = tokens if tokens < reading.limit else len(tokenizer(text)["input_ids"])
+            reading.add(number, whole, tokens)
             model(**batch)
-    return recording.name_tokens(tokenizer)
+    return recording.name_tokens(tokenizer), reading
+
+
+def _limit(request: Request, others: dict[str, int | None]) -> Reading:
+    """The most tokens of a text: those that were asked for, or what else allows fewer."""
+    limit, why = request.tokens, f"--tokens is {request.tokens:,}"
+    for reason, most in others.items():
+        if most is not None and 0 < most < limit:
+            limit, why = most, reason
+    return Reading(limit, why)
 
 
 def _load(name: str) -> tuple[Any, Any]:
@@ -203,20 +301,3 @@ def _tokenizer(auto: Any, name: str) -> Any:
         if _step(Path(name)) is None or not (around / "tokenizer_config.json").is_file():
             raise
         return auto.from_pretrained(str(around))
-
-
-def _lines(request: Request) -> list[str]:
-    if request.text is None:
-        if request.models != (DEMO,):
-            raise InputError("give text, a UTF-8 file with a text per line")
-        return []
-    with opened(request.text) as file:
-        raw = file.read()
-    try:
-        content = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{request.text} is not UTF-8 ({error}); convert it first") from None
-    lines = [line.strip() for line in content.splitlines() if line.strip()][: request.texts]
-    if not lines:
-        raise InputError(f"{request.text} holds no text; give a text per line")
-    return lines
