@@ -29,10 +29,7 @@ VERDICTS = FOLDER / "verdicts.json"
 QUICK = Path(__file__).with_name("verdicts.json")
 RECORDED = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.exists() else {}
 
-MISSING = {
-    *("factored-2", "md-1b", "md-4", "md-5", "md-6", "md-7"),
-    *("heads-1", "heads-2", "heads-6", "heads-7", "heads-8", "heads-9", "pruning-1"),
-}
+MISSING = {"heads-6", "pruning-1"}
 """Experiments that wait for a full run; those that are recorded leave this set."""
 
 
