@@ -25,7 +25,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	ATTSVM_EXAMPLES=thorough $(BIN)/python -m pytest -m slow
 
 # Downloads gigabytes: PyPI's torch of then brings its CUDA libraries.
 test-oldest:
@@ -37,6 +37,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_typing.py
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev

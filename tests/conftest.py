@@ -1,12 +1,13 @@
 """Every test: fixed hypothesis profile, one thread per numerical library, nothing written outside
-tmp_path.
+tmp_path, a budget, and no skip but for a reason that is listed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,19 +16,53 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 from attsvm import kernel_cache
 
-kernel_cache.folder()  # found before a test looks for caches elsewhere
+sys.path.insert(0, str(Path(__file__).parent))
+from budget import Budget
+from skips import BROWSER, Skipped
+
+KERNELS = kernel_cache.folder()  # found before a test looks for caches elsewhere
 
 hypothesis.settings.register_profile(
     "attsvm",
     derandomize=True,  # the same examples on every machine: a red run is reproducible
     deadline=None,  # the first call of a compiled kernel may take seconds
-    max_examples=50,
+    max_examples=25,
     print_blob=True,
 )
-hypothesis.settings.load_profile("attsvm")
+hypothesis.settings.register_profile(
+    "thorough", parent=hypothesis.settings.get_profile("attsvm"), max_examples=200
+)
+hypothesis.settings.load_profile(os.environ.get("ATTSVM_EXAMPLES", "attsvm"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Budget())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skipped())
+    compile_once()
+
+
+def compile_once() -> None:
+    """Let one process compile a kernel while the others that need it wait for its machine code."""
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    if KERNELS is None:
+        return
+    compiled = Dispatcher.compile
+
+    def one_at_a_time(self: Any, signature: Any) -> Any:
+        name = f".{self.py_func.__module__}.{self.py_func.__qualname__}.lock"
+        # the lock of this process before that of all: a kernel may need others compiled first
+        with global_compiler_lock, FileLock(KERNELS / name[-200:], is_singleton=True):
+            return compiled(self, signature)
+
+    Dispatcher.compile = one_at_a_time
+
 
 LONG = ("test_kills.py", "test_surroundings.py", "test_processes.py", "test_all.py")
 """Files with tests of ten seconds and more: run first, so that none is left to one core at the
@@ -39,14 +74,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
-CHROMIUM = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -60,10 +87,11 @@ ARGUMENTS += ["--disable-component-update", "--disable-sync"]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
+    if BROWSER is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on this machine")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS)
         yield chromium
         chromium.close()

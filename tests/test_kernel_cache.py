@@ -74,6 +74,7 @@ def test_an_edit_of_a_kernel_is_seen_by_its_callers_in_other_modules(package, tm
     assert run(package, **cache) == (4.0, 1, "")  # the earlier state was kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["ATTSVM_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_the_folder_is_where_the_user_says(package, tmp_path, variable):
     bare = dict.fromkeys(("ATTSVM_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"), "")
@@ -85,6 +86,7 @@ def test_the_folder_is_where_the_user_says(package, tmp_path, variable):
     assert found == {root if variable == "ATTSVM_CACHE" else root / "attsvm"}
 
 
+@pytest.mark.slow
 def test_without_a_folder_kernels_are_compiled_and_one_sentence_says_so(package, tmp_path):
     (tmp_path / "file").touch()
     value, hits, told = run(package, ATTSVM_CACHE=str(tmp_path / "file" / "cache"))
@@ -94,6 +96,7 @@ def test_without_a_folder_kernels_are_compiled_and_one_sentence_says_so(package,
     assert "set ATTSVM_CACHE" in told
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_not_run(package, tmp_path):
     cache = {"ATTSVM_CACHE": str(tmp_path / "cache")}
     run(package, **cache)
@@ -105,6 +108,7 @@ def test_a_damaged_file_is_not_run(package, tmp_path):
     assert run(package, **cache) == (4.0, 1, "")
 
 
+@pytest.mark.slow
 def test_processes_at_once_share_the_folder(package, tmp_path):
     environment = {
         **os.environ,

@@ -40,7 +40,10 @@ with threads_for(1e6): pass
 }
 
 
-@pytest.mark.parametrize("start", list(STARTS))
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param(each, marks=[] if each == "a limit" else pytest.mark.slow) for each in STARTS],
+)
 def test_torch_keeps_its_number_of_threads(start):
     """In a process of its own: only the first parallel section of a process could change it."""
     script = (

@@ -78,6 +78,7 @@ solution.W = None  # type: ignore[misc, assignment]
 """
 
 
+@pytest.mark.slow
 def test_a_consumer_passes_the_strictest_check(tmp_path: Path) -> None:
     """Wrong uses are among the lines: their ``ignore`` would be reported if types were missing."""
     pytest.importorskip("mypy", reason="mypy is not installed")

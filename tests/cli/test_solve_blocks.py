@@ -48,7 +48,10 @@ def test_a_folder_and_a_file_in_parts_give_the_answer_of_the_file(
             assert sorted(parts["support"]) == sorted(file["support"])
 
 
-@pytest.mark.parametrize("where", ["local:2", "dask", "submitit:local"])
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "where", ["local:2", "dask", pytest.param("submitit:local", marks=pytest.mark.slow)]
+)
 def test_workers_find_the_same_numbers(where: str, arrays, tmp_path, monkeypatch, capsys) -> None:
     if where != "local:2":
         package = pytest.importorskip({"dask": "distributed"}.get(where, "submitit"))

@@ -204,6 +204,7 @@ def as_a_stranger():
     return words
 
 
+@pytest.mark.slow  # nothing is kept, so every kernel is compiled
 def test_a_container_without_home_name_or_writable_sources(tmp_path):
     """A user whom nobody knows, with sources that it cannot write and a home that is not there. The
     fit solves, too: no second command, for all kernels are compiled again for each.
@@ -236,6 +237,7 @@ def test_a_container_without_home_name_or_writable_sources(tmp_path):
     assert not list(site.rglob("__pycache__"))
 
 
+@pytest.mark.slow
 def test_a_backend_that_does_not_exist_is_nobodys_trouble(tmp_path):
     words = ["fit", "digits", "--joint-steps", "3", "--steps", "9", "--records", "2", "--quiet"]
     done = run([*words, "--out", str(tmp_path / "run")], {"MPLBACKEND": "nonsense"})

@@ -36,6 +36,7 @@ def test_the_example_is_run_judged_and_drawn(figure, tmp_path, capsys):
     assert 'href="angle/report.html"' in (out / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_two_processes_read_the_file_anew(figure, tmp_path):
     words = ["--quick", "--seeds", "60", "--jobs", "2", "--out", str(tmp_path / "out"), "--json"]
     assert main(["reproduce", str(figure), *words]) == 0

@@ -391,7 +391,7 @@ def medium() -> dict:
 @pytest.mark.parametrize(
     ("scale", "kills"),
     [
-        ("smoke", [[1, 4]]),
+        pytest.param("smoke", [[1, 4]], marks=pytest.mark.slow),
         pytest.param("medium", [[0, 7], [1, 4], [1, 19]], marks=pytest.mark.slow),
     ],
 )
@@ -439,6 +439,7 @@ def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -
 WORDS = ["reproduce", "md-5", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--json"]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_training_it_ends_with_the_same_numbers(
     tmp_path, nothing, capsys
 ) -> None:

@@ -43,9 +43,8 @@ def finished(folder):
     }
 
 
-@pytest.mark.parametrize(
-    "waits", [(0.17,), pytest.param((0.03, 0.11, 0.23, 0.31, 0.41), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [(0.17,), (0.03, 0.11, 0.23, 0.31, 0.41)])
 def test_sigkill_and_the_same_numbers(tmp_path, waits):
     """Killed at moments that nobody chose, then let through: the bits of a run that nobody
     touched.
@@ -75,6 +74,7 @@ def test_sigkill_and_the_same_numbers(tmp_path, waits):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()),
     reason="needs torch.distributed with gloo",
@@ -112,6 +112,7 @@ def test_torchrun_with_two_processes_ends_where_one_does(tmp_path):
     assert [json.loads(row)["epoch"] for row in rows] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_side_by_side_is_one_after_another(tmp_path):
     plans = [problem.plan(seed=seed, lr=lr) for seed, lr in ((1, 1e-3), (2, 3e-3), (2, 1e-2))]
 
@@ -139,6 +140,7 @@ def test_side_by_side_is_one_after_another(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-0", "run-1", "run-2"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_call_left_is_removed_and_two_calls_do_not_share_a_folder(tmp_path):
     def train():
         models = [problem.classifier(seed) for seed in range(2)]

@@ -1,0 +1,77 @@
+"""What a test may cost: seconds of a processor, its own and those of the processes that it has
+started and waited for.
+
+A test that costs more needs the mark ``slow`` and runs with ``make test-slow``. The mark
+``processes`` is for the few that must start some: importing torch alone takes seconds there. Not
+counted are tests during which a kernel was compiled, which happens once on a machine. The seconds
+are those of a processor that takes :data:`REFERENCE` for a small loop; a slower or busier one has
+more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from attsvm import kernel_cache
+
+SECONDS = 3.0
+WITH_PROCESSES = 12.0
+REFERENCE = 0.011
+"""Seconds that :func:`loop` takes on the processor that the budget is meant for."""
+
+BEGAN = pytest.StashKey[tuple[float, float]]()
+
+
+def loop() -> float:
+    """CPU seconds of a small loop."""
+    began = time.process_time()
+    sum(k * k % 7 for k in range(200_000))
+    return time.process_time() - began
+
+
+def slowness() -> float:
+    """How much slower than the reference this processor is now; at least 1."""
+    return max(1.0, min(loop() for _ in range(3)) / REFERENCE)
+
+
+def spent() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system
+
+
+def compiled() -> float:
+    """When a kernel was compiled last."""
+    folder = kernel_cache.folder()
+    return folder.stat().st_mtime if folder and folder.is_dir() else 0.0
+
+
+class Budget:
+    """Fails a test that costs more than it may."""
+
+    def __init__(self) -> None:
+        self.slowness = slowness()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        item.stash[BEGAN] = spent(), compiled()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        yield
+        began, known = item.stash[BEGAN]
+        cost = spent() - began
+        least = WITH_PROCESSES if "processes" in item.keywords else SECONDS
+        if cost <= least or "slow" in item.keywords or compiled() != known:
+            return
+        allowed = least * max(self.slowness, slowness())
+        if cost > allowed:
+            pytest.fail(
+                f"this test took {cost:.1f} s of CPU and may take {allowed:.1f}: make it smaller,"
+                " or mark it slow",
+                pytrace=False,
+            )
