@@ -62,14 +62,6 @@ def no_gloo() -> bool:
     return not (dist.is_available() and dist.is_gloo_available())
 
 
-def one_thread() -> bool:
-    """No BLAS here that takes two threads."""
-    from threadpoolctl import ThreadpoolController
-
-    with ThreadpoolController().limit(limits=4, user_api="blas") as limited:
-        return min(each["num_threads"] for each in limited.info() if each["user_api"] == "blas") < 4
-
-
 BUILT = Path(os.environ.get("ATTSVM_SITE") or ROOT / "docs/_build/html") / "index.html"
 SKIPS = (
     Skip("no chromium, chromium-browser or google-chrome on this machine", lambda: not BROWSER),
@@ -83,8 +75,7 @@ SKIPS = (
     Skip("(only root can become|another user cannot run)", lambda: True),
     Skip("the (documentation|sources) (is|are) not beside", lambda: not (ROOT / "docs").exists()),
     Skip("CITATION.cff is not beside the tests", lambda: not (ROOT / "CITATION.cff").exists()),
-    Skip("does not take (two|four) threads", one_thread),
-    Skip("one core", lambda: os.cpu_count() == 1),
+    Skip("one core|does not take two threads", lambda: os.cpu_count() == 1),
     Skip("needs torch.distributed with gloo", no_gloo),
     Skip("2\\.9", old_torch),
     Skip("transformers before|required is|is not installed", oldest),

@@ -2,8 +2,6 @@ import ast
 import importlib
 import importlib.metadata
 import re
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
