@@ -121,15 +121,10 @@ def verdicts() -> dict[str, str]:
     out = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out):
         main(["reproduce", "--all", "--quick", "--json", "--out", folder])
-    found = json.loads(out.getvalue())
-    runs = found.values() if isinstance(found, dict) else found
     return {
         f"{run['id']} {claim['id']}": claim["verdict"]
-        for run in itertools.chain.from_iterable(
-            each if isinstance(each, list) else [each] for each in runs
-        )
-        if isinstance(run, dict)
-        for claim in run.get("claims", ())
+        for run in json.loads(out.getvalue())["experiments"]
+        for claim in run["claims"]
     }
 
 
