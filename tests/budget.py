@@ -1,11 +1,11 @@
 """What a test may cost: seconds of a processor, its own and those of the processes that it has
 started and waited for.
 
-A test that costs more needs the mark ``slow`` and runs with ``make test-slow``. The mark
+The test itself and its fixtures each may cost as much. A test that costs more needs the mark ``slow`` and runs with ``make test-slow``. The mark
 ``processes`` is for the few that must start some: importing torch alone takes seconds there. Not
 counted are tests during which a kernel was compiled, which happens once on a machine. The seconds
-are those of a processor that takes :data:`REFERENCE` for a small loop; a slower or busier one has
-more of them.
+are those of a processor that takes :data:`REFERENCE` for a small loop; a slower one has more of
+them, and one that many processes share, twice as many.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ WITH_PROCESSES = 12.0
 REFERENCE = 0.011
 """Seconds that :func:`loop` takes on the processor that the budget is meant for."""
 
-BEGAN = pytest.StashKey[tuple[float, float]]()
-
 
 def loop() -> float:
     """CPU seconds of a small loop."""
@@ -35,7 +33,8 @@ def loop() -> float:
 
 def slowness() -> float:
     """How much slower than the reference this processor is now; at least 1."""
-    return max(1.0, min(loop() for _ in range(3)) / REFERENCE)
+    shared = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
+    return max(1.0, min(loop() for _ in range(3)) / REFERENCE) * (2.0 if shared else 1.0)
 
 
 def spent() -> float:
@@ -56,22 +55,27 @@ class Budget:
     def __init__(self) -> None:
         self.slowness = slowness()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        item.stash[BEGAN] = spent(), compiled()
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        began, known = spent(), compiled()
+        yield
+        self.check(item, "the fixtures of this test", spent() - began, known)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        began, known = spent(), compiled()
         yield
-        began, known = item.stash[BEGAN]
-        cost = spent() - began
+        self.check(item, "this test", spent() - began, known)
+
+    def check(self, item: pytest.Item, what: str, cost: float, known: float) -> None:
+        """Fail where ``cost`` is too much and no kernel was compiled since ``known``."""
         least = WITH_PROCESSES if "processes" in item.keywords else SECONDS
         if cost <= least or "slow" in item.keywords or compiled() != known:
             return
         allowed = least * max(self.slowness, slowness())
         if cost > allowed:
             pytest.fail(
-                f"this test took {cost:.1f} s of CPU and may take {allowed:.1f}: make it smaller,"
-                " or mark it slow",
+                f"{what} took {cost:.1f} s of CPU and may take {allowed:.1f}: make it smaller, or"
+                " mark it slow",
                 pytrace=False,
             )

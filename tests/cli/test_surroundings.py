@@ -68,6 +68,7 @@ def limited(limits, words, folder):
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("limits", "words", "alike"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAMME = """
 import resource
 import sys
@@ -32,6 +34,7 @@ else:
 """
 
 
+@pytest.mark.processes
 def test_a_hundred_runs_with_fifty_records_stay_below_a_gibibyte() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAMME], check=True, capture_output=True, text=True

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 pytestmark = [
+    pytest.mark.processes,
     pytest.mark.skipif(
         not (dist.is_available() and dist.is_gloo_available()),
         reason="needs torch.distributed with gloo",

@@ -84,6 +84,7 @@ def test_the_words_of_texts_are_on_the_page(tmp_path):
     assert "TF-IDF logistic regression" in text
 
 
+@pytest.mark.slow
 def test_patches_of_images_are_on_the_page(tmp_path):
     words = ["fit", "digits", "--assumption", "standard", "--quiet", "--out", str(tmp_path / "run")]
     assert main([*words, "--merge-duplicates"]) in (0, 3)

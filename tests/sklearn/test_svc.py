@@ -448,6 +448,7 @@ def test_the_standard_assumption_finds_the_witness_and_certifies_its_steps(pooli
     assert max(step.gap for step in model.convex_steps_) <= 1e-6
 
 
+@pytest.mark.slow
 def test_a_sample_in_which_nothing_is_learned_decides_nothing(monkeypatch):
     import attsvm.fitting.predicting as predicting
 

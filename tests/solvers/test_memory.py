@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from fuzz import proper
 
 from attsvm.solvers.methods import energies
@@ -20,6 +21,7 @@ from attsvm.solvers.proofs import double_double
 FUZZ = Path(__file__).with_name("fuzz.py")
 
 
+@pytest.mark.processes
 def test_no_arguments_crash() -> None:
     ran = subprocess.run(
         [sys.executable, str(FUZZ), "60"], capture_output=True, text=True, timeout=600
