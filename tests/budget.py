@@ -1,11 +1,12 @@
 """What a test may cost: seconds of a processor, its own and those of the processes that it has
 started and waited for.
 
-The test itself and its fixtures each may cost as much. A test that costs more needs the mark ``slow`` and runs with ``make test-slow``. The mark
-``processes`` is for the few that must start some: importing torch alone takes seconds there. Not
-counted are tests during which a kernel was compiled, which happens once on a machine. The seconds
-are those of a processor that takes :data:`REFERENCE` for a small loop; a slower one has more of
-them, and one that many processes share, twice as many.
+The test itself and its fixtures each may cost as much. A test that costs more needs the mark
+``slow`` and runs with ``make test-slow``. The mark ``processes`` is for the few that must start
+some: importing torch alone takes seconds there. Not counted are tests during which a kernel was
+compiled, which happens once on a machine. The seconds are those of a processor that takes
+:data:`REFERENCE` for a small loop; a slower one has more of them, and one that many processes
+share, twice as many.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,22 +33,27 @@ def paid(margins: Margins) -> AbstractContextManager[None]:
     return threads_that_pay(margins.m, margins.shape[0] * margins.shape[1])
 
 
+def give(library: Any, count: int) -> None:
+    """Threads to a BLAS, whichever thread had the say over it, and none has afterwards."""
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
+
+
 @pytest.fixture(autouse=True)
 def two() -> Iterator[None]:
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     before = counts()
-    for library in libraries:  # whichever thread had the say over it, and none afterwards
-        release = getattr(library, "clear_controlling_thread", lambda force: None)
-        release(force=True)
-        library.set_num_threads(2)
-        release(force=True)
+    for library in libraries:
+        give(library, 2)
     if set(counts()) != {2}:
         pytest.skip("this BLAS does not take two threads")
     yield
     assert set(counts()) == {2}
     for library, count in zip(libraries, before, strict=True):
-        library.set_num_threads(count)
-        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+        give(library, count)
+    assert counts() == before
 
 
 def test_one_inside_and_as_before_after() -> None:
