@@ -3,7 +3,8 @@ started and waited for.
 
 The test itself and its fixtures each may cost as much. A test that costs more needs the mark
 ``slow`` and runs with ``make test-slow``. The mark ``processes`` is for the few that must start
-some: importing torch alone takes seconds there. Not counted are tests during which a kernel was
+some: importing torch alone takes seconds there. ``experiment`` is for whole experiments at their
+quick scale. Not counted are tests during which a kernel was
 compiled, which happens once on a machine. The seconds are those of a processor that takes
 :data:`REFERENCE` for a small loop; a slower one has more of them, and one that many processes
 share, twice as many.
@@ -20,7 +21,7 @@ import pytest
 from attsvm import kernel_cache
 
 SECONDS = 3.0
-WITH_PROCESSES = 12.0
+MARKED = {"processes": 12.0, "experiment": 20.0}
 REFERENCE = 0.011
 """Seconds that :func:`loop` takes on the processor that the budget is meant for."""
 
@@ -70,7 +71,7 @@ class Budget:
 
     def check(self, item: pytest.Item, what: str, cost: float, known: float) -> None:
         """Fail where ``cost`` is too much and no kernel was compiled since ``known``."""
-        least = WITH_PROCESSES if "processes" in item.keywords else SECONDS
+        least = max([SECONDS, *(MARKED[mark] for mark in MARKED if mark in item.keywords)])
         if cost <= least or "slow" in item.keywords or compiled() != known:
             return
         allowed = least * max(self.slowness, slowness())

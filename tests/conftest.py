@@ -64,7 +64,7 @@ def compile_once() -> None:
     Dispatcher.compile = one_at_a_time
 
 
-LONG = ("test_kills.py", "test_surroundings.py", "test_processes.py", "test_all.py")
+LONG = ("test_all.py", "test_faults.py", "test_surroundings.py")
 """Files with tests of ten seconds and more: run first, so that none is left to one core at the
 end.
 """

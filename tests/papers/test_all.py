@@ -16,6 +16,7 @@ from attsvm_papers.kit import MOST, experiment, identifiers, titles
 from .snapshot import VERDICTS, changes, measured
 
 
+@pytest.mark.experiment
 @pytest.mark.parametrize("identifier", identifiers())
 def test_an_experiment_runs_is_judged_and_drawn(identifier):
     chosen, results, evidence = measured(identifier)
