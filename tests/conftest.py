@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from attsvm import kernel_cache
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "running"))
 from budget import Budget
 from skips import BROWSER, Skipped
 

@@ -60,6 +60,7 @@ def run(package, **environment):
     return float(value), int(hits), done.stderr
 
 
+@pytest.mark.processes
 def test_an_edit_of_a_kernel_is_seen_by_its_callers_in_other_modules(package, tmp_path):
     cache = {"ATTSVM_CACHE": str(tmp_path / "cache")}
     assert run(package, **cache) == (4.0, 0, "")

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-
 import skips
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ def test_every_reason_is_listed_and_every_line_of_the_list_is_used() -> None:
         for words, place in found
         if not any(re.search(each.reason, words) for each in skips.SKIPS)
     ]
-    assert unknown == [], "list the reason in tests/skips.py, with when it holds"
+    assert unknown == [], "list the reason in tests/running/skips.py, with when it holds"
     unused = [
         each.reason
         for each in skips.SKIPS
@@ -59,11 +59,13 @@ def test_a_skip_that_does_not_hold_here_is_told() -> None:
     assert skips.unexpected(browser) == (skips.BROWSER is not None)
 
 
-def test_a_run_with_an_unexpected_skip_fails(tmp_path: Path) -> None:
-    (tmp_path / "test_one.py").write_text(
-        "import pytest\n\ndef test_it(): pytest.skip('no moon')\n"
-    )
-    options = ["-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    plain = [*options, f"--rootdir={tmp_path}", "-c", "/dev/null", str(tmp_path)]
-    assert pytest.main(plain) == 0
-    assert pytest.main(plain, plugins=[skips.Skipped()]) == 1
+def test_a_run_with_an_unexpected_skip_fails() -> None:
+    def ended(reason: str) -> int:
+        plugin, session = skips.Skipped(), SimpleNamespace(exitstatus=0)
+        told = ("test_one.py", 1, f"Skipped: {reason}")
+        plugin.pytest_runtest_logreport(SimpleNamespace(skipped=True, longrepr=told, nodeid="one"))
+        plugin.pytest_sessionfinish(session, 0)
+        return int(session.exitstatus)
+
+    assert ended("no moon") == pytest.ExitCode.TESTS_FAILED
+    assert ended("ATTSVM_DATA names no folder with the reviews") == 0

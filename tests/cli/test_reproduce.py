@@ -77,6 +77,7 @@ def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_
     assert (entry["id"], entry["scale"]) == ("tfsvm-4", "quick, 2 seeds, seeds 500 later")
 
 
+@pytest.mark.processes
 def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
     runs = []
     for jobs in ("1", "2"):

@@ -154,6 +154,7 @@ def test_what_files_hold_does_not_steer_the_terminal(texts, capsys, monkeypatch)
             assert not set(stream) & set("\x1b\x07\x9b\u202e\x00"), words
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_utf8_is_a_name_like_any_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"d\xff\xfe.npz")

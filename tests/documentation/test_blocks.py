@@ -113,6 +113,7 @@ def same(printed: str, shown: str) -> bool:
 
 
 @pytest.mark.parametrize("page", NAMES)
+@pytest.mark.experiment
 def test_blocks_of_a_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
+@pytest.mark.experiment
 def test_batched_run_equals_each_run_alone_and_the_plain_loop(
     backend: str, reference: Callable[..., dict[int, np.ndarray]]
 ) -> None:

@@ -879,6 +879,7 @@ def sound(name: str, cell: str) -> Any:
 
 
 @pytest.mark.parametrize("of", FAULTS, ids=str)
+@pytest.mark.experiment
 def test_a_test_notices(of):
     with broken(of):
         found = outcomes(of.test)
@@ -892,6 +893,7 @@ CLAIMS = [of for of in FAULTS if of.claim]
 
 
 @pytest.mark.parametrize("of", CLAIMS, ids=str)
+@pytest.mark.experiment
 def test_a_claim_notices(of):
     name = of.claim.split()[0]
     before = verdict(of, lambda cell: sound(name, json.dumps(cell, sort_keys=True)))

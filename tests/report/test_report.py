@@ -162,6 +162,7 @@ def test_figures_are_files_and_on_the_page(written: Make, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["image", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("text", "array"))]
 )
+@pytest.mark.experiment
 def test_two_writes_give_the_same_bytes(make_folder: Make, written: Make, kind: str) -> None:
     first, second = written(kind), make_folder(kind)
     assert attsvm.report.write(second) == second / "report.html"

@@ -67,6 +67,7 @@ def few(stops: list[Stop] | set[Stop]) -> bool:
 
 @pytest.mark.parametrize("norm", ["fro", "nuc"])
 @pytest.mark.parametrize("sizes", [(40, 5, 12), (400, 6, 12)])
+@pytest.mark.experiment
 def test_the_innermost_loop_is_near(sizes: tuple[int, int, int], norm: str) -> None:
     margins = programme(*sizes)
     max_margin(margins, norm)  # what is imported and compiled on first use is no part of the walk

@@ -154,6 +154,7 @@ EDITS = {
 NOT_REACHED = ("report/page.py", "datasets/reviews.py")
 
 
+@pytest.mark.slow
 def test_the_library_counts_by_modules_that_are_reached(tmp_path):
     """The solver that a table names by a string, and the data that a helper draws, count."""
     script = (

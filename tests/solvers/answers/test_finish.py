@@ -99,6 +99,7 @@ def test_what_float64_cannot_hold_is_almost_infeasible_in_every_norm(name: str) 
     assert len(solution.conflict()) >= 2
 
 
+@pytest.mark.experiment
 def test_multipliers_that_vanish_on_the_way_are_replaced() -> None:
     """Newton steps may end without any; the next attempt then begins where the first did."""
     rng = np.random.default_rng(0)

@@ -28,6 +28,7 @@ def checked(seed: int, count: int) -> Summary:
     return summary
 
 
+@pytest.mark.experiment
 def test_every_kind_in_every_norm() -> None:
     """Each kind once in each norm."""
     checked(0, len(KINDS) * len(NORMS))

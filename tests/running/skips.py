@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LINUX = sys.platform == "linux"
 WIDE = np.finfo(np.longdouble).minexp < -16000
 BROWSER = next(
@@ -114,5 +114,5 @@ class Skipped:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for node, reason in self.reasons.items():
             terminalreporter.write_line(
-                f"{node} may not be skipped here: {reason} (see tests/skips.py)", red=True
+                f"{node} may not be skipped here: {reason} (see tests/running/skips.py)", red=True
             )
