@@ -21,8 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics.engine import Look
-from attsvm.dynamics.planning import hooked
+from attsvm.dynamics.engine import Look, hooked
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
 from attsvm.models.attention import linear_head, overridden

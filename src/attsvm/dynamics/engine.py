@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,3 +167,13 @@ class Kept:
             # in the order in which kernels walk through it
             found[where] = np.array(arrays[name], dtype=present.dtype, order="C")
         vars(self).update(found)
+
+
+def hooked(optimizer: Optimizer) -> bool:
+    """Whether a step or a gradient passes through functions of the caller."""
+    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    return any(steps) or any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm.data import AttentionData, FloatArray, spread
 from attsvm.dynamics import costs
+from attsvm.dynamics.engine import hooked
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.models import Attention, FactoredAttention, FixedPromptAttention, PerRun
@@ -283,16 +284,6 @@ def _obstacle(model: Attention, optimizer: Optimizer, schedule: Schedule | None)
     ):
         return "a parameter of the optimizer does not require gradients"
     return None
-
-
-def hooked(optimizer: Optimizer) -> bool:
-    """Whether a step or a gradient passes through functions of the caller."""
-    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    return any(steps) or any(
-        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )
 
 
 # microseconds of a step of one run from which it is better shared among all cores, as torch does

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-import attsvm
 from attsvm.errors import InputError
 from attsvm.files import opened
 from attsvm.geometry import parse_norm
@@ -92,12 +91,11 @@ def probe(
     models, passed_over = _steps(request.models)
     told = {
         "command": "probe",
-        "attsvm": attsvm.__version__,
         **asdict(request),
         "text": None if request.text is None else str(request.text),
         "sha256": texts.sha256,
         "contents": {f"the content of {name}": _content(name) for name in models.values()},
-        "versions": versions() | versions("transformers", "tokenizers"),
+        "versions": versions() | versions("attsvm", "transformers", "tokenizers"),
         "code": code_fingerprint(probe),
     }
     if done := finished_run(folder, told):
