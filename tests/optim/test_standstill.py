@@ -182,7 +182,10 @@ def test_the_page_has_starting_rates() -> None:
     assert len(ROWS) == 10
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[pytest.mark.slow] if k % 3 else []) for k, row in enumerate(ROWS)],
+)
 def test_a_documented_starting_rate_trains_a_small_decoder(row: str, frozen: float) -> None:
     names = {"MirrorDescent": MirrorDescent, "SteepestDescent": SteepestDescent}
     build = eval(f"lambda queries_and_keys: {row}", names)

@@ -207,6 +207,7 @@ def test_replay_runs_and_ends(browser: Any, file: Path) -> None:
         assert len(page.locator(".axp-course").get_attribute("d")) > len(middle)
 
 
+@pytest.mark.slow
 def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -> None:
     """Five sequences of six tokens, dragged: mathematics, drawing and layout of each frame."""
     tokens = np.random.default_rng(0).uniform(-1, 1, (5, 6, 2))

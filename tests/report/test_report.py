@@ -114,6 +114,7 @@ def assert_sound(page: Path) -> Reader:
 
 
 @pytest.mark.parametrize("kind", ["text", "image", "array"])
+@pytest.mark.experiment
 def test_page_is_sound_and_says_every_number(written: Make, kind: str) -> None:
     folder = written(kind)
     text = assert_sound(folder / "report.html").text
