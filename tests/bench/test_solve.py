@@ -37,6 +37,7 @@ def outcomes(cells):
     return {(cell["solver"], cell["size"], cell["asked"]): cell["outcome"] for cell in cells}
 
 
+@pytest.mark.slow
 def test_failures_are_kept_and_harder_cells_are_not_tried(strange, monkeypatch):
     monkeypatch.setattr(solve, "Worker", functools.partial(Worker, grace=2.0))
     peers = {

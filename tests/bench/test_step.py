@@ -105,6 +105,7 @@ def test_contestants_that_do_not_fit_together_are_split_into_lots(tiny, monkeypa
     ]
 
 
+@pytest.mark.slow
 def test_a_reference_of_several_lots_has_one_row(tiny, monkeypatch):
     monkeypatch.setattr(
         step,

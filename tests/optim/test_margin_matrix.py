@@ -126,6 +126,7 @@ def check(momentum: float) -> None:
     assert (own > rivals).all(), table
 
 
+@pytest.mark.experiment
 def test_each_norm_wins_its_own_column() -> None:
     check(momentum=0.0)
 

@@ -35,6 +35,12 @@ VERDICTS = Path(__file__).with_name("verdicts.json")
 numbers: look into it before it is drawn anew.
 """
 
+LONG = ("mmts-9", "multihead-1", "multihead-3", "tfsvm-8")
+"""Experiments of ten seconds: their quick evidence is kept in ``evidence/quick``, judged on every
+commit, and computed anew by slow tests.
+"""
+KEPT = Path(__file__).parent / "evidence" / "quick"
+
 WITHIN = {
     "plain": 1e-6,
     # Solutions of programmes, known to the root of a duality gap, and what is computed from them.
@@ -66,6 +72,12 @@ def measured(identifier: str) -> tuple[Any, list[Mapping[str, Any]], Evidence]:
     cells = chosen.work(chosen.quick)
     results = [chosen.run(**cell) for cell in cells]
     return chosen, results, chosen.evidence(cells, results)
+
+
+def kept(identifier: str) -> Evidence:
+    """The quick evidence of one of :data:`LONG` as it was drawn last."""
+    with np.load(KEPT / f"{identifier}.npz", allow_pickle=False) as columns:
+        return Evidence(dict(columns))
 
 
 def row(column: NDArray[Any]) -> Row:
@@ -167,11 +179,14 @@ def draw(asked: list[str]) -> None:
     for identifier in asked or identifiers():
         chosen, _, evidence = measured(identifier)
         before = rows.get(identifier, {})
-        kept = {name: line["within"] for name, line in before.items() if "within" in line}
+        within = {name: line["within"] for name, line in before.items() if "within" in line}
         rows[identifier] = {
-            name: row(evidence[name]) | ({"within": kept[name]} if name in kept else {})
+            name: row(evidence[name]) | ({"within": within[name]} if name in within else {})
             for name in evidence
         }
+        if identifier in LONG:
+            KEPT.mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(KEPT / f"{identifier}.npz", **{n: evidence[n] for n in evidence})
         verdicts[identifier] = {claim.id: claim.check(evidence).verdict for claim in chosen.claims}
         write({name: rows[name] for name in identifiers() if name in rows})
         ordered = {name: verdicts[name] for name in identifiers() if name in verdicts}

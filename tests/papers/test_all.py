@@ -13,11 +13,20 @@ import pytest
 
 from attsvm_papers.kit import MOST, experiment, identifiers, titles
 
-from .snapshot import VERDICTS, changes, measured
+from .snapshot import LONG, VERDICTS, changes, kept, measured
+from .test_recorded import RECORDED as SILENT
+
+RUN = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in LONG or name in SILENT else [])
+    for name in identifiers()
+]
+"""All of them; slow are those that are judged on evidence of their quick scale that is kept, and
+those whose claims the quick scale cannot judge.
+"""
 
 
 @pytest.mark.experiment
-@pytest.mark.parametrize("identifier", identifiers())
+@pytest.mark.parametrize("identifier", RUN)
 def test_an_experiment_runs_is_judged_and_drawn(identifier):
     chosen, results, evidence = measured(identifier)
     for part in results:
@@ -25,6 +34,16 @@ def test_an_experiment_runs_is_judged_and_drawn(identifier):
         assert all(np.asarray(column).dtype.kind in "biuf" for column in part.values()), (
             "columns are saved as plain numbers"
         )
+    is_as_recorded(chosen, evidence)
+
+
+@pytest.mark.parametrize("identifier", LONG)
+def test_evidence_that_is_kept_is_judged_and_drawn(identifier):
+    is_as_recorded(experiment(identifier), kept(identifier))
+
+
+def is_as_recorded(chosen, evidence):
+    """Verdicts and columns are those of the files, and the pictures can be drawn."""
     verdicts = {}
     for claim in chosen.claims:
         verdict = claim.check(evidence)
@@ -34,9 +53,9 @@ def test_an_experiment_runs_is_judged_and_drawn(identifier):
         )
         if verdict.verdict == "fails" and not chosen.random:
             assert claim.explanation, f"{verdict}"
-    expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[identifier]
+    expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[chosen.id]
     assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"
-    different = changes(identifier, evidence)
+    different = changes(chosen.id, evidence)
     assert not different, different
     pictures = list(chosen.plot(evidence))
     assert pictures

@@ -43,6 +43,7 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
     np.testing.assert_allclose(found[1], v.detach()[..., 0], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_published_descent_takes_starts_in_any_order_of_memory() -> None:
     data, heads = unit_sphere(6, 8, 10, [1, 2])
     start = np.random.default_rng(0).standard_normal((2, 10, 10))
@@ -82,6 +83,7 @@ def test_solutions_are_solved_once_and_in_order() -> None:
     assert (second[1].margins.selected == 5).all()
 
 
+@pytest.mark.slow
 def test_nine_pairs_at_a_small_scale() -> None:
     """Half the published steps: the own norm is closest on average, and the epsilon has begun to
     matter for p = 1.75.
@@ -143,6 +145,7 @@ def test_rates_at_e_to_the_e() -> None:
     np.testing.assert_allclose(md_1d.rate(step, 3.0), [1 / np.e, 2 / np.e**2])
 
 
+@pytest.mark.slow
 def test_joint_training_follows_the_table() -> None:
     found = md_3.descent(1.75, mirror_runs.PUBLISHED)
     # the table's tolerance

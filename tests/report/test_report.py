@@ -47,6 +47,10 @@ FIGURES = {
 }
 
 
+ONE_KIND = ["text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("image", "array"))]
+"""Texts hold most that could go wrong; the others with the slow tests."""
+
+
 class Reader(html.parser.HTMLParser):
     """Checks nesting, collects ids, links, attributes and text."""
 
@@ -191,7 +195,7 @@ def test_a_reader_s_own_matplotlib_settings_change_nothing(
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}</style>"
 
 
-@pytest.mark.parametrize("kind", ["text", "image", "array"])
+@pytest.mark.parametrize("kind", ONE_KIND)
 def test_text_of_the_user_is_never_markup(make_folder: Make, kind: str) -> None:
     def change(
         run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[str, Any]]
@@ -467,7 +471,7 @@ def steering(run: dict[str, Any], data: dict[str, np.ndarray], shown: list[dict[
             example["view"]["labels"][0] = STEERING
 
 
-@pytest.mark.parametrize("kind", ["text", "image", "array"])
+@pytest.mark.parametrize("kind", ONE_KIND)
 def test_no_character_that_steers_reaches_a_page_or_a_figure(make_folder: Make, kind: str) -> None:
     folder = make_folder(kind, change=steering, count=8)
     page = attsvm.report.write(folder)

@@ -63,7 +63,7 @@ SCALES = scales(
     lr=0.1,
     seeds=300,
     first_seed=VERDICT,
-    quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 5},
+    quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10},
 )
 
 # Measured for the specification at other draws: strength, mean number of selected tokens, median
