@@ -21,8 +21,9 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/attsvm fit digits --out $(OUT)
 
+# Modules are compiled once for all processes, where the environment says otherwise, too.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
 
 test-slow: $(VENV)/.dev
 	ATTSVM_EXAMPLES=thorough $(BIN)/python -m pytest -m slow

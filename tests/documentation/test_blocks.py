@@ -112,7 +112,13 @@ def same(printed: str, shown: str) -> bool:
     return all(float(a) == pytest.approx(float(b), rel=0.02) for a, b in pairs)
 
 
-@pytest.mark.parametrize("page", NAMES)
+LONG = ("docs/bags.md",)  # many fits
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in NAMES],
+)
 @pytest.mark.experiment
 def test_blocks_of_a_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

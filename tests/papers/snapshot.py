@@ -35,8 +35,11 @@ VERDICTS = Path(__file__).with_name("verdicts.json")
 numbers: look into it before it is drawn anew.
 """
 
-LONG = ("mmts-9", "multihead-1", "multihead-3", "tfsvm-8")
-"""Experiments of ten seconds: their quick evidence is kept in ``evidence/quick``, judged on every
+LONG = (
+    *("factored-1", "mmts-9", "multihead-1", "multihead-2", "multihead-3", "multihead-4", "ntp-3"),
+    *("ntp-6", "spectral-2", "spectral-3", "tfsvm-8"),
+)
+"""Experiments of four seconds and more: their quick evidence is kept in ``evidence/quick``, judged on every
 commit, and computed anew by slow tests.
 """
 KEPT = Path(__file__).parent / "evidence" / "quick"
