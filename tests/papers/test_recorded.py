@@ -29,7 +29,7 @@ VERDICTS = FOLDER / "verdicts.json"
 QUICK = Path(__file__).with_name("verdicts.json")
 RECORDED = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.exists() else {}
 
-MISSING = {"heads-6", "pruning-1"}
+MISSING = {"heads-6"}
 """Experiments that wait for a full run; those that are recorded leave this set."""
 
 
