@@ -188,7 +188,7 @@ def test_the_estimator_fits_in_it():
     assert model.predict(bags).shape == (24,)
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_commands_know_it(tmp_path, capsys):
     assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["norms"]

@@ -74,7 +74,10 @@ def limited(limits, words, folder):
     [
         ("-f 8", FIT, FIT),
         ("-f 1", "solve tfsvm-1 --out a.npz", "solve tfsvm-1"),
-        ("-v 3000000", "solve unit_sphere:20000,200,50,0", "solve tfsvm-1"),
+        pytest.param(
+            *("-v 3000000", "solve unit_sphere:20000,200,50,0", "solve tfsvm-1"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=("fit", "solve", "memory"),
 )

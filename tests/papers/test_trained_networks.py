@@ -109,7 +109,9 @@ def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
         list(md_4.cells(Networks((Study(task, (Method("l2", (0.01,)),)),))))
 
 
-@pytest.mark.parametrize(("depth", "millions"), [(3, 17.23), (4, 19.00), (6, 22.54)])
+@pytest.mark.parametrize(
+    ("depth", "millions"), [(3, 17.23), (4, 19.00), pytest.param(6, 22.54, marks=pytest.mark.slow)]
+)
 def test_the_published_networks_have_the_published_sizes_and_take_a_step(depth, millions) -> None:
     task = md_4.published(depth).task
     assert (task.depth, task.heads) == (depth, depth)

@@ -65,7 +65,7 @@ def few(stops: list[Stop] | set[Stop]) -> bool:
     return len(stops) <= STOPS and len({file for file, _ in stops}) <= FILES
 
 
-@pytest.mark.parametrize("norm", ["fro", "nuc"])
+@pytest.mark.parametrize("norm", ["fro", pytest.param("nuc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sizes", [(40, 5, 12), (400, 6, 12)])
 @pytest.mark.experiment
 def test_the_innermost_loop_is_near(sizes: tuple[int, int, int], norm: str) -> None:
