@@ -4,17 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/digits
 
-.PHONY: demo test test-slow test-oldest lint docs bench clean
+NATIVE  := hatch_build.py $(wildcard src/attsvm/native/*.cpp src/attsvm/native/*.hpp src/attsvm/native/*.h)
+
+.PHONY: demo test test-slow test-asan test-oldest lint docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp per set of extras, so that `make demo` does not wait for the test tools.
-$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint,docs]'
 	@touch $@ $(VENV)/.demo
 
@@ -27,6 +29,13 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	ATTSVM_EXAMPLES=thorough $(BIN)/python -m pytest -m slow
+
+# The compiled core with checks of every address and number, under gcc.
+test-asan: $(VENV)/.dev
+	$(BIN)/python hatch_build.py --sanitize build/asan
+	ATTSVM_NATIVE=build/asan ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	$(BIN)/python -m pytest -q -n 0 tests/native
 
 # Downloads gigabytes: PyPI's torch of then brings its CUDA libraries.
 test-oldest:

@@ -1,0 +1,32 @@
+// The interface of the compiled core: structs of sizes and pointers, and functions on them.
+// native/__init__.py mirrors the structs and checks the arrays; nothing here looks at them again.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#if defined(_WIN32)
+#define PUBLIC extern "C" __declspec(dllexport)
+#else
+#define PUBLIC extern "C" __attribute__((visibility("default")))
+#endif
+
+// Rows a_c = delta_c z_i^T of sizes near one, <a_c, W> >= b_c, multipliers 0 <= lambda_c <= cap_c,
+// or of any sign where free_sign is 1.
+struct Programme {
+    int64_t m, n, dx, dz;      // rows, sequences, sizes of a token and of a query
+    const double *D;           // (m, dx) differences
+    const double *Z;           // (n, dz) queries
+    const double *b;           // (m) right-hand sides
+    const double *cap;         // (m) upper bounds of the multipliers
+    const int64_t *offsets;    // (n + 1) where the rows of each sequence begin
+    const uint8_t *free_sign;  // (m) 1 for equalities
+};
+
+// The free rows of a quadratic programme on a Gram matrix, with the Cholesky factor of their block.
+struct ActiveSet {
+    int64_t m, count;  // rows, free rows
+    double *factor;    // (m, m) lower triangle of the first `count` rows, the reciprocal diagonal
+    double *work;      // (4 m)
+    int64_t *rows;     // (m) the free rows, in the order of the factor
+    uint8_t *side;     // (m) where a multiplier is: ZERO, FREE, CAPPED
+};

@@ -1,0 +1,36 @@
+// What this processor can do, and what this library was made of.
+#include "attsvm.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+// AVX2 and FMA, and an operating system that keeps their registers. The compiler's own test of the
+// processor answers no under zig.
+PUBLIC int64_t fast_processor() {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if (!((c & bit_FMA) && (c & bit_OSXSAVE) && (c & bit_AVX))) return 0;
+    unsigned low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 6) != 6) return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2) ? 1 : 0;
+}
+#else
+PUBLIC int64_t fast_processor() { return 0; }
+#endif
+
+PUBLIC const char *sources() { return ATTSVM_SOURCES; }
+
+// Size of each struct and the offsets of its fields, by which the mirrors in Python are checked.
+PUBLIC int64_t layout(int64_t *out) {
+    int64_t count = 0;
+#define FIELD(type, name) out[count++] = offsetof(type, name)
+    out[count++] = sizeof(Programme);
+    FIELD(Programme, m), FIELD(Programme, n), FIELD(Programme, dx), FIELD(Programme, dz);
+    FIELD(Programme, D), FIELD(Programme, Z), FIELD(Programme, b), FIELD(Programme, cap);
+    FIELD(Programme, offsets), FIELD(Programme, free_sign);
+    out[count++] = sizeof(ActiveSet);
+    FIELD(ActiveSet, m), FIELD(ActiveSet, count), FIELD(ActiveSet, factor), FIELD(ActiveSet, work);
+    FIELD(ActiveSet, rows), FIELD(ActiveSet, side);
+#undef FIELD
+    return count;
+}

@@ -1,0 +1,86 @@
+"""The mirrors of the structs, the levels, and what the library is made of."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm import native
+
+ROOT = Path(__file__).parents[2]
+
+
+def _expected() -> list[int]:
+    found = []
+    for struct in native.STRUCTS:
+        found.append(ctypes.sizeof(struct))
+        found.extend(getattr(struct, name).offset for name, _ in struct._fields_)
+    return found
+
+
+def test_structs_have_the_layout_of_the_library() -> None:
+    room = (ctypes.c_int64 * 200)()
+    count = native.library.layout(room)
+    assert list(room[:count]) == _expected()
+
+
+def test_the_library_is_made_of_the_sources_that_lie_beside_it() -> None:
+    digest = runpy.run_path(str(ROOT / "hatch_build.py"))["digest"]()
+    assert native.library.sources().decode() == digest, "run `python hatch_build.py`"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("level", ["baseline", "avx2"])
+def test_each_level_loads_in_a_process_of_its_own(level: str) -> None:
+    if level == "avx2" and not native.library.fast_processor():
+        level = "baseline"
+    program = "from attsvm import native; print(native.LEVEL, native.library.fast_processor() >= 0)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ATTSVM_PROCESSOR": level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [level, "True"]
+
+
+@pytest.mark.processes
+def test_an_unknown_level_is_refused_in_one_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import attsvm.native"],
+        env={**os.environ, "ATTSVM_PROCESSOR": "sse9"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ATTSVM_PROCESSOR is 'sse9'; it must be baseline or avx2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((4, 3), np.float32),
+        np.zeros((3, 4)),
+        np.zeros((4, 6))[:, ::2],
+        np.asfortranarray(np.zeros((4, 3))),
+    ],
+)
+def test_arrays_of_another_kind_are_refused(wrong: np.ndarray) -> None:
+    with pytest.raises(TypeError, match="where the compiled core takes"):
+        native.address(wrong, np.float64, 4, 3)
+
+
+def test_offsets_that_leave_the_rows_are_refused() -> None:
+    D, Z, b = np.ones((3, 2)), np.ones((2, 2)), np.ones(3)
+    free = np.zeros(3, np.uint8)
+    for offsets in ([0, 2, 4], [1, 2, 3], [0, 4, 3]):
+        with pytest.raises(TypeError, match="offsets"):
+            native.programme(D, Z, b, b, np.array(offsets), free)
