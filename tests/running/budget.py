@@ -25,6 +25,7 @@ MARGIN = 1.5
 """How much more a test may take before it fails: processors, caches and neighbours differ."""
 FIXTURES = 8.0
 MARKED = {"processes": 12.0, "experiment": 20.0}
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 REFERENCE = 0.011
 """Seconds that :func:`loop` takes on the processor that the budget is meant for."""
 
@@ -37,9 +38,13 @@ def loop() -> float:
 
 
 def slowness() -> float:
-    """How much slower than the reference this processor is now; at least 1."""
+    """How much slower than the reference this processor is now; at least 1. Each thread of a
+    numerical library counts, for those that wait are busy too.
+    """
     shared = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
-    return max(1.0, min(loop() for _ in range(3)) / REFERENCE) * (2.0 if shared else 1.0)
+    threads = max(int(os.environ.get(name, 1)) for name in THREADS)
+    slower = max(1.0, min(loop() for _ in range(3)) / REFERENCE)
+    return slower * threads * (2.0 if shared else 1.0)
 
 
 def spent() -> float:
