@@ -29,6 +29,7 @@ VERDICTS = FOLDER / "verdicts.json"
 QUICK = Path(__file__).with_name("verdicts.json")
 RECORDED = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.exists() else {}
 
+
 def evidence_of(identifier: str) -> Evidence:
     """The recorded columns, those that a claim reads."""
     with np.load(FOLDER / f"{identifier}.npz", allow_pickle=False) as columns:

@@ -1,6 +1,6 @@
 """Calls compiled functions with arguments that do not fit.
 
-For example ``python fuzz.py 60 programme.kernels.values``.
+For example ``python fuzz.py 60 small.small_frobenius.settle``.
 
 Arrays of a proper call are cut, lengthened, turned, strided, retyped and, where they hold
 positions, filled with positions elsewhere. Whatever is refused must be refused by an exception. The
@@ -34,10 +34,7 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     out = [np.zeros(shape) for shape in ((d_x, d_z), (d_x, d_z), (d_x, d_z))]
     instances = np.array([0, 1, 3])
     return {
-        "programme.kernels.row_norms": [D],
         "programme.kernels.fitting": [offsets, m],
-        "programme.kernels.values": [D, offsets, Z @ W.T],
-        "programme.kernels.pulled": [D, offsets, dual],
         "programme.kernels.block_grams": [D, offsets, size, starts],
         "programme.kernels._fitting_blocks": [offsets, starts],
         "programme.kernels.smaller_blocks": [
@@ -86,8 +83,6 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
 EXOTIC = (
     "margins",
     "small.small_frobenius.settle",
-    "programme.kernels.values",
-    "programme.kernels.pulled",
     "proofs.double_double.dot",
 )
 """Functions that get other dtypes, axes and strides too, for which numba compiles once more."""

@@ -1,4 +1,4 @@
-"""Compiled loops over ragged rows: operators and sweeps of block coordinate ascent.
+"""Compiled loops over ragged rows: sweeps of block coordinate ascent.
 
 Sums may be taken in any order (``reassoc``), which lets the loops use vector registers; nothing
 else is relaxed. Compiled code reads memory without asking, so every kernel first refuses arrays
@@ -14,26 +14,6 @@ from attsvm.jit import summing_kernel
 
 
 @summing_kernel
-def row_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Norm of each row as ``peak * relative`` with ``relative`` in [1, sqrt(d)], so that no scale
-    overflows.
-    """
-    count, width = rows.shape
-    peak, relative = np.zeros(count), np.ones(count)
-    for c in range(count):
-        largest = 0.0
-        for k in range(width):
-            largest = max(largest, abs(rows[c, k]))
-        if largest > 0.0:
-            total = 0.0
-            for k in range(width):
-                ratio = rows[c, k] / largest
-                total += ratio * ratio
-            peak[c], relative[c] = largest, np.sqrt(total)
-    return peak, relative
-
-
-@summing_kernel
 def fitting(offsets: IntArray, rows: int) -> None:
     """Refuse offsets that do not cut ``rows`` rows into parts, one after the other.
 
@@ -45,37 +25,6 @@ def fitting(offsets: IntArray, rows: int) -> None:
     for i in range(len(offsets) - 1):
         if offsets[i] > offsets[i + 1]:
             raise ValueError("offsets must not fall")
-
-
-@summing_kernel
-def values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
-    """``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``."""
-    fitting(offsets, D.shape[0])
-    if moved.shape[0] != len(offsets) - 1 or moved.shape[1] != D.shape[1]:
-        raise ValueError("moved must have a row per sequence and a column per feature")
-    out = np.empty(D.shape[0])
-    for i in range(len(offsets) - 1):
-        for c in range(offsets[i], offsets[i + 1]):
-            total = 0.0
-            for k in range(D.shape[1]):
-                total += D[c, k] * moved[i, k]
-            out[c] = total
-    return out
-
-
-@summing_kernel
-def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
-    """``sum_c dual[c] D[c]`` over the rows of each sequence."""
-    fitting(offsets, D.shape[0])
-    if len(dual) != D.shape[0]:
-        raise ValueError("dual must have an entry per row")
-    out = np.zeros((len(offsets) - 1, D.shape[1]))
-    for i in range(len(offsets) - 1):
-        for c in range(offsets[i], offsets[i + 1]):
-            if dual[c] != 0.0:
-                for k in range(D.shape[1]):
-                    out[i, k] += dual[c] * D[c, k]
-    return out
 
 
 @summing_kernel

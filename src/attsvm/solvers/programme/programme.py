@@ -19,7 +19,7 @@ import numpy as np
 from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.programme import kernels
+from attsvm.native import address, library
 from attsvm.solvers.programme.scaling import OutOfRangeError
 from attsvm.solvers.programme.threads import all_threads
 
@@ -85,23 +85,22 @@ class Programme:
     def values(self, W: FloatArray) -> FloatArray:
         r""":math:`(\langle\hat a_c, W\rangle)_c`."""
         if self.D.size < _LARGE:
-            return kernels.values(self.D, self.offsets, np.ascontiguousarray(self.Z @ W.T))
+            return row_values(self.D, self.offsets, self.Z @ W.T)
 
         def part(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
-            moved = np.ascontiguousarray(self.Z[first:last] @ W.T)
-            return kernels.values(self.D[rows], offsets, moved)
+            return row_values(self.D[rows], offsets, self.Z[first:last] @ W.T)
 
         return self._shared(part)
 
     def adjoint(self, dual: FloatArray) -> FloatArray:
         r""":math:`\sum_c\lambda_c\hat a_c`."""
         if self.D.size < _LARGE:
-            return kernels.pulled(self.D, self.offsets, dual).T @ self.Z
+            return pulled(self.D, self.offsets, dual).T @ self.Z
 
         def part(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
-            return kernels.pulled(self.D[rows], offsets, dual[rows])
+            return pulled(self.D[rows], offsets, dual[rows])
 
         columns = np.array_split(self._shared(part).T, _SHARES)
         return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
@@ -142,6 +141,45 @@ class Programme:
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
 
 
+def row_values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
+    """``(m,)``: ``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``."""
+    count, of = len(offsets) - 1, address
+    moved, values = np.ascontiguousarray(moved), np.empty(len(D))
+    library.row_values(
+        of(D, np.float64, *D.shape),
+        of(offsets, np.int64, count + 1),
+        *(count, D.shape[1]),
+        of(moved, np.float64, count, D.shape[1]),
+        of(values, np.float64, len(D)),
+    )
+    return values
+
+
+def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
+    """``(k, d_x)``: ``sum_c dual[c] D[c]`` over the rows of each sequence."""
+    count, of = len(offsets) - 1, address
+    dual, sums = np.ascontiguousarray(dual), np.empty((count, D.shape[1]))
+    library.pull_rows(
+        of(D, np.float64, *D.shape),
+        of(offsets, np.int64, count + 1),
+        *(count, D.shape[1]),
+        of(dual, np.float64, len(D)),
+        of(sums, np.float64, *sums.shape),
+    )
+    return sums
+
+
+def _exponents(rows: FloatArray) -> IntArray:
+    """``(m,)``: of the power of two above the norm of each row."""
+    found = np.empty(len(rows), dtype=np.int64)
+    library.row_exponents(
+        address(rows, np.float64, *rows.shape),
+        *rows.shape,
+        address(found, np.int64, len(rows)),
+    )
+    return found
+
+
 def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:
     """``(k, dof)``: the rows written out, for systems small enough to hold them."""
     D, Z = p.D[rows], p.Z[p.sequence[rows]]
@@ -167,8 +205,8 @@ def equilibrate(
         OutOfRangeError: differences times queries leave the range in which weights and multipliers
             are float64 numbers.
     """
-    D, d_exponent = _unit_rows(margins.differences)
-    Z, z_exponent = _unit_rows(margins.queries)
+    D, d_exponent = unit_rows(margins.differences)
+    Z, z_exponent = unit_rows(margins.queries)
     sequence = margins.sequence
     row_exponent = -(d_exponent + z_exponent[sequence])
     mantissa, exponent = np.frexp(margins.rhs)
@@ -214,14 +252,13 @@ def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[Float
     return np.ascontiguousarray(Z[first]), np.append(offsets[first], offsets[-1])
 
 
-def _unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+def unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Rows divided by the power of two above their norm, and the exponents."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)
 
     def part(some: slice) -> None:
-        peak, relative = kernels.row_norms(rows[some])
-        exponent[some] = powers = np.frexp(peak)[1].astype(np.int64) + np.frexp(relative)[1]
+        exponent[some] = powers = _exponents(rows[some])
         if (np.abs(powers) < 1000).all():
             np.multiply(rows[some], np.ldexp(1.0, -powers)[:, None], out=unit[some])
         else:
