@@ -133,11 +133,6 @@ def test_equalities_warm_starts_methods_and_a_second_opinion(margins):
     solution = attsvm.max_margin(margins, "sum-of-rows")
     again = attsvm.max_margin(margins, "sum-of-rows", warm_start=solution)
     assert again.norm == pytest.approx(solution.norm, rel=1e-8)
-    choice = attsvm.solvers.choose(margins, SumOfRows())
-    for solver in choice.alternatives:
-        alone = attsvm.max_margin(margins, SumOfRows(), solver=solver, tol=1e-6)
-        assert alone.status == "optimal"
-        assert alone.norm == pytest.approx(solution.norm, rel=1e-5)
 
 
 def test_the_derivative_and_the_projection_follow_from_the_proximal_map():

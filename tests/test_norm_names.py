@@ -91,7 +91,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         *(each.W for each in solvers.margin_path(margins, [norm, norm])),
         solvers.margin_path([margins], norm)[0].W,
     ],
-    "attsvm.solvers.choose": lambda norm: str(solvers.choose(margins, norm)),
     "attsvm.selection.margin_drop_bound": lambda norm: selection.margin_drop_bound(
         data, np.argmax(np.einsum("ntd,n,d->nt", data.tokens, data.labels, head), axis=1), norm
     ),

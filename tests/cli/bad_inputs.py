@@ -604,8 +604,6 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         ["solve", "data.npz", "--norm", strange],
         ["fit", "data.npz", "--norm", strange],
         ["fit", "data.npz", "--norm", pick(random, "lp:1.001", "lp:50", "schatten:1.0001")],
-        ["solve", "data.npz", "--solver", strange or "none"],
-        ["solve", "data.npz", "--norm", "nuc", "--solver", "nnls"],
         ["solve", "data.npz", "--programme", strange],
         ["solve", "data.npz", "--programme", pick(random, "sequence", "causal"), "--tokens", "0,1"],
         ["solve", "data.npz", "--verify", strange],

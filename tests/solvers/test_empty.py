@@ -12,7 +12,7 @@ from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, graph_margins, order_margins, output_margins, ratio_margins
-from attsvm.solvers import choose, max_margin
+from attsvm.solvers import max_margin
 from attsvm.solvers.programme.programme import Programme
 from attsvm.solvers.proofs.infeasibility import least_distance
 
@@ -46,15 +46,13 @@ EMPTY = {
 @pytest.mark.parametrize("case", EMPTY)
 def test_the_zero_weights_solve_an_empty_programme(case: str, name: str) -> None:
     margins, norm = EMPTY[case], parse_norm(name)
-    choice = choose(margins, norm)
-    for solver in (choice.name, *choice.alternatives):
-        solution = max_margin(margins, norm, solver=solver)
-        assert solution.status == "optimal"
-        assert not solution.W.any()
-        assert solution.W.shape == margins.shape
-        assert solution.kkt() == (0.0, 0.0, 0.0, 0.0)
-        assert solution.support_tokens().shape == (0, 2)
-        assert solution.conflict().shape == (0, 3)
+    solution = max_margin(margins, norm)
+    assert solution.status == "optimal"
+    assert not solution.W.any()
+    assert solution.W.shape == margins.shape
+    assert solution.kkt() == (0.0, 0.0, 0.0, 0.0)
+    assert solution.support_tokens().shape == (0, 2)
+    assert solution.conflict().shape == (0, 3)
     if norm.name == "fro":
         assert max_margin(margins, norm, slack=1.0).status == "optimal"
 

@@ -19,7 +19,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
-from attsvm.solvers import MarginSolution, choose, margin_path, max_margin
+from attsvm.solvers import MarginSolution, margin_path, max_margin
 
 
 def test_several_programmes_give_several_solutions() -> None:
@@ -59,7 +59,6 @@ def test_a_name_is_as_good_as_the_norm(name: str) -> None:
     named = max_margin(margins, name)
     np.testing.assert_array_equal(named.W, max_margin(margins, norm).W)
     assert named.geometry == norm
-    assert choose(margins, name) == choose(margins, norm)
     together = max_margin([margins, margins], name)
     assert [solution.geometry for solution in together] == [norm, norm]
     path = margin_path(margins, ["fro", name])

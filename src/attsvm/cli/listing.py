@@ -11,7 +11,7 @@ from attsvm.cli.output import show, show_json
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser("list", help="named data sets, norms, solvers and experiments")
+    parser = commands.add_parser("list", help="named data sets, norms and experiments")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -20,13 +20,11 @@ def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
     from attsvm.geometry import norm_names
-    from attsvm.solvers import solver_names
     from attsvm_papers.kit import titles
 
     listing = {
         "datasets": names(),
         "norms": norm_names(),
-        "solvers": solver_names(),
         "experiments": titles(),
     }
     if options.json:

@@ -54,11 +54,6 @@ def add_parser(commands: Any) -> None:
         help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)",
     )
     parser.add_argument(
-        "--solver",
-        metavar="NAME",
-        help="one method instead of the default of the norm; see `attsvm list`",
-    )
-    parser.add_argument(
         "--verify",
         choices=("clarabel", "highs"),
         help=(
@@ -138,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         data, extras = _read(options)
         programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    names = ("slack", "tol", "solver", "verify", "memory")
+    names = ("slack", "tol", "verify", "memory")
     settings = {name: getattr(options, name) for name in names}
     with workers(options) as executor:
         solution = max_margin(programme, norm, **settings, executor=executor)

@@ -121,7 +121,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _open(level: str) -> ctypes.CDLL:
-    path = _HERE / f"attsvm_{level}{_SUFFIX}"
+    path = _HERE / f"attsvm.{level}{_SUFFIX}"
     try:
         found = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
@@ -141,7 +141,7 @@ def _chosen() -> tuple[ctypes.CDLL, str]:
     if asked not in (None, "", "baseline", "avx2"):
         raise ImportError(f"ATTSVM_PROCESSOR is {asked!r}; it must be baseline or avx2")
     library = _open("baseline")
-    fast = (_HERE / f"attsvm_avx2{_SUFFIX}").exists() and library.fast_processor()
+    fast = (_HERE / f"attsvm.avx2{_SUFFIX}").exists() and library.fast_processor()
     if asked == "avx2" and not fast:
         raise ImportError("ATTSVM_PROCESSOR is avx2, which this processor does not have")
     return (_open("avx2"), "avx2") if fast and asked != "baseline" else (library, "baseline")

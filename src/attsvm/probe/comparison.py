@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Norm
 from attsvm.margins import PairMargins
 from attsvm.probe.head_findings import Comparison
 from attsvm.probe.inputs import Inputs
@@ -159,9 +159,7 @@ class Subject:
     def _solved(self, programme: PairMargins, norm: Norm) -> tuple[MarginSolution, str]:
         """The hard solution, or the soft one where the selections contradict each other."""
         limit = self._settings.max_seconds
-        # not the compiled code for many tiny programmes, which takes ten seconds to compile
-        solver = "active-set" if norm == Frobenius() else None
-        solution = max_margin(programme, norm, max_seconds=limit, solver=solver)
+        solution = max_margin(programme, norm, max_seconds=limit)
         if solution.status != "infeasible":
             return solution, solution.status
         size = float(np.square(programme.keys).sum(axis=1).mean())

@@ -8,18 +8,14 @@ from attsvm.solvers.answers.solution import MarginSolution, SecondOpinion, Statu
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.large.batch import SolutionBatch
 from attsvm.solvers.path import margin_path
-from attsvm.solvers.programme.choice import Choice, choose, solver_names
 from attsvm.solvers.proofs.residuals import Residuals
 
 __all__ = [
-    "Choice",
     "MarginSolution",
     "Residuals",
     "SecondOpinion",
     "SolutionBatch",
     "Status",
-    "choose",
     "margin_path",
     "max_margin",
-    "solver_names",
 ]

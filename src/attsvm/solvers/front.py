@@ -32,7 +32,7 @@ from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.answers.starts import Start, carried
 from attsvm.solvers.large import working_sets
 from attsvm.solvers.large.batch import SolutionBatch, solve_all
-from attsvm.solvers.programme.choice import method_of, module_of, pointed
+from attsvm.solvers.programme.choice import module_of, pointed
 from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
 from attsvm.solvers.programme.threads import threads_that_pay
 from attsvm.solvers.verify.verification import Verifier, check_verifier, verified
@@ -48,7 +48,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
-    solver: str | None = ...,
     verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
@@ -62,7 +61,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
-    solver: str | None = ...,
     verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
@@ -88,7 +86,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
-    solver: str | None = ...,
     verify: Verifier | None = ...,
     executor: Any = ...,
 ) -> SolutionBatch: ...
@@ -103,7 +100,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
-    solver: str | None = None,
     verify: Verifier | None = None,
     memory: str | int | None = None,
     executor: Any = None,
@@ -139,8 +135,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             :mod:`attsvm.solvers.answers.starts`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified
             weights so far come back.
-        solver: a name of :func:`~attsvm.solvers.solver_names` instead of the solver that
-            :func:`~attsvm.solvers.choose` names.
         verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
             and what it says becomes ``second_opinion``; see
             :mod:`attsvm.solvers.verify.verification`. It takes the time that it takes.
@@ -155,11 +149,10 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         ``inaccurate``. No exception is raised for the last three.
 
     Raises:
-        InputError: data without tokens, an unknown norm, a solver that does not take the
-            programme, a penalty, tolerance or time limit that is not positive, a warm start of
-            another size or with invalid values, a negative or non-finite right-hand side, a single
-            programme whose solution leaves float64, equalities where the solver takes none, a
-            second opinion from a solver that is not installed or has no form for the norm; blocks
+        InputError: data without tokens, an unknown norm, a penalty, tolerance or time limit that
+            is not positive, a warm start of another size or with invalid values, a negative or
+            non-finite right-hand side, a single programme whose solution leaves float64, a second
+            opinion from a solver that is not installed or has no form for the norm; blocks
             that have changed between two passes over them, or too little memory for them.
 
     Source:
@@ -169,7 +162,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     margins, norm = _programmes(margins, tokens, norm)
     in_blocks = isinstance(margins, MarginBlocks)
     for name, value in (
-        {"slack": slack, "warm_start": warm_start, "solver": solver, "verify": verify}
+        {"slack": slack, "warm_start": warm_start, "verify": verify}
         if in_blocks
         else {"memory": memory}
     ).items():
@@ -187,14 +180,13 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     if isinstance(margins, MarginBlocks):
         from attsvm.solvers.large import streaming  # and with it the pools of processes
 
-        method = "active-set" if norm == Frobenius() else None
         request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
 
         def roughly(
             part: Margins, near: float, start: FloatArray | None, left: float | None
         ) -> MarginSolution:
             with threads_that_pay(part.m, math.prod(part.shape)):
-                return _direct(part, norm, None, near, start, left, method, rough=True)
+                return _direct(part, norm, None, near, start, left, rough=True)
 
         return streaming.solve(margins, norm, request, roughly, memory, executor)
     if not isinstance(margins, Margins):
@@ -205,7 +197,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 "warm_start belongs to a single programme; solve the programmes of a list one by"
                 " one to warm-start them"
             )
-        options = {**positive, "solver": solver, "verify": verify}
+        options = {**positive, "verify": verify}
         if executor is not None and len(margins) > 1:
             from attsvm.solvers.large.spread import spread
 
@@ -221,17 +213,14 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             margins = margins.restricted(np.arange(margins.m))
     else:
         margins = _checked(margins)
-    method = None if solver is None else method_of(solver, margins, norm, slack)
     if verify is not None:
         check_verifier(verify, norm, margins, slack)
     tol = norm.tolerance if tol is None else tol
-    # parts by the method of the whole: that of tiny programmes takes ten seconds to compile
-    whole = method or ("active-set" if norm == Frobenius() else None)
 
     def inner(
         part: Margins, near: float, start: FloatArray | None, left: float | None
     ) -> MarginSolution:
-        return _direct(part, norm, slack, near, start, left, whole)
+        return _direct(part, norm, slack, near, start, left)
 
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
@@ -239,12 +228,12 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             and working_sets.worth(margins)
             and (
                 isinstance(margins, PairMargins)
-                or (method is None and margins.equality is None and (margins.rhs > 0.0).all())
+                or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
             found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
         else:
-            found = _direct(margins, norm, slack, tol, warm_start, max_seconds, method)
+            found = _direct(margins, norm, slack, tol, warm_start, max_seconds)
     return found if verify is None else verified(found, verify)
 
 
@@ -261,7 +250,7 @@ def _several(
             return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
 
     together = (norm == Frobenius() or pointed(norm)) and all(
-        options[name] is None for name in ("slack", "solver", "verify")
+        options[name] is None for name in ("slack", "verify")
     )
     request = Request(tol, None, None, options["max_seconds"]) if together else None
     return solve_all(programmes, norm, alone, request, first)
@@ -306,7 +295,6 @@ def _direct(
     tol: float,
     warm_start: MarginSolution | ArrayLike | None,
     max_seconds: float | None,
-    method: str | None,
     rough: bool = False,
 ) -> MarginSolution:
     """One programme with all of its rows, at a scale near one, by the solver of its norm."""
@@ -316,7 +304,6 @@ def _direct(
         slack=None if slack is None else near.penalty(slack),
         warm_start=None,
         max_seconds=max_seconds,
-        method=method,
         rough=rough,
     )
     if warm_start is not None:

@@ -33,19 +33,6 @@ def test_points_prove_each_other(p: float) -> None:
 
 
 @pytest.mark.parametrize("norm", ["l1", "lp:1.75", "linf"])
-def test_one_call_finds_what_newton_steps_find(norm: str) -> None:
-    programmes = [sphere(6, 8, 10, seed) for seed in range(6)]
-    found = max_margin(programmes, norm)
-    assert found.optimal.all()
-    for each, margins in zip(found, programmes, strict=True):
-        other = max_margin(margins, norm, solver="entrywise-newton")
-        assert each.solver == "interior points" != other.solver
-        assert each.norm == pytest.approx(other.norm, rel=1e-9)
-        assert each.gap <= 1e-9
-        assert each.unique == other.unique
-
-
-@pytest.mark.parametrize("norm", ["l1", "lp:1.75", "linf"])
 def test_a_contradiction_is_left_to_its_proof(norm: str) -> None:
     D = np.array([[1.0, 0.0], [-1.0, 0.0]])
     margins = Margins(
@@ -65,6 +52,5 @@ def test_rows_that_ask_for_nothing() -> None:
 
     for norm in ("l1", "linf"):
         solution = max_margin(replace(margins, rhs=rhs), norm)
-        other = max_margin(replace(margins, rhs=rhs), norm, solver="entrywise-newton")
         assert solution.status == "optimal"
-        assert solution.norm == pytest.approx(other.norm, rel=1e-9)
+        assert solution.kkt().stationarity <= 1e-9

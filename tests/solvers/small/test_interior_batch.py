@@ -210,7 +210,6 @@ def test_what_is_not_for_interior_points_is_left_to_the_others() -> None:
     finest = Request(tol=1e-15, slack=None, warm_start=None, max_seconds=None)
     assert interior_batch.alone(margins, norm, finest) is None
     assert max_margin([margins], norm, tol=1e-12)[0].solver != SOLVER
-    assert max_margin(margins, norm, solver="schatten-splitting").solver != SOLVER
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
