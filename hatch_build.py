@@ -97,6 +97,7 @@ def compile_all(folder: Path = HERE, sanitize: bool = False) -> list[Path]:
         for level, parts in jobs.items():
             # nothing of the C++ library is used: linked as C, zig need not build it first
             link = [*call[:-1], "cc"] if zig else call
+            # with a dot in its name nobody takes it for a module
             library = Path(made, f"attsvm.{level}{suffix()}")
             run([*link, "-shared", *extra, *(part.result() for part in parts), "-o", str(library)])
             libraries.append(placed(library, folder))
