@@ -54,7 +54,8 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/attsvm bench solve
+	$(BIN)/python benchmarks/first_call.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/attsvm bench step --parameters 10M
 	$(BIN)/attsvm bench train
 	$(BIN)/python benchmarks/solve_batch.py

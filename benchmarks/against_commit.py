@@ -41,18 +41,17 @@ STARTS = {
     "attsvm --version": ["-m", "attsvm", "--version"],
     "attsvm solve --help": ["-m", "attsvm", "solve", "--help"],
     "attsvm fit --help": ["-m", "attsvm", "fit", "--help"],
-    "attsvm bench solve --help": ["-m", "attsvm", "bench", "solve", "--help"],
 }
 Job = tuple[str, Callable[[], Any]]
 
 
 def solve_rows() -> Iterator[Job]:
-    """Programmes of the sizes of ``attsvm bench solve`` in every norm, and of every kind."""
+    """Programmes of the sizes of ``peers.py`` in every norm, and of every kind."""
     import numpy as np
 
     import attsvm
-    from attsvm.bench.instances import SIZES, random_instance
     from attsvm.datasets.next_token import bipartite
+    from programmes import SIZES, random_instance
 
     parse, solve = attsvm.parse_norm, attsvm.max_margin
     sizes = {"tiny": (2, 3, 4), **{name: SIZES[name] for name in ("S", "M", "L")}}

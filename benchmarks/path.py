@@ -22,9 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attsvm.bench.instances import SIZES
-from attsvm.bench.instances import random_instance as instance
 from attsvm.bench.record import versions  # sets one thread before NumPy is imported
+from programmes import SIZES
+from programmes import random_instance as instance
 
 import numpy as np  # isort: skip
 

@@ -4,7 +4,7 @@ instances, same process.
     python benchmarks/solve_batch.py --count 1000 --json solve_batch.json
     python benchmarks/solve_batch.py --norms lp:1.75,l1,linf,nuc,spec --repeats 1
 
-With ``--norms`` the peers are those of ``attsvm bench solve`` (``--peers`` chooses among them), and
+With ``--norms`` the peers are those of ``peers.py`` (``--peers`` chooses among them), and
 everybody is asked for a gap of 1e-9; a ratio counts where both reached it on every instance. There
 the data are warmed up with one programme, and attsvm is repeated three times as often as the peers.
 
@@ -37,16 +37,16 @@ import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
-from attsvm.bench.entrants import OURS, PEERS  # noqa: E402
-from attsvm.bench.instances import written_out as rows  # noqa: E402
 from attsvm.bench.record import versions  # noqa: E402
-from attsvm.bench.solve import certified_gap  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
 from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
 from attsvm.selection import optimal_tokens  # noqa: E402
 from attsvm.solvers import SolutionBatch, max_margin  # noqa: E402
 from attsvm.solvers.proofs.certificates import certify_hard  # noqa: E402
+from peers import OURS, PEERS, kind, missing  # noqa: E402
+from programmes import certified_gap  # noqa: E402
+from programmes import written_out as rows  # noqa: E402
 
 Answer = tuple[np.ndarray, np.ndarray]
 Solve = Callable[[Any], Answer]
@@ -133,11 +133,11 @@ def other_norms(
 
         contestants = {"attsvm, one call": together, "attsvm, one call each": each}
         for peer_name in peers:
-            peer = PEERS[peer_name]
-            if peer_name != OURS and peer.takes(norm) and not peer.missing():
+            solve, kinds, packages = PEERS[peer_name]
+            if peer_name != OURS and kind(norm) in kinds and not missing(packages):
 
-                def loop(many: list[Margins], peer: Any = peer, norm: Any = norm) -> list[Answer]:
-                    return [peer.solve(p, norm, ACCURACY) for p in many]
+                def loop(many: list[Margins], solve: Any = solve, norm: Any = norm) -> list[Answer]:
+                    return [solve(p, norm, ACCURACY) for p in many]
 
                 contestants[peer_name] = loop
         first = None

@@ -18,9 +18,9 @@ from unittest import mock
 import numba
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.bench.instances import SIZES, random_instance
 from attsvm.solvers import max_margin
 from attsvm.solvers.programme import threads
+from programmes import SIZES, random_instance
 
 WAYS = ("default", "one", "all")
 

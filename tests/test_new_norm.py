@@ -188,15 +188,6 @@ def test_the_commands_know_it(tmp_path, capsys):
     assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["norms"]
     assert listed["sum-of-rows"] == "Sum of the Euclidean lengths of the rows."
-    pytest.importorskip("cvxpy")
-    bench = "bench solve --norms sum-of-rows --sizes S --accuracies 1e-6 --seeds 1 --batch 0"
-    peers = "--peers cvxpy-clarabel --quiet --json --seconds 20"
-    assert main([*bench.split(), *peers.split()]) == 0
-    rows = json.loads(capsys.readouterr().out)["table"]
-    assert {row["solver"]: row["success_rate"] for row in rows} == {
-        "attsvm": 1.0,
-        "cvxpy-clarabel": 1.0,
-    }
     arguments = "--norm sum-of-rows --joint-steps 20 --steps 100 --records 6 --quiet"
     out, labels = tmp_path / "run", np.arange(40) % 2
     tokens = np.random.default_rng(0).standard_normal((40, 5, 4)) + labels[:, None, None]

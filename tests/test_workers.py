@@ -113,24 +113,13 @@ def sleeper(path, portable):
     time.sleep(300)
 
 
-STARTERS = {
-    "workers": """
+PROGRAM = """
+from test_workers import sleeper
 from attsvm.workers import Workers
-with Workers(sleeper, 2) as workers:
-    list(workers.start([(path, portable) for path in paths]))
-""",
-    "benchmark": """
-from attsvm.bench.worker import Worker
-with Worker(one_job, startup=240.0) as worker:
-    worker((paths[0], portable), 300.0)
-""",
-}
-
-
-def one_job(job):
-    (path, portable), _ = job
-    sleeper(path, portable)
-    return {}
+if __name__ == '__main__':
+    with Workers(sleeper, 2) as workers:
+        list(workers.start([(path, {portable}) for path in {paths}]))
+"""
 
 
 def alive(process):
@@ -150,14 +139,10 @@ def until(true, seconds=120.0):
 
 @pytest.mark.skipif(os.name == "nt", reason="ends processes by their number")
 @pytest.mark.parametrize("portable", [False, True])
-@pytest.mark.parametrize("starter", list(STARTERS))
-def test_no_process_outlives_the_one_that_started_it(tmp_path, starter, portable):
-    paths = [str(tmp_path / str(k)) for k in range(2 if starter == "workers" else 1)]
+def test_no_process_outlives_the_one_that_started_it(tmp_path, portable):
+    paths = [str(tmp_path / str(k)) for k in range(2)]
     script = tmp_path / "script.py"
-    script.write_text(
-        f"from test_workers import one_job, sleeper\npaths, portable = {paths!r}, {portable}\n"
-        "if __name__ == '__main__':\n" + STARTERS[starter].replace("\n", "\n    ")
-    )
+    script.write_text(PROGRAM.format(paths=paths, portable=portable))
     here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     parent = subprocess.Popen([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": here})
     try:

@@ -6,68 +6,6 @@ import pytest
 
 from attsvm.cli import main
 
-QUICK = [
-    "bench",
-    "solve",
-    "--norms",
-    "fro",
-    "--sizes",
-    "S",
-    "--accuracies",
-    "1e-3",
-    "--seeds",
-    "1",
-    "--peers",
-    "none",
-    "--batch",
-    "2",
-]
-
-
-def test_solve_writes_what_it_prints_and_says_with_what(tmp_path, capsys):
-    out = tmp_path / "bench"
-    assert main([*QUICK, "--out", str(out), "--quiet"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert printed.out == (out / "bench.md").read_text(encoding="utf-8")
-    document = json.loads((out / "bench.json").read_text(encoding="utf-8"))
-    assert document["format"] == "attsvm-bench/1"
-    assert document["kind"] == "solve"
-    assert document["command"].startswith("attsvm bench solve --norms fro")
-    assert set(document) == {
-        "format",
-        "kind",
-        "command",
-        "date",
-        "machine",
-        "versions",
-        "load",
-        "settings",
-        "cells",
-        "table",
-    }
-    assert set(document["machine"]) == {"cpu", "cores", "memory_gib", "platform", "blas", "threads"}
-    assert {"python", "attsvm", "numpy", "numba"} <= set(document["versions"])
-    assert {cell["outcome"] for cell in document["cells"]} == {"finished"}
-    assert all(len(cell["load"]) == 2 for cell in document["cells"])
-    assert {(row["size"], row["solver"], row["success_rate"]) for row in document["table"]} == {
-        ("S", "attsvm", 1.0),
-        ("many", "attsvm", 1.0),
-    }
-    for fact in (
-        document["machine"]["cpu"],
-        document["date"],
-        "load average",
-        "thread(s)",
-        document["versions"]["numpy"],
-    ):
-        assert fact in printed.out
-
-    # finished cells: nothing is measured again
-    assert main([*QUICK, "--out", str(out), "--quiet", "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert again["cells"] == document["cells"]
-
 
 def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkeypatch):
     from attsvm.bench import step, train
@@ -116,12 +54,6 @@ def test_step_and_train_write_the_same_kind_of_document(tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["solve", "--peers", "gurobi"], ["unknown peer 'gurobi'", "known peers: daqp"]),
-        (["solve", "--norms", "l7"], ["unknown norm 'l7'"]),
-        (["solve", "--sizes", "Q"], ["unknown size 'Q'", "S, M, L"]),
-        (["solve", "--sizes", ","], ["--sizes is empty"]),
-        (["solve", "--accuracies", "tight"], ["accuracy 'tight' is not a number"]),
-        (["solve", "--accuracies", "0"], ["accuracy 0 is not a relative gap"]),
         (["step", "--parameters", "7T"], ["unknown parameter list '7T'"]),
         (["step", "--optimisers", "Adam"], ["unknown optimiser 'Adam'"]),
         (["step", "--device", "abacus"], ["unknown device 'abacus'"]),
@@ -136,11 +68,3 @@ def test_bad_input_is_one_sentence(options, words, tmp_path, monkeypatch, capsys
     for word in words:
         assert word in printed.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_another_benchmark_in_the_folder_is_not_overwritten(tmp_path, capsys):
-    out = tmp_path / "bench"
-    assert main([*QUICK, "--out", str(out), "--quiet"]) == 0
-    assert main([*QUICK, "--batch", "1", "--out", str(out), "--quiet"]) == 2
-    assert "holds another run (batch was 2, now 1)" in capsys.readouterr().err
-    assert main([*QUICK, "--batch", "1", "--out", str(out), "--quiet", "--overwrite"]) == 0

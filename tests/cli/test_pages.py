@@ -13,13 +13,11 @@ from attsvm.cli import main, parser
 
 TEXT = "a b x a . b a x b . a b y a . b c y b"
 SHORT = ["--joint-steps", "3", "--steps", "9", "--records", "2", "--quiet"]
-BENCH = ["--norms", "fro", "--sizes", "S", "--accuracies", "1e-3", "--seeds", "1"]
 WORDS = {
     "fit": ["digits", *SHORT],
     "order": ["{text}", "--level", "char", "--context", "3"],
     "probe": ["demo", "--tokens", "40", "--norm", "fro", "--null", "permuted", "--quiet"],
     "reproduce": ["tfsvm-1", "--quick", "--jobs", "1"],
-    "bench solve": [*BENCH, "--peers", "none", "--batch", "2", "--quiet"],
     "bench step": [],  # its page is looked at in test_bench, with a list of parameters of its own
     "bench train": [],
 }

@@ -26,7 +26,7 @@ A second line.
 - cvxpy: not installed (fro S)
 - other: failed
 
-`attsvm bench solve`, today.
+`attsvm bench step`, today.
 A machine."""
 
 
@@ -41,7 +41,7 @@ def test_every_word_of_a_benchmark_is_on_its_page() -> None:
     assert end.title == ""
     assert end.words == (
         "CPU seconds of a whole call. A second line.",
-        "attsvm bench solve, today. A machine.",
+        "attsvm bench step, today. A machine.",
     )
     assert end.items == ("cvxpy: not installed (fro S)", "other: failed")
 

@@ -1,6 +1,5 @@
-"""attsvm measured against its peers: same instances, same machine, same certificate.
+"""Optimiser steps and training measured beside torch's, on this machine.
 
-One module per job (:mod:`~attsvm.bench.solve`, :mod:`~attsvm.bench.step`,
-:mod:`~attsvm.bench.train`), and what they share: instances, peers, the certificate that judges
-every solver alike, processes that end when their time is over, and tables.
+One module per job (:mod:`~attsvm.bench.step`, :mod:`~attsvm.bench.train`) and what they share:
+records and tables.
 """

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_output, count, positive_float, positive_int
+from attsvm.cli.arguments import add_output, positive_float, positive_int
 from attsvm.cli.output import show_json, show_lines
 from attsvm.errors import InputError
 
@@ -22,59 +22,8 @@ def add_parser(commands: Any) -> None:
         ),
     )
     kinds = parser.add_subparsers(dest="kind", metavar="WHAT", required=True)
-    for add in (_add_solve, _add_step, _add_train):
+    for add in (_add_step, _add_train):
         add(kinds)
-
-
-def _add_solve(kinds: Any) -> None:
-    parser = kinds.add_parser(
-        "solve",
-        help="max-margin solvers: CPU seconds and success rates at certified accuracies",
-        description=(
-            "Solve the same max-margin programmes with attsvm and its peers; certify every answer"
-            " with one formula."
-        ),
-    )
-    parser.add_argument(
-        "--norms",
-        default="fro,lp:1.75,l1,linf,nuc,spec",
-        help="names from `attsvm list` (default %(default)s)",
-    )
-    parser.add_argument(
-        "--sizes", default="S,M", help="of S, M, L, XL, XXL, H (default %(default)s)"
-    )
-    parser.add_argument(
-        "--accuracies",
-        default="1e-3,1e-6,1e-9",
-        help="certified relative gaps (default %(default)s)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=positive_int,
-        metavar="K",
-        help="instances of each size (default 3 of S, 1 of each larger size)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=positive_float,
-        default=5.0,
-        metavar="LIMIT",
-        help="CPU seconds one solve may take (default %(default)s)",
-    )
-    parser.add_argument(
-        "--peers",
-        default="all",
-        help="all, none, or names separated by commas (default %(default)s)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=count,
-        default=200,
-        metavar="N",
-        help="programmes in the batch of small ones, 0 for none (default %(default)s)",
-    )
-    _add_shared(parser)
-    parser.set_defaults(run=run_solve)
 
 
 def _add_step(kinds: Any) -> None:
@@ -154,29 +103,6 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def run_solve(options: argparse.Namespace) -> int:
-    """Measure solvers, print the tables."""
-    from attsvm.bench import entrants, solve
-
-    plan = solve.Plan(
-        norms=_words(options.norms, "norms"),
-        sizes=_words(options.sizes, "sizes"),
-        accuracies=tuple(_number(word) for word in _words(options.accuracies, "accuracies")),
-        seeds=options.seeds,
-        seconds=options.seconds,
-        peers=tuple(entrants.choose(options.peers)),
-        batch=options.batch,
-        threads=options.threads,
-    )
-
-    def measure(cells: Any, progress: Any) -> tuple[dict[str, Any], str]:
-        measured = solve.run(plan, cells, progress)
-        rows = solve.summary(plan, measured)
-        return {"cells": measured, "table": rows}, solve.tables(plan, rows, measured)
-
-    return _record("solve", vars(plan), options, measure)
-
-
 def run_step(options: argparse.Namespace) -> int:
     """Measure optimisers, print the tables."""
     from attsvm.bench import step
@@ -243,12 +169,3 @@ def _words(text: str, what: str, separator: str = ",") -> tuple[str, ...]:
     if not words:
         raise InputError(f"--{what} is empty; give names separated by {separator!r}")
     return words
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"accuracy {text!r} is not a number; give relative gaps such as 1e-6"
-        ) from None

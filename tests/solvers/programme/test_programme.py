@@ -6,16 +6,16 @@ import numba
 import numpy as np
 import pytest
 
-from attsvm.bench.instances import random_instance
 from attsvm.margins import operator
 from attsvm.solvers.methods import energies
 from attsvm.solvers.programme import programme
 from attsvm.solvers.programme.programme import equilibrate
+from instances import sphere
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    margins, rng = random_instance(30, 9, 12, 0), np.random.default_rng(1)
+    margins, rng = sphere(30, 9, 12, 0), np.random.default_rng(1)
     W, dual = rng.standard_normal(margins.shape), rng.random(margins.m)
     plain = equilibrate(margins, None, None)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", threads)
@@ -36,7 +36,7 @@ def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_margins_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    margins, rng = random_instance(30, 9, 12, 0), np.random.default_rng(1)
+    margins, rng = sphere(30, 9, 12, 0), np.random.default_rng(1)
     W, dual = rng.standard_normal(margins.shape), rng.random(margins.m)
     moved = np.abs(margins.queries) @ np.abs(W).T
     plain = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
