@@ -25,10 +25,11 @@ from attsvm.bench.record import versions  # sets one thread before NumPy is impo
 
 import folds  # isort: skip
 import graded
-import peers
 import sets
 import speed
 import tables
+
+import peers
 
 
 def main() -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from attsvm.bench.instances import random_instance
 
 from attsvm import AttentionData
-from attsvm.bench.instances import random_instance
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.methods import block_ascent
