@@ -70,19 +70,3 @@ def with_rhs(margins: Margins, rhs: np.ndarray) -> Margins:
     return Margins(
         margins.differences, margins.queries, margins.offsets, rhs, margins.token, margins.selected
     )
-
-
-def random_instance(n: int, T: int, d: int, seed: int) -> Margins:
-    """Random unit tokens and queries in d dimensions; the best token of ``T`` under a random signed
-    head is selected.
-    """
-    rng = np.random.default_rng(seed)
-
-    def unit(*shape: int) -> np.ndarray:
-        a = rng.standard_normal(shape)
-        a /= np.linalg.norm(a, axis=-1, keepdims=True)
-        return a
-
-    v, Y = unit(d), np.where(rng.standard_normal(n) > 0, 1.0, -1.0)
-    X, Z = unit(n, T, d), unit(n, d)
-    return selection_margins(AttentionData(X, Y, Z), (Y[:, None] * (X @ v)).argmax(axis=1))

@@ -48,27 +48,20 @@ PUBLIC void pull_rows(const double *D, const int64_t *offsets, int64_t n, int64_
             if (lam[c] != 0.0) axpy(pulled + i * dx, lam[c], D + c * dx, dx);
 }
 
-// The exponent e of every row with 2^-e |row| in [1/2, 1), also where squares leave float64; 0 of a
-// row of zeros.
+// The exponent e of every row that brings its norm, 2^-e |row|, into [1/4, 1): that of its largest
+// entry and that of its norm over it, so that no square leaves float64; 0 of a row of zeros.
 PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent) {
     for (int64_t c = 0; c < count; ++c) {
         const double *row = rows + c * d;
-        double square = dot(row, row, d), unit = 1.0;
-        int shift = 0, found = 0;
-        if (!(square > 1e-280 && square < 1e280)) {
-            for (int64_t k = 0; k < d; ++k) unit = std::fmax(k ? unit : 0.0, std::fabs(row[k]));
-            if (unit == 0.0) {
-                exponent[c] = 0;
-                continue;
-            }
-            std::frexp(unit, &shift);
-            square = 0.0;
-            for (int64_t k = 0; k < d; ++k) {
-                const double near = std::ldexp(row[k], -shift);
-                square += near * near;
-            }
-        }
-        std::frexp(std::sqrt(square), &found);
-        exponent[c] = shift + found;
+        double largest = 0.0, sum = 0.0;
+        for (int64_t k = 0; k < d; ++k)
+            if (std::fabs(row[k]) > largest) largest = std::fabs(row[k]);
+        exponent[c] = 0;
+        if (largest == 0.0) continue;
+        for (int64_t k = 0; k < d; ++k) sum += (row[k] / largest) * (row[k] / largest);
+        int peak, relative;
+        std::frexp(largest, &peak);
+        std::frexp(std::sqrt(sum), &relative);
+        exponent[c] = peak + relative;
     }
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from instances import random_instance
+from instances import sphere
 
 from attsvm import AttentionData
 from attsvm.margins import Margins, selection_margins
@@ -34,7 +34,7 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_epochs_of_small_programmes_are_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    margins, found = random_instance(40, 20, 30, 0), []
+    margins, found = sphere(40, 20, 30, 0), []
     for name, value in (("_WORTH_SLEEP", 1 << 60), ("_WORTH_SLEEP", 0), ("_WAKE", 1)):
         monkeypatch.setattr(block_ascent, name, value)
         found.append(ascended(margins))
@@ -45,7 +45,7 @@ def test_all_epochs_of_small_programmes_are_over_all_rows(monkeypatch: pytest.Mo
 
 
 def test_rows_that_sleep_change_no_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
-    margins = random_instance(40, 20, 30, 0)
+    margins = sphere(40, 20, 30, 0)
     some = ascended(margins)
     assert some._asleep.mean() > 0.5  # the last epoch looked at all of them, and found them slack
     monkeypatch.setattr(block_ascent, "_WAKE", 1)
@@ -57,7 +57,7 @@ def test_rows_that_sleep_change_no_multiplier(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_row_that_is_needed_later_wakes_up() -> None:
-    margins = random_instance(40, 20, 30, 1)
+    margins = sphere(40, 20, 30, 1)
     ascent = ascended(margins)
     needed = np.flatnonzero(ascent.dual > 0.0)
     ascent.dual[:] = 0.0
@@ -75,7 +75,7 @@ def test_a_copy_of_the_rows_that_are_awake_gives_the_same_bits(
 ) -> None:
     monkeypatch.setattr(block_ascent, "_LARGEST_GRAMS", largest_grams)
     monkeypatch.setattr(block_ascent, "_LARGE", 0 if parts else 1 << 60)
-    margins, found, copies = random_instance(40, 20, 30, 3), [], list[int]()
+    margins, found, copies = sphere(40, 20, 30, 3), [], list[int]()
     awake = block_ascent._Rows.awake
 
     def counted(rows: block_ascent._Rows) -> Any:
@@ -104,7 +104,7 @@ def test_parts_find_the_solution_with_the_same_bits_on_any_number_of_threads(
     largest_grams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_ascent, "_LARGEST_GRAMS", largest_grams)
-    margins = random_instance(40, 10, 100, 2)
+    margins = sphere(40, 10, 100, 2)
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", threads)

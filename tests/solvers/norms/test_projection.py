@@ -11,7 +11,8 @@ from instances import sphere
 from attsvm.datasets import unit_sphere
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
-from attsvm.solvers.norms.projection import projected
+from attsvm.solvers import max_margin
+from attsvm.solvers.norms.projection import is_narrow, projected
 from attsvm.solvers.programme.programme import equilibrate
 
 
@@ -44,3 +45,9 @@ def test_a_projection_meets_the_conditions_of_its_programme(margins: Margins, se
         dual @ rows,
         atol=1e-15 * float(np.abs(dual) @ np.abs(rows).max(axis=1)) + size,
     )
+
+
+def test_narrow_cones_are_known_by_the_frobenius_solution() -> None:
+    for margins, expected in ((sphere(6, 8, 10, 0), False), (narrow(), True)):
+        p = equilibrate(margins, None, None)
+        assert is_narrow(np.ldexp(max_margin(margins).W, -p.weight_exponent)) == expected

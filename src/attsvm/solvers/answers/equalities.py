@@ -42,12 +42,7 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
         raise InputError(
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
         )
-    if (
-        equal.all()
-        and (margins.rhs != 0).any()
-        and norm == Frobenius()
-        and request.method in (None, "least-norm")
-    ):
+    if equal.all() and (margins.rhs != 0).any() and norm == Frobenius():
         return _least_norm(margins, norm, request)
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)

@@ -42,9 +42,6 @@ class Request:
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the
             other row of the pair, -1 for rows without one. A solver may use it; the programme means
             the same without.
-        method: one method of the family on its own, a name of
-        :mod:`attsvm.solvers.programme.choice`;
-            ``None`` for the whole cascade.
         started: when the time began, of :func:`time.monotonic`.
     """
 
@@ -53,7 +50,6 @@ class Request:
     warm_start: FloatArray | None
     max_seconds: float | None
     opposite: IntArray | None = None
-    method: str | None = None
     warm_weights: FloatArray | None = None
     warm_step: float | None = None
     rough: bool = False

@@ -61,7 +61,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
     if request.slack is None:
-        if request.method is None and margins.m <= FEW and request.opposite is None:
+        if margins.m <= FEW and request.opposite is None:
             solution = _at_once(margins, request)
             if solution is not None:
                 return solution
@@ -111,9 +111,7 @@ class _Search:
             else p.scaled_dual(self.request.warm_start)
         )
         ascent = BlockAscent(p, start)
-        if self.request.method not in (None, "active-set"):
-            self._alone(self.request.method, ascent)
-        elif not self._pivoted(ascent) and not self._late():
+        if not self._pivoted(ascent) and not self._late():
             suspected = None
             if p.hard and p.m * p.dof <= _SMALL:
                 self._least_distance()
@@ -150,19 +148,6 @@ class _Search:
         ):
             self.best, self.solver = weights, "extended precision"
         return contradiction is not None or weights is not None
-
-    def _alone(self, method: str, ascent: BlockAscent) -> None:
-        """One method without the others' help."""
-        if method == "nnls":
-            self._least_distance()
-        elif method == "pivoting":
-            self._pivoted(ascent)
-        elif method == "proximal":
-            self._proximal(ascent)
-        else:
-            ascent.run(_MOST_EPOCHS, 0.01 * _POLISHED, self.deadline)
-        if self.best is None and self.farkas is None:
-            self._consider(ascent.dual, "block ascent")
 
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""

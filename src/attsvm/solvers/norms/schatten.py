@@ -116,7 +116,7 @@ class _Search:
         coordinates = Margins(
             q.D, q.Z, q.offsets, q.b, self.margins.token, np.zeros(len(q.Z), dtype=np.int64)
         )
-        precise = replace(self.request, tol=1e-9, warm_start=None, method=None)
+        precise = replace(self.request, tol=1e-9, warm_start=None)
         start = self._frobenius(coordinates, precise)
         W, dual = start.W, start.dual
         if start.status != "optimal" and q is not self.full:
@@ -154,15 +154,11 @@ class _Search:
             ) and q.m * q.dof <= SMALL  # the first attempt may leave a cone that is less narrow
             step = _FIRST_T.get(self.norm.p, 0.5)
             state = self._splitting(self.norm, W / self.scale, dual, step, exact=exact)
-            if self.request.method != "schatten-newton":
-                self._split(state, most, self.aim)
+            self._split(state, most, self.aim)
             iterations += state.iterations
             self._consider(state.V, state.dual, "alternating directions")
             if self._done():
                 break
-            if self.request.method == "schatten-splitting":
-                W, dual = state.V * self.scale, state.dual
-                continue
             W, dual = self._newton(state)
             if self._done() or (self.best is not None and self.best.error <= self.request.tol):
                 break

@@ -73,9 +73,7 @@ class Search:
             return self._answer()
         if not self._leads():
             warm = None
-        start = frobenius.solve(
-            self.margins, Frobenius(), replace(self.request, warm_start=None, method=None)
-        )
+        start = frobenius.solve(self.margins, Frobenius(), replace(self.request, warm_start=None))
         if not start.has_weights:
             return start
         p = self.programme
@@ -83,7 +81,7 @@ class Search:
         self._consider(p, W, dual, start.solver)
         if start.status == "almost infeasible" and start.gap > HOPELESS:
             return self._answer()
-        exact = self.request.slack is None and self.request.method is None and p.m * p.dof <= SMALL
+        exact = self.request.slack is None and p.m * p.dof <= SMALL
         if exact and start.gap < 1.0 and is_narrow(W):
             self._narrow()
             if self._good():
@@ -151,10 +149,7 @@ class Search:
         return self._newton(p, W, dual, norm, target)
 
     def _finish(self, W: FloatArray, dual: FloatArray) -> None:
-        if self.request.method is not None and self.request.method.endswith("-splitting"):
-            self._split(W, dual, _LAST_CHUNKS, patient=True)
-            return
-        if self._gentle(self.norm) and self.request.method is None:
+        if self._gentle(self.norm):
             W, dual = self._split(W, dual, _MOST_CHUNKS, patient=False)
         for _ in range(2):
             if self._done() or self._late():
@@ -162,7 +157,7 @@ class Search:
             if np.count_nonzero(dual) <= LARGEST_SYSTEM:
                 p, W, dual = self._normalised(W, dual, self.norm)
                 W, dual = self._newton(p, W, dual, self.norm, 0.0)
-            if self._good() or self._late() or self.request.method is not None:
+            if self._good() or self._late():
                 return
             W, dual = self._split(W, dual, _LAST_CHUNKS, patient=True)
 

@@ -2,7 +2,7 @@ r"""The programme a solver works on: the caller's margins with rows of one size.
 
 Row :math:`c` of ``minimise 1/2 ||W||^2 + C sum xi  subject to  <A_c, W> >= b_c - xi_c`` is
 multiplied by a power of two that brings :math:`\|\delta_c\|` and :math:`\|z_i\|` into
-:math:`[1/2, 1)`, then all right-hand sides by one more. Powers of two are exact, so both programmes
+:math:`[1/4, 1)`, then all right-hand sides by one more. Powers of two are exact, so both programmes
 have the same solutions bit for bit, at any scale of the data, and token pairs that nearly coincide
 become rows like any other.
 """
@@ -34,7 +34,7 @@ class Programme:
     :math:`0\le\hat\lambda_c\le\hat C_c`.
 
     Attributes:
-        D: ``(m, d_x)`` differences with norms in [1/2, 1), or exactly zero.
+        D: ``(m, d_x)`` differences with norms in [1/4, 1), or exactly zero.
         Z: ``(k, d_z)`` queries, likewise; neighbouring sequences with one query share a block, so
             ``k <= n``.
         offsets: ``(k + 1,)`` where each block's rows start.
@@ -170,7 +170,7 @@ def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
 
 
 def _exponents(rows: FloatArray) -> IntArray:
-    """``(m,)``: of the power of two above the norm of each row."""
+    """``(m,)``: of the power of two that brings the norm of each row near one."""
     found = np.empty(len(rows), dtype=np.int64)
     library.row_exponents(
         address(rows, np.float64, *rows.shape),
@@ -253,7 +253,7 @@ def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[Float
 
 
 def unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Rows divided by the power of two above their norm, and the exponents."""
+    """Rows divided by a power of two of their size, and the exponents."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)
 

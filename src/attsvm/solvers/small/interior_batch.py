@@ -54,7 +54,7 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
     """
     if (
         not (pointed(norm) and fits(norm, margins.m, margins.n, margins.shape))
-        or (request.slack, request.method) != (None, None)
+        or request.slack is not None
         or not (request.warm_start is None and request.opposite is None)
     ):
         return None
