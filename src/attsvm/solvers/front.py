@@ -26,11 +26,11 @@ from attsvm.margins import (
 )
 from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.printable import kind
+from attsvm.solvers import rows
 from attsvm.solvers.answers import equalities
 from attsvm.solvers.answers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.answers.starts import Start, carried
-from attsvm.solvers.large import working_sets
 from attsvm.solvers.large.batch import SolutionBatch, solve_all
 from attsvm.solvers.programme.choice import module_of, pointed
 from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
@@ -120,7 +120,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             Data with leading axes are several programmes. Small hard-margin programmes are solved
             together in the Frobenius, nuclear and spectral norm and in the entrywise norms with
             p = 1, infinity, and 1.2 to 2, all others one by one, on all cores. Or a programme of
-            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.large.streaming`.
+            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.blocks`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
@@ -178,7 +178,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         if isinstance(value, str) or not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
     if isinstance(margins, MarginBlocks):
-        from attsvm.solvers.large import streaming  # and with it the pools of processes
+        from attsvm.solvers.blocks import InBlocks, bytes_of  # and with it the pools of processes
 
         request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
 
@@ -188,7 +188,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             with threads_that_pay(part.m, math.prod(part.shape)):
                 return _direct(part, norm, None, near, start, left, rough=True)
 
-        return streaming.solve(margins, norm, request, roughly, memory, executor)
+        source = InBlocks(margins, norm, bytes_of(memory), executor)
+        return rows.solve(source, norm, request, roughly)
     if not isinstance(margins, Margins):
         if isinstance(margins, MarginsBatch):
             check_batch(margins)
@@ -209,7 +210,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             " single one in memory"
         )
     if isinstance(margins, PairMargins):
-        if not working_sets.worth(margins):
+        if not rows.worth(margins):
             margins = margins.restricted(np.arange(margins.m))
     else:
         margins = _checked(margins)
@@ -225,13 +226,14 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
-            and working_sets.worth(margins)
+            and rows.worth(margins)
             and (
                 isinstance(margins, PairMargins)
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
-            found = working_sets.solve(margins, norm, Request(tol, slack, None, max_seconds), inner)
+            whole = rows.InMemory(margins, norm)
+            found = rows.solve(whole, norm, Request(tol, slack, None, max_seconds), inner)
         else:
             found = _direct(margins, norm, slack, tol, warm_start, max_seconds)
     return found if verify is None else verified(found, verify)

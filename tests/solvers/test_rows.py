@@ -7,7 +7,7 @@ import pytest
 
 from attsvm import Frobenius, Lp, Nuclear, Schatten, Spectral, max_margin, pair_margins
 from attsvm.margins import Margins, PairMargins
-from attsvm.solvers.large import working_sets
+from attsvm.solvers import rows
 
 
 def crowded(T: int, d: int, seed: int) -> PairMargins:
@@ -19,7 +19,7 @@ def crowded(T: int, d: int, seed: int) -> PairMargins:
 @pytest.mark.parametrize("norm", [Frobenius(), Nuclear(), Spectral(), Lp(1.5), Schatten(3)])
 def test_the_solution_of_all_rows(norm) -> None:
     margins = crowded(80, 4, 0)
-    assert working_sets.worth(margins)
+    assert rows.worth(margins)
     found = max_margin(margins, norm)
     assert found.status == "optimal"
     assert found.solver.startswith("working sets")
@@ -27,18 +27,18 @@ def test_the_solution_of_all_rows(norm) -> None:
     assert found.gap <= found.tol
     assert (written(found.W) >= 1 - 1e-9).all()
     half = written.restricted(np.arange(0, written.m, 2))  # below the size: the ordinary way
-    assert not working_sets.worth(half)
-    rows = np.union1d(np.flatnonzero(found.dual), np.arange(0, written.m, 40))
-    ordinary = max_margin(written.restricted(rows), norm)
+    assert not rows.worth(half)
+    some = np.union1d(np.flatnonzero(found.dual), np.arange(0, written.m, 40))
+    ordinary = max_margin(written.restricted(some), norm)
     assert ordinary.norm == pytest.approx(found.norm, rel=2e-6)
 
 
 def test_rows_of_an_ordinary_programme_too() -> None:
     written = crowded(340, 3, 1)
-    rows = written.restricted(np.arange(written.m))
-    assert type(rows) is Margins
-    assert max_margin(rows).solver.startswith("working sets")
-    assert max_margin(rows).norm == pytest.approx(max_margin(written).norm, rel=1e-9)
+    ordinary = written.restricted(np.arange(written.m))
+    assert type(ordinary) is Margins
+    assert max_margin(ordinary).solver.startswith("working sets")
+    assert max_margin(ordinary).norm == pytest.approx(max_margin(written).norm, rel=1e-9)
 
 
 def test_a_contradiction_names_rows_of_the_whole_programme() -> None:
@@ -63,7 +63,7 @@ def test_soft_margins_over_all_rows(contradictory: bool) -> None:
         rng = np.random.default_rng(4)
         keys, queries = rng.normal(size=(70, 3)), rng.normal(size=(70, 3))
         margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 71)))
-    assert working_sets.worth(margins)
+    assert rows.worth(margins)
     found = max_margin(margins, slack=0.01)
     assert found.status == "optimal"
     assert found.solver.startswith("working sets")

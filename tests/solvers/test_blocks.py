@@ -20,8 +20,8 @@ from attsvm import (
     relaxed_margins,
     selection_margins,
 )
-from attsvm.solvers.large import streaming
-from attsvm.solvers.large.streaming import bytes_of
+from attsvm.solvers import rows
+from attsvm.solvers.blocks import bytes_of
 
 
 def in_blocks(blocks: Selections) -> object:
@@ -199,13 +199,16 @@ class Unsteady:
 
 def test_little_memory_makes_the_working_sets_small_and_not_the_answer(monkeypatch) -> None:
     sizes: list[int] = []
-    judged = streaming._Search._judged
+    solve = rows.solve
 
-    def spied(search, part, priced):
-        sizes.append(part.margins.m)
-        return judged(search, part, priced)
+    def spied(source, norm, request, inner):
+        def counted(part, *rest):
+            sizes.append(part.m)
+            return inner(part, *rest)
 
-    monkeypatch.setattr(streaming._Search, "_judged", spied)
+        return solve(source, norm, request, counted)
+
+    monkeypatch.setattr(rows, "solve", spied)
     blocks = Selections(400, 20, 6, 7, each=10)
     expected = max_margin(in_blocks(blocks))
     plenty, sizes[:] = max(sizes), []
