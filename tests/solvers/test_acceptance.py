@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attsvm.solvers.verify.verification import Verifier, second_opinion
 from extended import Long, assert_proved, dual_value, rows, value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,6 @@ from attsvm.margins import (
     sequence_margins,
 )
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.verify.verification import Verifier, second_opinion
 
 NORMS = [
     "fro",

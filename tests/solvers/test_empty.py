@@ -13,8 +13,8 @@ from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, graph_margins, order_margins, output_margins, ratio_margins
 from attsvm.solvers import max_margin
+from attsvm.solvers.methods.infeasibility import least_distance
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.proofs.infeasibility import least_distance
 
 NOTHING = np.zeros(0)
 NO_NUMBERS = np.zeros(0, dtype=np.int64)

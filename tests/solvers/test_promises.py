@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from attsvm.solvers.verify.verification import second_opinion
 from instances import prompt, sphere, with_rhs
 
 from attsvm.data import AttentionData
@@ -14,9 +15,8 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, order_margins, relax, selection_margins
 from attsvm.solvers import max_margin
-from attsvm.solvers.proofs.certificates import farkas_residual
-from attsvm.solvers.proofs.farkas import proved
-from attsvm.solvers.verify.verification import second_opinion
+from attsvm.solvers.farkas import proved
+from attsvm.solvers.proofs import farkas_residual
 
 
 def near_contradiction(s: float = 1e-8) -> Margins:

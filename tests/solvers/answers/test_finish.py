@@ -14,8 +14,8 @@ from attsvm.geometry import parse_norm
 from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.answers import finish
+from attsvm.solvers.farkas import proved
 from attsvm.solvers.programme.programme import equilibrate
-from attsvm.solvers.proofs.farkas import proved
 
 
 def test_proofs_of_all_sizes_and_ranks() -> None:

@@ -20,7 +20,6 @@ from attsvm.margins import Margins
 from attsvm.solvers import front, max_margin
 from attsvm.solvers.programme import threads
 from attsvm.solvers.programme.threads import all_threads, one_thread, threads_that_pay
-from attsvm.solvers.proofs import rank
 from attsvm.solvers.small import interior_batch
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import sympy
-
 from attsvm.solvers.proofs.dependence import rank, spanned
 
 

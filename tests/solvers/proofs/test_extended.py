@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from attsvm.solvers.proofs.extended import Contradiction, DualActiveSet, search
 from instances import prompt, ragged, sphere
 
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.programme.programme import equilibrate
-from attsvm.solvers.proofs.extended import Contradiction, DualActiveSet, search
 
 
 def found(margins: Margins, slack: float | None = None) -> tuple[DualActiveSet, object]:

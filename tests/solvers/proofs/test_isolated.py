@@ -7,15 +7,14 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from attsvm.solvers.proofs.isolated import isolated_solution
 from instances import sphere
 
 from attsvm.geometry import Nuclear
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin
+from attsvm.solvers.facts import rank_interval, singular_values
 from attsvm.solvers.programme.programme import equilibrate
-from attsvm.solvers.proofs.isolated import isolated_solution
-from attsvm.solvers.proofs.rank import rank_interval
-from attsvm.solvers.proofs.spectra import singular_values
 
 
 def frame(small: float) -> Margins:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attsvm.solvers.verify.verification import second_opinion, verified
 from instances import sphere
 
 from attsvm.data import AttentionData
@@ -18,7 +19,6 @@ from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, parse_norm
 from attsvm.margins import graph_margins, multi_token_margins, relax
 from attsvm.solvers import max_margin
-from attsvm.solvers.verify.verification import second_opinion, verified
 
 pytest.importorskip("clarabel")
 pytest.importorskip("highspy")

@@ -32,7 +32,7 @@ from attsvm.printable import kind
 from attsvm.solvers.answers.outcomes import Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.large.pricing import Pass, Priced, Rows, Wanted, joined, only, per_sequence
-from attsvm.solvers.proofs.certificates import Certificate, lower_bound
+from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.workers import executor_slots
 
 _MEMORY = "2GiB"
@@ -251,6 +251,5 @@ class _Search:
             constraints=total,
             passes=passes,
             rank_bound=None,
-            rank_proved=None,
             unique=None,
         )

@@ -8,7 +8,7 @@ most violated ones join, and so on until no row is violated:
 
 Multipliers of a working set, with zeros elsewhere, are multipliers of the whole programme, so the
 bound of the last working set is a bound for all rows, and its Farkas certificate is one for all
-rows. The solution is certified on all rows, see :mod:`attsvm.solvers.proofs.certificates`.
+rows. The solution is certified on all rows, see :mod:`attsvm.solvers.proofs`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attsvm.geometry import Norm
 from attsvm.margins import Margins, PairMargins
 from attsvm.solvers.answers.outcomes import Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.proofs.certificates import certify_hard, certify_soft
+from attsvm.solvers.proofs import certify_hard, certify_soft
 
 _WRITTEN = 1 << 21  # entries up to which rows are written out and solved together
 _MANY = 4  # rows per unknown from which most rows cannot matter
@@ -143,7 +143,6 @@ def _whole(
         solution,
         rank=part.rank,
         rank_bound=part.rank_bound,
-        rank_proved=part.rank_proved,
         unique=True if part.unique else None,
         geometry=norm,
         step=part.step,
