@@ -63,7 +63,6 @@ class Rows(NamedTuple):
 
     def part(self, kept: BoolArray) -> Rows:
         """Some of the rows."""
-        """Some of the rows."""
         used, owner = np.unique(self.owner[kept], return_inverse=True)
         return Rows(
             self.D[kept],
