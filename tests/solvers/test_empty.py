@@ -57,14 +57,6 @@ def test_the_zero_weights_solve_an_empty_programme(case: str, name: str) -> None
         assert max_margin(margins, norm, slack=1.0).status == "optimal"
 
 
-@pytest.mark.parametrize("verify", ["clarabel", "highs"])
-def test_a_second_opinion_on_nothing(verify: str) -> None:
-    pytest.importorskip(verify if verify == "clarabel" else "highspy")
-    for margins in EMPTY.values():
-        opinion = max_margin(margins, verify=verify).second_opinion  # type: ignore[call-overload]
-        assert opinion.agrees is True
-
-
 def test_weights_without_entries_are_refused() -> None:
     margins = Margins(
         np.zeros((1, 0)),

@@ -110,7 +110,8 @@ def _proved(rows: Rows, signed: BoolArray) -> FloatArray | None:
     D, Z, _, lam, b = rows[:5]
     if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
         return np.ones(len(lam)) if (b * lam > 0.0).any() else None
-    D, Z = _spanning(D), _spanning(Z)
+    if len(lam) > _FEW:
+        D, Z = _spanning(D), _spanning(Z)
     found = None
     if len(lam) > D.shape[1] * Z.shape[1]:  # fewer rows do not span the space and depend
         found = _nearby(rows._replace(D=D, Z=Z))

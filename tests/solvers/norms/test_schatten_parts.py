@@ -17,7 +17,7 @@ from attsvm.geometry import Schatten
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
-from attsvm.solvers.facts import numerical_rank, rank_bound, singular_values
+from attsvm.solvers.facts import singular_values
 from attsvm.solvers.methods.energies import energy_of
 from attsvm.solvers.norms import augmented
 from attsvm.solvers.norms.augmented import AugmentedLagrangian
@@ -185,15 +185,6 @@ def test_augmented_steps_finish_what_alternating_directions_began(p: float) -> N
     ratio = (values / scaled.b).min()
     lower = scaled.b @ newton.dual / norm.dual_value(scaled.adjoint(newton.dual))
     assert 1.0 - lower * ratio / norm.value(newton.W) <= 1e-9 < max(began, 1e-8)
-
-
-def test_rank_inequality() -> None:
-    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 1e-9) == 2
-    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 0.0) == 2
-    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-7) == 1
-    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-5) == 2
-    assert rank_bound(np.array([1.0, 1.0]), 1.0) is None
-    assert numerical_rank(np.diag([1e200, 2e197, 1e196])) == 2
 
 
 @pytest.mark.parametrize("norm", ["nuc", "spec", "schatten:1.5"])
