@@ -322,7 +322,8 @@ def _in_integers(rows: Rows, signed: BoolArray) -> FloatArray | None:
             if not (exact @ _whole(part.b)) > 0:
                 return None
             top, factors = max(map(abs, exact)), np.zeros(len(rows.lam))
-            factors[kept] = np.array([x / top for x in exact]) / part.lam
+            found = np.array([x / top for x in exact]) * float(np.abs(part.lam).max())
+            factors[kept] = found / part.lam
             return factors
         kept[kept] = ~wrong
     return None
