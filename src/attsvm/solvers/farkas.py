@@ -38,7 +38,8 @@ _NOISE = 1e-12  # and what is tried next: multipliers below this share may be ro
 _LARGEST_SYSTEM = 6000  # columns of a matrix M that is factorised
 _COLUMNS = 1600  # columns of the rows that are factorised
 _ENTRIES = 1 << 24  # of the rows that may be written out
-_WRITTEN = 1 << 21  # and from where on something else is tried first
+_WRITTEN = 1 << 21  # and from where on, or with so many rows a column,
+_MANY = 2  # the matrix M is tried first
 _ROWS_PER_COLUMN = 4  # rows that carry the correction
 _SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
 _INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
@@ -59,20 +60,12 @@ class Rows(NamedTuple):
     lam: FloatArray
     b: FloatArray
     positions: IntArray
-    exact: bool  # whether nothing underflowed when they were brought to one size
 
     def part(self, kept: BoolArray) -> Rows:
         """Some of the rows."""
         used, owner = np.unique(self.owner[kept], return_inverse=True)
-        return Rows(
-            self.D[kept],
-            self.Z[used],
-            owner.reshape(-1),
-            self.lam[kept],
-            self.b[kept],
-            self.positions[kept],
-            self.exact,
-        )
+        parts = (each[kept] for each in (self.lam, self.b, self.positions))
+        return Rows(self.D[kept], self.Z[used], owner.reshape(-1), *parts)
 
 
 def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
@@ -92,32 +85,27 @@ def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
     rows = _prepared(margins, dual, some)
     if rows is None:
         return None
-    size = np.abs(rows.lam)
-    for kept in (size > 0.0, size >= _NOISE * size.max()):
-        part = rows if kept.all() else rows.part(kept)
-        found = _proved(part, ~margins.equalities[part.positions])
-        if found is not None:
-            better = np.zeros(len(dual))
-            better[part.positions] = dual[part.positions] * found
-            return better
-        if (size >= _NOISE * size.max()).all():
-            return None
-    return None
+    found = _proved(margins, dual, rows)
+    loud = np.abs(rows.lam) >= _NOISE
+    return _proved(margins, dual, rows.part(loud)) if found is None and not loud.all() else found
 
 
-def _proved(rows: Rows, signed: BoolArray) -> FloatArray | None:
-    """Factors of the multipliers of a proof; ``signed`` rows are inequalities."""
+def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
+    """What :func:`proved` returns, for these rows."""
     D, Z, _, lam, b = rows[:5]
+    better = np.zeros(len(dual))
+    better[rows.positions] = dual[rows.positions]
     if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
-        return np.ones(len(lam)) if (b * lam > 0.0).any() else None
+        return better if (b * lam > 0.0).any() else None
     if len(lam) > _FEW:
         D, Z = _spanning(D), _spanning(Z)
     found = None
     if len(lam) > D.shape[1] * Z.shape[1]:  # fewer rows do not span the space and depend
         found = _nearby(rows._replace(D=D, Z=Z))
-    if found is None and rows.exact:
-        found = _in_integers(rows._replace(D=D, Z=Z), signed)
-    return found
+    if found is not None:
+        better[rows.positions] *= found
+        return better
+    return _in_integers(margins, dual, rows)
 
 
 def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None:
@@ -125,9 +113,8 @@ def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None
     one, multipliers to match, and right-hand sides in units of the rows.
     """
     Z, owner = _neighbours(margins.queries[margins.sequence[some]])
-    whole = margins.differences[some], Z
-    D, d_exponent = _unit(whole[0])
-    Z, z_exponent = _unit(whole[1])
+    D, d_exponent = _unit(margins.differences[some])
+    Z, z_exponent = _unit(Z)
     exponent = d_exponent + z_exponent[owner]
     mantissa, power = np.frexp(dual[some])
     power = power + exponent
@@ -141,13 +128,7 @@ def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None
     kept = np.abs(lam) >= _DROPPED
     if not kept.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
         return None
-    exact = np.array_equal(b != 0.0, positive) and all(
-        np.count_nonzero(new) == np.count_nonzero(old)
-        and np.abs(new).min(where=new != 0.0, initial=1.0) > _TINY
-        for new, old in zip((D, Z), whole, strict=True)
-    )
-    D, Z = np.ascontiguousarray(D), np.ascontiguousarray(Z)
-    rows = Rows(D, Z, owner, lam, b, some, exact)
+    rows = Rows(np.ascontiguousarray(D), np.ascontiguousarray(Z), owner, lam, b, some)
     return rows if kept.all() else rows.part(kept)
 
 
@@ -214,7 +195,7 @@ def _nearby(rows: Rows) -> FloatArray | None:
     pull = (high + low).reshape(-1)
     residual = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
     factors = np.ones(len(lam))
-    if len(lam) * count > _WRITTEN:
+    if len(lam) > _MANY * count or len(lam) * count > _WRITTEN:
         theta = _large(rows, residual)
         if theta is not None:
             return factors if _gains(b * lam, theta) else None
@@ -306,46 +287,47 @@ def _change(
     return (theta, moved @ (inverse.T @ pull)) if theta < 1.0 else None
 
 
-def _in_integers(rows: Rows, signed: BoolArray) -> FloatArray | None:
-    """Factors of multipliers that are exactly a contradiction, where the rows are few."""
-    kept = np.ones(len(rows.lam), dtype=np.bool_)
+def _in_integers(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
+    """Multipliers that are exactly a contradiction, where the rows are few."""
     for _ in range(_ATTEMPTS):
-        part = rows if kept.all() else rows.part(kept)
-        if not kept.any() or len(part.lam) > _FEW:
+        at = rows.positions
+        if not 0 < len(at) <= _FEW:
             return None
-        exact = _null_vector(part)
+        exact = _null_vector(margins, dual[at], rows)
         if exact is None:
             return None
-        wrong = np.array([x < 0 for x in exact * np.sign(part.lam).astype(int).astype(object)])
-        wrong &= signed[kept]
+        wrong = (exact * np.sign(dual[at]).astype(int).astype(object) < 0).astype(np.bool_)
+        wrong &= ~margins.equalities[at]
         if not wrong.any():
-            if not (exact @ _whole(part.b)) > 0:
+            if not exact @ _whole(margins.rhs[at]) > 0:
                 return None
-            top, factors = max(map(abs, exact)), np.zeros(len(rows.lam))
-            found = np.array([x / top for x in exact]) * float(np.abs(part.lam).max())
-            factors[kept] = found / part.lam
-            return factors
-        kept[kept] = ~wrong
+            top, found = max(map(abs, exact)), np.zeros(len(dual))
+            found[at] = np.array([x / top for x in exact]) * np.abs(dual[at]).max()
+            return found
+        rows = rows.part(~wrong)
     return None
 
 
-def _null_vector(rows: Rows) -> Any:
+def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
     r"""Integers :math:`\lambda'` near a multiple of :math:`\lambda` with
     :math:`\sum_c\lambda'_ca_c=0`; ``None`` when the rows are independent, or too large.
     """
-    D, Z, owner = _whole(rows.D), _whole(rows.Z), rows.owner
-    if len(D) * D.shape[1] * Z.shape[1] > _EXACT_ENTRIES:
+    owner, first = rows.owner, np.unique(rows.owner, return_index=True)[1]
+    D = margins.differences[rows.positions]
+    Z = margins.queries[margins.sequence[rows.positions[first]]]
+    if D.size * Z.shape[1] > _EXACT_ENTRIES:
         return None
+    D, Z = _whole(D), _whole(Z)
     x, z = ((each % _PRIME).astype(np.int64) for each in (D, Z))
     order = np.argsort(-np.abs(rows.lam), kind="stable")
     residues = (x[order][:, :, None] * z[owner[order]][:, None, :] % _PRIME).reshape(len(D), -1)
     independent, columns = _profile(residues)
     basis = order[independent]
     free = np.setdiff1d(order, basis)
-    if len(free) == 0:
+    if len(free) == 0 or len(basis) == 0:
         return None
     a, e = np.divmod(columns, Z.shape[1])
-    given = _whole(rows.lam[free])
+    given = _whole(lam[free])
     rest = (D[free][:, a] * Z[owner[free]][:, e]).T @ given
     solved, scale = _solved((D[basis][:, a] * Z[owner[basis]][:, e]).T, -rest[:, None])
     exact = np.empty(len(D), dtype=object)
