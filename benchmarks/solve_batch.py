@@ -43,7 +43,7 @@ from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
 from attsvm.selection import optimal_tokens  # noqa: E402
 from attsvm.solvers import SolutionBatch, max_margin  # noqa: E402
-from attsvm.solvers.proofs.certificates import certify_hard  # noqa: E402
+from attsvm.solvers.proofs import certify_hard  # noqa: E402
 from peers import OURS, PEERS, kind, missing  # noqa: E402
 from programmes import certified_gap  # noqa: E402
 from programmes import written_out as rows  # noqa: E402

@@ -606,7 +606,6 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         ["fit", "data.npz", "--norm", pick(random, "lp:1.001", "lp:50", "schatten:1.0001")],
         ["solve", "data.npz", "--programme", strange],
         ["solve", "data.npz", "--programme", pick(random, "sequence", "causal"), "--tokens", "0,1"],
-        ["solve", "data.npz", "--verify", strange],
         ["reproduce", strange or "x"],
         ["reproduce"],
         ["reproduce", "--paper", strange],

@@ -247,19 +247,6 @@ def test_version():
     assert run("--version").stdout.strip() == f"attsvm {attsvm.__version__}"
 
 
-def test_solve_with_a_second_opinion(toy_file, capsys):
-    words = ["solve", str(toy_file), "--tokens", "1,1", "--verify", "highs"]
-    assert main([*words, "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    opinion = summary["second_opinion"]
-    assert opinion["agrees"] is True
-    assert opinion["solver"].startswith("highs 1.")
-    assert abs(opinion["objective"] - summary["norm"]) <= 1e-6 * summary["norm"]
-    assert main(words) == 0
-    assert "verified" in (shown := capsys.readouterr().out)
-    assert "agrees, relative difference" in shown
-
-
 @pytest.mark.parametrize(
     ("name", "norm"),
     [("mmts-1", 0.9950371902), ("mmts-3", 0.8617871), ("tfsvm-1", 8.6857347098698)],

@@ -31,7 +31,6 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     size = np.einsum("nd,nd->n", Z, Z)
     grams = np.ones(int(starts[-1]))
     blocks, asleep = (D, Z, offsets, b, cap), rng.random(m) < 0.2
-    out = [np.zeros(shape) for shape in ((d_x, d_z), (d_x, d_z), (d_x, d_z))]
     instances = np.array([0, 1, 3])
     return {
         "programme.kernels.fitting": [offsets, m],
@@ -57,10 +56,8 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
         "methods.energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
         "methods.energies.power_proximal": [W, 1.5, 0.3],
         "methods.energies.signed_power": [W, 1.5],
-        "proofs.double_double.margins": [D, Z, offsets, W, out[0], np.zeros(m), np.zeros(m)],
-        "proofs.double_double.adjoint": [D, Z, offsets, dual, *out],
-        "proofs.double_double.dot": [b, dual],
-        "proofs.dependence._eliminated": [rng.integers(0, 1000, (6, 5)), 3, 1496910827],
+        "proofs.sharp_adjoint": [D, Z, offsets, dual],
+        "proofs._sharp_dot": [b, dual],
         "small.small_frobenius.solve_range": [
             0,
             2,
@@ -83,7 +80,6 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
 EXOTIC = (
     "margins",
     "small.small_frobenius.settle",
-    "proofs.double_double.dot",
 )
 """Functions that get other dtypes, axes and strides too, for which numba compiles once more."""
 

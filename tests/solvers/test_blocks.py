@@ -300,7 +300,7 @@ def test_what_is_known_when_the_time_is_over_comes_back() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"slack": 1.0}, {"warm_start": np.ones(3)}, {"verify": "highs"}],
+    [{"slack": 1.0}, {"warm_start": np.ones(3)}],
 )
 def test_what_programmes_of_blocks_do_not_take(given) -> None:
     blocks = Selections(10, 5, 3, 0)

@@ -13,8 +13,8 @@ from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, graph_margins, order_margins, output_margins, ratio_margins
 from attsvm.solvers import max_margin
+from attsvm.solvers.methods.infeasibility import least_distance
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.proofs.infeasibility import least_distance
 
 NOTHING = np.zeros(0)
 NO_NUMBERS = np.zeros(0, dtype=np.int64)
@@ -55,14 +55,6 @@ def test_the_zero_weights_solve_an_empty_programme(case: str, name: str) -> None
     assert solution.conflict().shape == (0, 3)
     if norm.name == "fro":
         assert max_margin(margins, norm, slack=1.0).status == "optimal"
-
-
-@pytest.mark.parametrize("verify", ["clarabel", "highs"])
-def test_a_second_opinion_on_nothing(verify: str) -> None:
-    pytest.importorskip(verify if verify == "clarabel" else "highspy")
-    for margins in EMPTY.values():
-        opinion = max_margin(margins, verify=verify).second_opinion  # type: ignore[call-overload]
-        assert opinion.agrees is True
 
 
 def test_weights_without_entries_are_refused() -> None:

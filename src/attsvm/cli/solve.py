@@ -54,14 +54,6 @@ def add_parser(commands: Any) -> None:
         help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)",
     )
     parser.add_argument(
-        "--verify",
-        choices=("clarabel", "highs"),
-        help=(
-            "solve the same programme with this solver too and compare; a disagreement ends"
-            " `inaccurate` (needs attsvm[peers])"
-        ),
-    )
-    parser.add_argument(
         "--memory",
         metavar="SIZE",
         help=(
@@ -94,7 +86,7 @@ _NUMBERS = "numbers"  # of the sequences, where the rows are those of a working 
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
 _SUPPORT_SHOWN = 5
 # summary entries that have lines of their own
-_ELSEWHERE = ("message", "selected", "support", "second_opinion")
+_ELSEWHERE = ("message", "selected", "support")
 
 
 def _refuse_files_of_others(path: Path) -> None:
@@ -133,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         data, extras = _read(options)
         programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    names = ("slack", "tol", "verify", "memory")
+    names = ("slack", "tol", "memory")
     settings = {name: getattr(options, name) for name in names}
     with workers(options) as executor:
         solution = max_margin(programme, norm, **settings, executor=executor)
@@ -159,22 +151,12 @@ def run(options: argparse.Namespace) -> int:
         width = max(map(len, shown))
         for name, value in shown.items():
             show(f"  {name:<{width}}  {value}")
-        if solution.second_opinion is not None:
-            show(f"  {'verified':<{width}}  {_verdict(solution.second_opinion)}")
         if options.programme in ("selection", "prompt"):
             numbers = range(margins.n) if margins.numbers is None else margins.numbers.tolist()
             selected = dict(zip(numbers, margins.selected.tolist(), strict=True))
             for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
                 show(f"  sequence {sequence}: token {selected[sequence]} must beat token {token}")
     return 3 if solution.status in ("inaccurate", "almost infeasible") else 0
-
-
-def _verdict(opinion: Any) -> str:
-    word = {True: "agrees", False: "disagrees", None: "no answer"}[opinion.agrees]
-    differs = (
-        "" if opinion.difference is None else f", relative difference {opinion.difference:.1e}"
-    )
-    return f"{opinion.solver}: {word}{differs}; compared: {opinion.reason}"
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -255,13 +237,11 @@ def _summary(solution: Any) -> dict[str, Any]:
         "support_constraints": len(solution.support),
         "rank": solution.rank,
         "rank_bound": solution.rank_bound,
-        "rank_proved": solution.rank_proved,
         "unique": solution.unique,
         "certificate_residual": (
             solution.farkas_residual() if "infeasible" in solution.status else None
         ),
         "solver": solution.solver,
-        "second_opinion": solution.second_opinion and vars(solution.second_opinion),
         "iterations": solution.iterations,
         "selected": solution.margins.selected.tolist(),
         "support": solution.support_tokens().tolist(),

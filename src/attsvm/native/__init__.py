@@ -115,6 +115,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "row_values": (None, [_V, _V, _I, _I, _V, _V]),
     "pull_rows": (None, [_V, _V, _I, _I, _V, _V]),
     "row_exponents": (None, [_V, _I, _I, _V]),
+    "exact_values": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V]),
+    "exact_adjoint": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V, _V]),
+    "exact_dot": (None, [_V, _V, _I, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

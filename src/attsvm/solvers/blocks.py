@@ -26,7 +26,7 @@ from attsvm.printable import kind
 from attsvm.solvers.answers.outcomes import Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.programme.threads import one_thread
-from attsvm.solvers.proofs.certificates import Certificate
+from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
 from attsvm.workers import PROCESS_ENDED, Workers, executor_slots, wait_for_any
 
@@ -231,7 +231,6 @@ class InBlocks:
             constraints=total,
             passes=self.passes,
             rank_bound=None,
-            rank_proved=None,
             unique=None,
         )
 

@@ -35,7 +35,6 @@ from attsvm.solvers.large.batch import SolutionBatch, solve_all
 from attsvm.solvers.programme.choice import module_of, pointed
 from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
 from attsvm.solvers.programme.threads import threads_that_pay
-from attsvm.solvers.verify.verification import Verifier, check_verifier, verified
 
 
 @overload
@@ -48,7 +47,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
-    verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
 
@@ -61,7 +59,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: MarginSolution | ArrayLike | None = ...,
     max_seconds: float | None = ...,
-    verify: Verifier | None = ...,
 ) -> MarginSolution: ...
 
 
@@ -86,7 +83,6 @@ def max_margin(
     tol: float | None = ...,
     warm_start: None = ...,
     max_seconds: float | None = ...,
-    verify: Verifier | None = ...,
     executor: Any = ...,
 ) -> SolutionBatch: ...
 
@@ -100,7 +96,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
-    verify: Verifier | None = None,
     memory: str | int | None = None,
     executor: Any = None,
 ) -> MarginSolution | SolutionBatch:
@@ -135,9 +130,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             :mod:`attsvm.solvers.answers.starts`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified
             weights so far come back.
-        verify: ``"clarabel"`` or ``"highs"``: afterwards the same programme goes to that solver,
-            and what it says becomes ``second_opinion``; see
-            :mod:`attsvm.solvers.verify.verification`. It takes the time that it takes.
         memory: of a programme of blocks, what the solver takes beside what the process has: bytes,
             or a text such as ``"500MB"``; ``"2GiB"`` when left out.
         executor: a :class:`concurrent.futures.Executor`; this process when left out. Of several
@@ -151,8 +143,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     Raises:
         InputError: data without tokens, an unknown norm, a penalty, tolerance or time limit that
             is not positive, a warm start of another size or with invalid values, a negative or
-            non-finite right-hand side, a single programme whose solution leaves float64, a second
-            opinion from a solver that is not installed or has no form for the norm; blocks
+            non-finite right-hand side, a single programme whose solution leaves float64; blocks
             that have changed between two passes over them, or too little memory for them.
 
     Source:
@@ -162,9 +153,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     margins, norm = _programmes(margins, tokens, norm)
     in_blocks = isinstance(margins, MarginBlocks)
     for name, value in (
-        {"slack": slack, "warm_start": warm_start, "verify": verify}
-        if in_blocks
-        else {"memory": memory}
+        {"slack": slack, "warm_start": warm_start} if in_blocks else {"memory": memory}
     ).items():
         if value is not None:
             raise InputError(
@@ -198,12 +187,11 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 "warm_start belongs to a single programme; solve the programmes of a list one by"
                 " one to warm-start them"
             )
-        options = {**positive, "verify": verify}
         if executor is not None and len(margins) > 1:
             from attsvm.solvers.large.spread import spread
 
-            return spread(margins, partial(_several, norm, options), executor)
-        return _several(norm, options, 0, margins)
+            return spread(margins, partial(_several, norm, positive), executor)
+        return _several(norm, positive, 0, margins)
     if executor is not None:
         raise InputError(
             "executor belongs to a list of programmes, or to one of blocks; leave it out for a"
@@ -214,8 +202,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             margins = margins.restricted(np.arange(margins.m))
     else:
         margins = _checked(margins)
-    if verify is not None:
-        check_verifier(verify, norm, margins, slack)
     tol = norm.tolerance if tol is None else tol
 
     def inner(
@@ -233,10 +219,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             )
         ):
             whole = rows.InMemory(margins, norm)
-            found = rows.solve(whole, norm, Request(tol, slack, None, max_seconds), inner)
-        else:
-            found = _direct(margins, norm, slack, tol, warm_start, max_seconds)
-    return found if verify is None else verified(found, verify)
+            return rows.solve(whole, norm, Request(tol, slack, None, max_seconds), inner)
+        return _direct(margins, norm, slack, tol, warm_start, max_seconds)
 
 
 def _several(
@@ -251,9 +235,7 @@ def _several(
         except OutOfRangeError as error:
             return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
 
-    together = (norm == Frobenius() or pointed(norm)) and all(
-        options[name] is None for name in ("slack", "verify")
-    )
+    together = (norm == Frobenius() or pointed(norm)) and options["slack"] is None
     request = Request(tol, None, None, options["max_seconds"]) if together else None
     return solve_all(programmes, norm, alone, request, first)
 

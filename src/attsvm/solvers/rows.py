@@ -40,7 +40,7 @@ from attsvm.margins import Margins, PairMargins
 from attsvm.margins.block_rows import BlockRows, block_rows
 from attsvm.solvers.answers.outcomes import Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.proofs.certificates import certify_hard, certify_soft, lower_bound
+from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 
 _UNIT = 2.0**-53
 _WRITTEN = 1 << 21  # entries up to which rows are written out and solved together
@@ -402,7 +402,6 @@ class InMemory:
             solution,
             rank=part.rank,
             rank_bound=part.rank_bound,
-            rank_proved=part.rank_proved,
             unique=True if part.unique else None,
             geometry=self.norm,
             step=part.step,

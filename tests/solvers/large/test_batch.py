@@ -28,7 +28,7 @@ from attsvm.margins import (
 )
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import MarginSolution, SolutionBatch, max_margin
-from attsvm.solvers.proofs.certificates import certify_hard
+from attsvm.solvers.proofs import certify_hard
 
 
 def same(one: MarginSolution, other: MarginSolution) -> None:

@@ -290,7 +290,7 @@ def test_rank_experiment() -> None:
             if s.status == "infeasible":
                 continue
             assert s.status == "optimal"
-            assert s.rank == s.rank_bound == s.rank_proved
+            assert s.rank == s.rank_bound
             assert s.rank is not None
             assert s.rank <= n
 
@@ -312,12 +312,11 @@ def test_small_singular_values_of_the_rank_experiment(instance: tuple[int, int, 
 
 def test_a_spectral_solution_is_rarely_alone() -> None:
     margins = sphere(6, 8, 10, 0)
-    assert max_margin(margins, Spectral(), tol=1e-9).unique is False
+    assert max_margin(margins, Spectral(), tol=1e-9).unique is None
     assert max_margin(margins, Schatten(3.0)).unique is True
     line = cross([[[2.0], [1.0]]], [[0.5]], [0])
     s = max_margin(line, Spectral())
     assert s.norm == pytest.approx(2.0)
-    assert s.unique is True
 
 
 def test_a_nuclear_tie() -> None:
@@ -335,7 +334,7 @@ def test_a_nuclear_tie() -> None:
     )
     s = max_margin(margins, Nuclear(), tol=1e-9)
     assert s.norm == pytest.approx(2.0, rel=1e-8)
-    assert s.unique is False  # every [[1, c], [c, 1]] with |c| <= 1 has nuclear norm 2
+    assert s.unique is None  # every [[1, c], [c, 1]] with |c| <= 1 has nuclear norm 2
     assert s.rank_bound == 2
     assert D.shape == (2, 2)
 

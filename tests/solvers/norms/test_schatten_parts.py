@@ -17,6 +17,7 @@ from attsvm.geometry import Schatten
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
+from attsvm.solvers.facts import singular_values
 from attsvm.solvers.methods.energies import energy_of
 from attsvm.solvers.norms import augmented
 from attsvm.solvers.norms.augmented import AugmentedLagrangian
@@ -24,8 +25,6 @@ from attsvm.solvers.norms.curvature import curvature, derivative
 from attsvm.solvers.norms.splitting import Splitting
 from attsvm.solvers.programme.programme import equilibrate
 from attsvm.solvers.programme.reduction import reduce
-from attsvm.solvers.proofs.rank import numerical_rank, rank_bound
-from attsvm.solvers.proofs.spectra import singular_values
 
 EXPONENTS = [1.0, 1.3, 3.0, math.inf]
 
@@ -188,15 +187,6 @@ def test_augmented_steps_finish_what_alternating_directions_began(p: float) -> N
     assert 1.0 - lower * ratio / norm.value(newton.W) <= 1e-9 < max(began, 1e-8)
 
 
-def test_rank_inequality() -> None:
-    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 1e-9) == 2
-    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 0.0) == 2
-    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-7) == 1
-    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-5) == 2
-    assert rank_bound(np.array([1.0, 1.0]), 1.0) is None
-    assert numerical_rank(np.diag([1e200, 2e197, 1e196])) == 2
-
-
 @pytest.mark.parametrize("norm", ["nuc", "spec", "schatten:1.5"])
 def test_a_decomposition_that_does_not_converge_is_done_by_the_slow_method(norm, monkeypatch):
     data, head = unit_sphere(12, 8, 20, 0)
@@ -206,7 +196,7 @@ def test_a_decomposition_that_does_not_converge_is_done_by_the_slow_method(norm,
 
     def failing(W, *args, **named):
         caller = sys._getframe(1).f_globals["__name__"]
-        if caller == "attsvm.solvers.proofs.spectra" and next(calls) % 3 == 0:
+        if caller == "attsvm.solvers.facts" and next(calls) % 3 == 0:
             raise np.linalg.LinAlgError("SVD did not converge")
         return fast(W, *args, **named)
 

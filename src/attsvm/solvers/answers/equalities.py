@@ -22,7 +22,7 @@ from attsvm.margins import Margins, least_norm
 from attsvm.solvers.answers.outcomes import Request, Solver, infeasible_solution, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.programme.opposite_pairs import opposite_pairs
-from attsvm.solvers.proofs.certificates import Certificate, lower_bound
+from attsvm.solvers.proofs import Certificate, lower_bound
 
 _PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
 

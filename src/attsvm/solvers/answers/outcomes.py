@@ -13,9 +13,10 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.solvers.answers.solution import MarginSolution, Status
+from attsvm.solvers.farkas import proved
 from attsvm.solvers.programme.scaling import Scaling
-from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, farkas_residual
-from attsvm.solvers.proofs.contradiction import contradiction, few_rows
+from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
+from attsvm.solvers.words import contradiction, few_rows
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
 # rows of a certificate that are reduced at once, so that the message can name them
@@ -204,24 +205,22 @@ def infeasible_solution(
     minimal: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
-    of one): ``infeasible`` where :func:`attsvm.solvers.answers.finish.certain` proves it, ``almost
+    of one): ``infeasible`` where :func:`attsvm.solvers.farkas.proved` proves it, ``almost
     infeasible`` where it does not.
 
     A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
     cheap.
     """
-    from attsvm.solvers.answers.finish import certain  # brings compiled code
-
     dual = dual / np.abs(dual).max()
     proof = None
     if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
         few = few_rows(margins, dual)
-        proof = None if few is dual else certain(margins, few)
+        proof = None if few is dual else proved(margins, few)
     if proof is None:
-        proof = certain(margins, dual)
+        proof = proved(margins, dual)
     if proof is None and not minimal and np.count_nonzero(dual) > _CHEAP_REDUCTION:
         few = few_rows(margins, dual)
-        proof = None if few is dual else certain(margins, few)
+        proof = None if few is dual else proved(margins, few)
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()

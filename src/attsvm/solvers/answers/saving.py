@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,22 +43,13 @@ def save(solution: Any, path: str | Path) -> None:
             if isinstance(value, np.ndarray):
                 arrays[prefix + field.name] = value
             else:
-                nested = is_dataclass(value) and not isinstance(value, type)
-                record[prefix + field.name] = asdict(value) if nested else _plain(value)
+                record[prefix + field.name] = _plain(value)
     text = json.dumps(record).encode()
     save_arrays(arrays | {_RECORD: np.frombuffer(text, dtype=np.uint8)}, path)
 
 
-def load(
-    path: str | Path, solution: Callable[..., Solution], opinion: Callable[..., Any]
-) -> Solution:
-    """See :meth:`attsvm.MarginSolution.load`.
-
-    Args:
-        path: of a file that :func:`save` wrote.
-        solution: the class of the solution.
-        opinion: the class of its second opinion.
-    """
+def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
+    """See :meth:`attsvm.MarginSolution.load`; ``solution`` is its class."""
     arrays = load_arrays(path)
     try:
         record = json.loads(np.asarray(arrays.pop(_RECORD), dtype=np.uint8).tobytes())
@@ -69,11 +60,9 @@ def load(
             name.removeprefix("margins."): parts.pop(name)
             for name in [name for name in parts if name.startswith("margins.")]
         }
-        second = parts.pop("second_opinion")
         return solution(
             margins=Margins(**programme),
             geometry=parse_norm(parts.pop("geometry")),
-            second_opinion=None if second is None else opinion(**second),
             **parts,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

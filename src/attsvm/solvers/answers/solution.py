@@ -14,43 +14,15 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.presentation import cell, plot
 from attsvm.solvers.answers.saving import load, save
+from attsvm.solvers.facts import Residuals, residuals_of
 from attsvm.solvers.programme.scaling import scaled
-from attsvm.solvers.proofs.certificates import farkas_residual, lower_bound
-from attsvm.solvers.proofs.contradiction import few_rows
-from attsvm.solvers.proofs.residuals import Residuals, residuals_of
+from attsvm.solvers.proofs import farkas_residual, lower_bound
+from attsvm.solvers.words import few_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Status = Literal["optimal", "infeasible", "almost infeasible", "inaccurate"]
-
-
-@dataclass(frozen=True)
-class SecondOpinion:
-    """What another solver says about the same programme.
-
-    Attributes:
-        solver: its name and version.
-        status: its own word for the outcome.
-        verdict: what that means: ``optimal``, ``infeasible``, or ``none`` when it gave no answer.
-        objective: the least norm that it found (for the soft margin the penalised objective);
-            ``None`` without one, and for HiGHS in a norm that it can only check for feasibility.
-        difference: ``|its objective - ours| / ours``; ``None`` when there is nothing to compare.
-        gap: its own relative duality gap; ``None`` when it does not report one.
-        tolerance: largest ``difference`` that counts as agreement.
-        agrees: True or False; ``None`` when it gave no answer.
-        reason: one sentence: what was compared, and why that tolerance.
-    """
-
-    solver: str
-    status: str
-    verdict: Literal["optimal", "infeasible", "none"]
-    objective: float | None
-    difference: float | None
-    gap: float | None
-    tolerance: float
-    agrees: bool | None
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +33,7 @@ class MarginSolution:
         margins: the programme that was solved.
         status: ``optimal`` promises ``gap`` and ``violation`` within ``tol``; ``infeasible``
             promises that no weights exist, which is proved exactly (see
-            :mod:`attsvm.solvers.proofs.farkas`), and ``dual`` is that proof up to rounding;
+            :mod:`attsvm.solvers.farkas`), and ``dual`` is that proof up to rounding;
             ``almost infeasible`` promises that weights that meet the margins, if any exist, hold
             terms so much larger than a margin that rounding them to float64 may cost more than
             ``tol``: one over :meth:`farkas_residual` times as large; ``inaccurate`` promises
@@ -73,7 +45,7 @@ class MarginSolution:
             :math:`W=\sum_c\lambda_c A_c` at the optimum.
         gap: rigorous relative duality gap, computed from ``W`` and ``dual`` and the original data;
             1 proves nothing. Hard margin: ``1 - lower / ||W||`` with the lower bound of
-            :func:`attsvm.solvers.proofs.certificates.lower_bound`. Soft margin:
+            :func:`attsvm.solvers.proofs.lower_bound`. Soft margin:
             ``(primal - dual) / primal`` of the objective.
         violation: largest :math:`b_c - \langle A_c, W\rangle - \xi_c` (0 when none is positive).
             ``optimal`` promises that it is within ``tol`` times the largest power of two that is
@@ -91,15 +63,10 @@ class MarginSolution:
             else ``None``).
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has
             numerical rank at most this, see
-            :mod:`attsvm.solvers.proofs.rank`; ``None`` when nothing is proved.
-        rank_proved: nuclear norm only: *every* solution has exactly this numerical rank, because
-            its singular values lie in intervals on one side of the threshold, see
-            :mod:`attsvm.solvers.proofs.isolated`; ``None`` when that is not proved.
+            :mod:`attsvm.solvers.facts`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None``
             when that was not decided.
         geometry: the norm that was minimised.
-        second_opinion: what another solver says, when ``verify`` asked for it. A disagreement makes
-            the status ``inaccurate``.
         constraints: of a programme of blocks, whose ``margins``, ``dual`` and ``support`` are
             those of the last working set: how many rows ``gap`` and ``violation`` speak of;
             ``None`` for all other programmes.
@@ -126,10 +93,8 @@ class MarginSolution:
     message: str
     rank: int | None = None
     rank_bound: int | None = None
-    rank_proved: int | None = None
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
-    second_opinion: SecondOpinion | None = None
     step: float | None = None
     constraints: int | None = None
     passes: int | None = None
@@ -175,7 +140,7 @@ class MarginSolution:
         Raises:
             InputError: no such file, or one that holds no solution.
         """
-        return load(path, cls, SecondOpinion)
+        return load(path, cls)
 
     @property
     def has_weights(self) -> bool:
@@ -269,7 +234,7 @@ class MarginSolution:
         )
 
     def farkas_residual(self) -> float:
-        """See :func:`attsvm.solvers.proofs.certificates.farkas_residual`: how far ``dual`` is from
+        """See :func:`attsvm.solvers.farkas_residual`: how far ``dual`` is from
         a contradiction, relative to its own terms; at rounding level when ``infeasible``.
         """
         return farkas_residual(self.margins, self.dual)

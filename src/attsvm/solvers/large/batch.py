@@ -25,7 +25,7 @@ from attsvm.printable import Compact
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.programme.choice import FEW
-from attsvm.solvers.proofs.certificates import NO_MATTER, Certificate, certify_hard
+from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard
 
 
 @dataclass(frozen=True, eq=False, repr=False)

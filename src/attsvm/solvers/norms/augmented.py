@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
+from attsvm.solvers.facts import svd
 from attsvm.solvers.methods.energies import GaugeEnergy, Proximal
 from attsvm.solvers.methods.exchanges import QuadraticModel
 from attsvm.solvers.norms.curvature import LARGEST, curvature, derivative
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.proofs.spectra import svd
 
 _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)
 _RIDGE = 1e-13  # relative to the mean diagonal of the Newton matrix

@@ -11,7 +11,7 @@ from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.answers.outcomes import Request
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.answers.uniqueness import unique_weights
+from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.methods.energies import Energy, energy_of
 from attsvm.solvers.methods.vertex import vertex
 from attsvm.solvers.norms.search import Search

@@ -23,18 +23,18 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers.answers import finish
+from attsvm.solvers import farkas
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, solved, zero_solution
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.large.batch import Found
+from attsvm.solvers.methods import infeasibility
 from attsvm.solvers.methods.block_ascent import BlockAscent
 from attsvm.solvers.methods.pivoting import LARGEST_SYSTEM, pivot
 from attsvm.solvers.methods.proximal import ProximalMultipliers
 from attsvm.solvers.programme.choice import FEW
 from attsvm.solvers.programme.choice import SMALL as _SMALL
 from attsvm.solvers.programme.programme import empty_rows, equilibrate
-from attsvm.solvers.proofs import farkas, infeasibility
-from attsvm.solvers.proofs.certificates import Certificate, certify_hard, certify_soft
+from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.small import small_frobenius
 
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
@@ -117,7 +117,7 @@ class _Search:
                 self._least_distance()
                 if self.farkas is not None and farkas.proved(self.margins, self._found()) is None:
                     suspected, self.farkas = self.farkas, None
-            if not self._done() and not self._digits():
+            if not self._done():
                 self.farkas = suspected
                 if suspected is None:
                     self._proximal(ascent)
@@ -134,20 +134,6 @@ class _Search:
         assert self.farkas is not None
         p = self.programme
         return p.restored(np.zeros((1, 1)), p.cancelled(self.farkas))[1]
-
-    def _digits(self) -> bool:
-        """Extended precision, where that is quick: True when it found what there is."""
-        p = self.programme
-        if not finish.is_small(p):
-            return False
-        weights, contradiction = finish.settled(self.margins, p, self.request.slack, self.deadline)
-        if contradiction is not None:
-            self.farkas, self.solver = p.scaled_dual(contradiction), "extended precision"
-        elif weights is not None and (
-            self.best is None or self.best.gap == 1.0 or weights.error < self.best.error
-        ):
-            self.best, self.solver = weights, "extended precision"
-        return contradiction is not None or weights is not None
 
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""

@@ -24,7 +24,7 @@ from attsvm.solvers.methods.squared_norms import HalfSquare
 from attsvm.solvers.norms.search import Search
 from attsvm.solvers.norms.soft_search import SoftSearch
 from attsvm.solvers.programme.reduction import reduce
-from attsvm.solvers.proofs.certificates import Certificate
+from attsvm.solvers.proofs import Certificate
 
 
 class GeneralSearch(Search):

@@ -15,9 +15,9 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.solvers.methods.block_ascent import BlockAscent
+from attsvm.solvers.methods.infeasibility import least_distance
 from attsvm.solvers.methods.pivoting import pivot
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.proofs.infeasibility import least_distance
 
 EPOCHS = 2
 _SWEEPS = 3

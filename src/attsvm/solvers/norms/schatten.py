@@ -26,9 +26,10 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
-from attsvm.solvers.answers import finish
+from attsvm.solvers import facts
 from attsvm.solvers.answers.outcomes import HOPELESS, Request, infeasible_solution, solved
 from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.facts import length, singular_values, svd
 from attsvm.solvers.methods.energies import energy_of
 from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.augmented import MANY, AugmentedLagrangian
@@ -37,13 +38,9 @@ from attsvm.solvers.norms.splitting import SINGULAR_VALUES, Splitting
 from attsvm.solvers.programme.choice import SMALL
 from attsvm.solvers.programme.programme import equilibrate
 from attsvm.solvers.programme.reduction import reduce
-from attsvm.solvers.proofs import rank
-from attsvm.solvers.proofs.certificates import Certificate, certify_hard, scale_rows
-from attsvm.solvers.proofs.isolated import Isolated, isolated_solution
-from attsvm.solvers.proofs.spectra import length, singular_values, svd
+from attsvm.solvers.proofs import Certificate, certify_hard, scale_rows
 from attsvm.solvers.small import interior_batch
 
-_DIGITS = " + extended precision"
 _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _AIM = 3e-10  # gap that is aimed at whatever the tolerance, because it costs little more
 _SHARP = 1e-15
@@ -61,7 +58,6 @@ _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
 _FEW_DIGITS = 1.5e6  # sigma up to which Newton systems are solved in 32 bits
 _FURTHER, _LEAST, _MOST = 1.0, 3.0, 30.0  # growth in units of what it moves, and its bounds
 _WORTH = 0.7  # share of the error that is left, below which the same sigma is worth another step
-_NEARLY = 1e-6  # error from which Newton steps on the face find the exact solution
 _MOST_WORSE = 4  # outer steps without progress
 
 
@@ -75,7 +71,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     if norm.p == 2.0:
         found = frobenius.solve(margins, norm, request)
         known = found.status == "optimal" and found.norm > 0.0
-        return replace(found, rank=rank.numerical_rank(found.W), unique=True) if known else found
+        return replace(found, rank=facts.numerical_rank(found.W), unique=True) if known else found
     if request.slack is not None:
         raise InputError(
             f"the soft margin is not solved in the norm {norm!r}; leave slack out, or use the"
@@ -213,82 +209,21 @@ class _Search:
 
     def _answer(self, state: Splitting, iterations: int) -> MarginSolution:
         assert self.best is not None
-        if self.best.error > self.request.tol and self.best.gap < 1.0:
-            p, dual = self.full, self.best.dual
-            W = np.ldexp(self.best.W, -p.weight_exponent)
-            for near in finish.repaired(p, W, self.deadline):
-                better = certify_hard(
-                    self.margins, self.norm, np.ldexp(near, p.weight_exponent), dual
-                )
-                if better.error < self.best.error:
-                    self.best = better
-                    self.solver = f"{self.solver.removesuffix(_DIGITS)}{_DIGITS}"
         solution = replace(
             solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
         )
-        if (
-            solution.status != "optimal"
-            and self.norm.p == 1.0
-            and self.best.error <= _NEARLY
-            and not self._late()
-        ):
-            self._isolated()
-            solution = replace(
-                solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
-            )
         if solution.status != "optimal":
             return solution
-        known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
+        known = facts.facts(self.margins, self.norm, self.best, self.norm.p)
         if self.norm.p == 1.0 and known.rank != known.rank_bound and not self._late():
             # A singular value near the threshold of the rank asks for more digits.
             self.aim = _SHARP
             self._newton(state)
-            dual = self.full.cancelled(self.full.scaled_dual(self.best.dual))
-            on_face = rank.weights_on_face(self.reduction.programme, dual, known.rank_bound)
-            if on_face is not None:
-                self._consider(on_face / self.scale, dual, f"{self.solver} + face")
             solution = replace(
                 solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
             )
-            known = rank.facts(self.margins, self.norm, self.best, self.norm.p)
-        if self.norm.p == 1.0 and known.rank_proved is None and not self._late():
-            found = self._isolated()
-            if found is not None:
-                least, most = rank.rank_interval(singular_values(found.W), found.radius)
-                proved = least if least == most else None
-                known = rank.Facts(
-                    rank.numerical_rank(self.best.W),
-                    min(most, known.rank_bound or most),
-                    proved,
-                    True,
-                )
-            solution = replace(
-                solved(self.margins, self.best, self.request, self.solver, iterations), step=state.t
-            )
-        return replace(
-            solution,
-            rank=known.rank,
-            rank_bound=known.rank_bound,
-            rank_proved=known.rank_proved,
-            unique=known.unique,
-        )
-
-    def _isolated(self) -> Isolated | None:
-        """The exact solution, where it is known to lie near; it is kept where it is better
-        certified.
-        """
-        assert self.best is not None
-        p = self.full
-        found = isolated_solution(
-            p, np.ldexp(self.best.W, -p.weight_exponent), p.scaled_dual(self.best.dual)
-        )
-        if found is not None:
-            self._consider(
-                self.reduction.coordinates(found.W) / self.scale,
-                found.dual,
-                f"{self.solver} + exact face",
-            )
-        return found
+            known = facts.facts(self.margins, self.norm, self.best, self.norm.p)
+        return replace(solution, **known._asdict())
 
     def _rescale(self, W: FloatArray) -> None:
         """Right-hand sides for which weights like ``W`` have norm one, where every power of a

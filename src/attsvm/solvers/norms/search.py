@@ -20,7 +20,6 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
-from attsvm.solvers.answers import finish
 from attsvm.solvers.answers.outcomes import HOPELESS, Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.methods.dual_newton import LARGEST_SYSTEM, DualNewton
@@ -30,7 +29,7 @@ from attsvm.solvers.norms.projection import is_narrow
 from attsvm.solvers.norms.splitting import Splitting
 from attsvm.solvers.programme.choice import SMALL
 from attsvm.solvers.programme.programme import Programme, equilibrate
-from attsvm.solvers.proofs.certificates import Certificate, certify_hard, lower_bound, scale_rows
+from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound, scale_rows
 
 # accuracies that are aimed at whatever the tolerance, the second for exponents far from two
 _AIM, _HARD_AIM = 1e-12, 1e-10
@@ -311,7 +310,6 @@ class Search:
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
-        self._sharpen()
         total = float(self.margins.rhs @ self.best.dual)
         # Scaled like the multipliers of 1/2 ||W||^2, so that b @ dual = ||W||^2 in every norm.
         dual = (
@@ -325,16 +323,6 @@ class Search:
             best = replace(best, gap=max(0.0, 1.0 - lower / best.norm))
         solution = solved(self.margins, best, self.request, self.solver, self.iterations)
         return replace(solution, unique=self._unique(solution))
-
-    def _sharpen(self) -> None:
-        """Where the best is not good enough, the same weights with more digits."""
-        assert self.best is not None
-        if self._good() or not self.best.gap < 1.0:
-            return
-        p, name = self.programme, f"{self.solver} + extended precision"
-        W, dual = self._coordinates(self.best.W), p.scaled_dual(self.best.dual)
-        for near in finish.repaired(p, W, self.deadline):
-            self._consider(p, near, dual, name)
 
     def _start(self, solution: MarginSolution) -> tuple[FloatArray, FloatArray]:
         """Weights and multipliers of a solution, at the scale of the programme."""

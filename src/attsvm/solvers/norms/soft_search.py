@@ -24,7 +24,7 @@ from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.search import Search
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.proofs.certificates import Certificate, certify_soft
+from attsvm.solvers.proofs import Certificate, certify_soft
 
 _MET = 1e-9  # relative shortfall of a margin that counts as met
 
@@ -57,7 +57,6 @@ class SoftSearch(Search):
                     self._consider(self.programme, W, dual, "dual Newton")
                 self._finish(W, dual)
         assert self.best is not None
-        self._sharpen()
         solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
         return replace(solution, unique=self._unique(solution))
 

@@ -21,14 +21,14 @@ from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Lp, Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
+from attsvm.solvers import facts
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.answers.uniqueness import unique_weights
+from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.programme.choice import FEW, pointed
 from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.programme.threads import one_thread
-from attsvm.solvers.proofs import rank
-from attsvm.solvers.proofs.certificates import Certificate, certify_hard
+from attsvm.solvers.proofs import Certificate, certify_hard
 from attsvm.solvers.small import small_frobenius
 from attsvm.solvers.small.interior_ranges import entrywise_points, spectral_points
 
@@ -86,7 +86,7 @@ def finished(
     if isinstance(norm, Lp):
         return replace(solution, unique=unique_weights(solution, norm.p))
     assert isinstance(norm, Schatten)
-    return replace(solution, **rank.facts(margins, norm, proof, norm.p)._asdict())
+    return replace(solution, **facts.facts(margins, norm, proof, norm.p)._asdict())
 
 
 class Certified(NamedTuple):
@@ -130,10 +130,7 @@ def ranked(norm: Norm) -> bool:
 
 def complete(solution: MarginSolution) -> bool:
     """False where the rank of nuclear solutions asks for more digits, which are found elsewhere."""
-    return (
-        not ranked(solution.geometry)
-        or solution.rank == solution.rank_bound == solution.rank_proved
-    )
+    return not ranked(solution.geometry) or solution.rank == solution.rank_bound
 
 
 def settle(

@@ -12,8 +12,8 @@ one that needs every one of its rows; otherwise the rows of ``u`` are those of t
 weights.
 
 Whatever comes out is certified from the caller's own numbers, with the formulas of
-:mod:`attsvm.solvers.proofs.certificates`; a contradiction found here has a small residual, and
-:func:`attsvm.solvers.answers.finish.certain` proves it before it is told. A programme that ends in
+:mod:`attsvm.solvers.proofs`; a contradiction found here has a small residual, and
+:func:`attsvm.solvers.farkas.proved` proves it before it is told. A programme that ends in
 neither is left to the ordinary solver: ``UNSETTLED`` is an answer that costs time, never
 correctness. Programmes lie end to end in memory, as in :class:`attsvm.margins.MarginsBatch`.
 """

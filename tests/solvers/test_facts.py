@@ -1,5 +1,5 @@
 """Residuals of the optimality conditions in every norm: zero exactly at a solution, and what they
-are made of.
+are made of; bounds of the rank.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from extended import Long, dual_value, rows, value
 from instances import sphere
 
 from attsvm.geometry import parse_norm
-from attsvm.margins import relax
+from attsvm.margins import Margins, relax
 from attsvm.solvers import max_margin
+from attsvm.solvers.facts import numerical_rank, rank_bound
 
 NORMS = [
     "fro",
@@ -94,3 +95,39 @@ def test_a_negative_multiplier_and_a_missed_margin_show() -> None:
     assert replace(
         solution, W=0.5 * solution.W, norm=0.5 * solution.norm
     ).kkt().primal == pytest.approx(0.5)
+
+
+def test_rank_inequality() -> None:
+    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 1e-9) == 2
+    assert rank_bound(np.array([1.0, 1.0 - 1e-10, 0.5, 0.1]), 0.0) == 2
+    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-7) == 1
+    assert rank_bound(np.array([1.0, 0.999, 0.5]), 1e-5) == 2
+    assert rank_bound(np.array([1.0, 1.0]), 1.0) is None
+    assert numerical_rank(np.diag([1e200, 2e197, 1e196])) == 2
+
+
+@pytest.mark.parametrize("small", [0.5, 1.001e-3])
+def test_the_only_solution_of_least_nuclear_norm(small: float) -> None:
+    """Rows v_c v_c^T of three vectors at 120 degrees, which sum to a multiple of the identity:
+    solution ``diag(1, small)``, and they determine symmetric matrices.
+    """
+    angles = 2.0 * np.pi * np.arange(3) / 3.0 + 0.1
+    V = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    ones = np.ones(3, dtype=np.int64)
+    margins = Margins(V, V, np.arange(4), V**2 @ np.array([1.0, small]), ones, 0 * ones)
+    solution = max_margin(margins, parse_norm("nuc"), tol=1e-9)
+    assert solution.rank == solution.rank_bound == 2
+    assert solution.unique is True
+    np.testing.assert_allclose(solution.W, np.diag([1.0, small]), atol=1e-7)
+
+
+def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
+    """Every [[1, c], [c, 1]] with |c| <= 1 has nuclear norm 2."""
+    ones = np.ones(2, dtype=np.int64)
+    margins = Margins(np.eye(2), np.eye(2), np.arange(3), np.ones(2), ones, 0 * ones)
+    solution = max_margin(margins, parse_norm("nuc"), tol=1e-9)
+    assert solution.norm == pytest.approx(2.0, rel=1e-8)
+    assert solution.unique is None
+    assert solution.rank_bound == 2
+    assert max_margin(margins, parse_norm("spec")).unique is None
+    assert max_margin(margins, parse_norm("schatten:3")).unique is True

@@ -13,18 +13,23 @@ is computed from the caller's margins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
+from attsvm.native import address, library
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
 _RESCALINGS = 3
-_ROUNDING = 4e-16
+_ROUNDING = 4e-16  # of a ratio that is one
+ROUNDING = 2.0**-98
+"""Of a sum with twice the digits, relative to the sum of the sizes of its terms (a million of them
+at most).
+"""
 NO_MATTER = 2e-13
 """Rounding of margins or of the lower bound that no tolerance minds; beyond it the figures are
 computed again with twice the digits.
@@ -106,33 +111,64 @@ def _sharply(
 
 def sharp_values(margins: Margins, W: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The margins of ``W`` to twice the digits, as ``high + low``."""
-    from attsvm.solvers.proofs import double_double
-
-    high, low = np.zeros(margins.m), np.zeros(margins.m)
-    D, Z, offsets = _plain(margins)
-    W = np.ascontiguousarray(W, dtype=np.float64)
-    double_double.margins(D, Z, offsets, W, np.zeros_like(W), high, low)
+    (d_x, d_z), high, low = margins.shape, np.zeros(margins.m), np.zeros(margins.m)
+    W, work = np.ascontiguousarray(W, dtype=np.float64), np.empty(2 * d_x + d_z)
+    rows = _plain(margins.differences, margins.queries, margins.offsets)
+    library.exact_values(
+        *_addresses(rows),
+        address(W, np.float64, d_x, d_z),
+        address(work, np.float64, 2 * d_x + d_z),
+        address(high, np.float64, margins.m),
+        address(low, np.float64, margins.m),
+    )
     return high, low
 
 
-def sharp_adjoint(margins: Margins, dual: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The adjoint of ``dual``, computed to twice the digits and rounded once, and the sum of the
-    sizes of its terms.
+def sharp_adjoint(
+    D: FloatArray, Z: FloatArray, offsets: IntArray, dual: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The adjoint of ``dual`` to twice the digits, as ``high + low``, and the sum of the sizes of
+    its terms, of which its error is a share of ``ROUNDING``.
     """
-    from attsvm.solvers.proofs import double_double
+    d_x, shape = D.shape[1], (D.shape[1], Z.shape[1])
+    dual, work = np.ascontiguousarray(dual, dtype=np.float64), np.empty(3 * d_x)
+    found = np.empty(shape), np.empty(shape), np.empty(shape)
+    rows = _plain(D, Z, offsets)
+    library.exact_adjoint(
+        *_addresses(rows),
+        address(dual, np.float64, len(D)),
+        address(work, np.float64, 3 * d_x),
+        *(address(each, np.float64, *shape) for each in found),
+    )
+    return found
 
-    high, low, size = (np.zeros(margins.shape) for _ in range(3))
-    D, Z, offsets = _plain(margins)
-    dual = np.ascontiguousarray(dual, dtype=np.float64)
-    double_double.adjoint(D, Z, offsets, dual, high, low, size)
-    return high + low, size
+
+Rows = tuple[FloatArray, FloatArray, IntArray]
 
 
-def _plain(margins: Margins) -> tuple[FloatArray, FloatArray, IntArray]:
+def _plain(D: FloatArray, Z: FloatArray, offsets: IntArray) -> Rows:
+    """Rows as compiled sums read them.
+
+    Raises:
+        TypeError: offsets that do not fit the rows.
+    """
+    if offsets[0] != 0 or offsets[-1] != len(D) or (np.diff(offsets) < 0).any():
+        raise TypeError("the offsets of rows must rise from 0 to their number")
     return (
-        np.ascontiguousarray(margins.differences, dtype=np.float64),
-        np.ascontiguousarray(margins.queries, dtype=np.float64),
-        np.ascontiguousarray(margins.offsets, dtype=np.int64),
+        np.ascontiguousarray(D, dtype=np.float64),
+        np.ascontiguousarray(Z, dtype=np.float64),
+        np.ascontiguousarray(offsets, dtype=np.int64),
+    )
+
+
+def _addresses(rows: Rows) -> tuple[int, ...]:
+    """Where they lie, and their sizes."""
+    D, Z, offsets = rows
+    return (
+        address(D, np.float64, *D.shape),
+        address(Z, np.float64, len(offsets) - 1, Z.shape[1]),
+        address(offsets, np.int64, len(offsets)),
+        *(len(Z), D.shape[1], Z.shape[1]),
     )
 
 
@@ -169,7 +205,7 @@ def certify_soft(
         short = (margins.rhs - values) - low
         primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
         top, rest = _sharp_dot(margins.rhs, dual)
-        pulled = sharp_adjoint(margins, dual)[0]
+        pulled = _sharp_pull(margins, dual)
     else:
         top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
     size = float(norm.dual_value(pulled))
@@ -193,7 +229,7 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
         or not math.isfinite(length)
     ):
         top = sum(_sharp_dot(margins.rhs, dual))
-        pulled = sharp_adjoint(margins, dual)[0]
+        pulled = _sharp_pull(margins, dual)
     if top <= 0.0:
         return 0.0
     with np.errstate(over="ignore"):
@@ -202,10 +238,21 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
 
 
 def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    from attsvm.solvers.proofs import double_double
-
+    out = np.empty(2)
     x, y = (np.ascontiguousarray(each, dtype=np.float64) for each in (x, y))
-    return double_double.dot(x, y)
+    library.exact_dot(
+        address(x, np.float64, len(x)),
+        address(y, np.float64, len(x)),
+        len(x),
+        address(out, np.float64, 2),
+    )
+    return float(out[0]), float(out[1])
+
+
+def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
+    """The adjoint, computed to twice the digits and rounded once."""
+    high, low, _ = sharp_adjoint(margins.differences, margins.queries, margins.offsets, dual)
+    return high + low
 
 
 def farkas_residual(margins: Margins, dual: FloatArray) -> float:
@@ -218,8 +265,7 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     terms :math:`1/r` times as large as its right-hand side: :math:`b_c\le
     r\,\sum_{ae}|A_{c,ae}W_{ae}|` for some row with :math:`\lambda_c\ne0`. At rounding level
     (1e-16) that is beyond float64 and yet no proof that none exist; a proof is
-    :func:`attsvm.solvers.proofs.farkas.proved`. It is ``inf`` when ``dual`` proves nothing: no
-    positive
+    :func:`attsvm.solvers.farkas.proved`. It is ``inf`` when ``dual`` proves nothing: no positive
     :math:`b^\top\lambda`, or a negative entry outside the equalities.
     """
     rows = np.flatnonzero(dual)
@@ -239,9 +285,9 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
         return float("inf")
     power = power + rows_exponent + queries_exponent[part.sequence]
     lam = np.ldexp(mantissa, np.clip(power - power.max(), -1100, 0))
-    pulled, size = sharp_adjoint(replace(part, differences=D, queries=Z), lam)
+    high, low, size = sharp_adjoint(D, Z, part.offsets, lam)
     some = size > 0.0
-    return float((np.abs(pulled[some]) / size[some]).max(initial=0.0))
+    return float((np.abs(high + low)[some] / size[some]).max(initial=0.0))
 
 
 def _columns_near_one(rows: FloatArray) -> FloatArray:

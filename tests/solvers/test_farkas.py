@@ -1,17 +1,19 @@
-"""Certificates of infeasibility, checked from tensors written out here, and the sentences that name
-them.
+"""Proofs of infeasibility, checked from tensors written out here and in fractions, and the
+sentences that name them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from instances import cross, prompt, sphere, with_rhs, written_out
+from instances import cross, prompt, ragged, sphere, with_rhs, written_out
 from scipy.optimize import linprog
 
 from attsvm.data import AttentionData
-from attsvm.margins import selection_margins
+from attsvm.geometry import parse_norm
+from attsvm.margins import Margins, output_margins, relax, selection_margins
 from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers.farkas import proved
 
 
 def check(solution: MarginSolution) -> None:
@@ -153,3 +155,115 @@ def test_barely_feasible_and_barely_infeasible() -> None:
 
 def test_feasible_solution_has_no_conflict() -> None:
     assert max_margin(sphere(6, 8, 10, 0)).conflict().shape == (0, 3)
+
+
+def test_proofs_of_all_sizes_and_ranks() -> None:
+    """Rows that span the space, rows in a subspace, and more rows than are written out."""
+    rng = np.random.default_rng(0)
+    cases = [
+        sphere(6, 8, 2, 1),
+        sphere(200, 64, 16, 0),
+        # Differences of classes sum to zero, so that no rows span the space.
+        output_margins(rng.standard_normal((60, 4)), rng.integers(6, size=60), classes=6),
+        # Two queries in three dimensions.
+        ragged(np.random.default_rng(4), 2, 6, 1, 3, feasible=False),
+    ]
+    for margins in cases:
+        solution = max_margin(margins)
+        assert solution.status == "infeasible", solution.message
+        assert proved(margins, solution.dual) is not None
+        assert solution.farkas_residual() <= 1e-14
+
+
+def test_a_proof_needs_signs_and_a_positive_side() -> None:
+    margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.25]]], [0])
+    assert proved(margins, np.array([1.0, 1.0])) is not None
+    assert proved(margins, np.array([-1.0, -1.0])) is None
+    assert proved(margins, np.zeros(2)) is None
+    assert proved(with_rhs(margins, np.zeros(2)), np.ones(2)) is None
+    assert proved(prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.125]]], [0]), np.ones(2)) is None
+    # Multipliers that are far off lead to exact ones where there are any.
+    np.testing.assert_array_equal(proved(margins, np.array([1.0, 0.5])), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["fro", "lp:1.5", "l1", "spec"])
+def test_what_float64_cannot_hold_is_almost_infeasible_in_every_norm(name: str) -> None:
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
+    solution = max_margin(
+        prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]), parse_norm(name)
+    )
+    assert solution.status == "almost infeasible", solution.message
+    assert solution.farkas_residual() <= 1e-10
+    assert len(solution.conflict()) >= 2
+
+
+@pytest.mark.experiment
+def test_multipliers_that_vanish_on_the_way_are_replaced() -> None:
+    """Newton steps may end without any; the next attempt then begins where the first did."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((3, 4))
+    last = -(rng.uniform(0.1, 1.0, 3) @ rows) + 1e-10 * rng.standard_normal(4)
+    keys = np.concatenate([np.zeros((1, 4)), -rows, -last[None]])
+    for name in ("nuc", "spec", "schatten:1.5", "schatten:3"):
+        solution = max_margin(prompt([keys], [0]), parse_norm(name))
+        assert solution.status in ("optimal", "almost infeasible"), solution.message
+
+
+def programme(A: np.ndarray) -> Margins:
+    """The rows of ``A``, one query of one feature."""
+    token = np.arange(len(A))
+    offsets, selected = np.array([0, len(A)]), np.zeros(1, dtype=np.int64)
+    return Margins(A, np.ones((1, 1)), offsets, np.ones(len(A)), token, selected)
+
+
+@pytest.mark.parametrize("size", [(5, 9), (12, 30), (25, 40), (60, 70)])
+def test_few_dependent_rows_are_settled_in_integers(size: tuple[int, int]) -> None:
+    """Rows of random integers and minus a combination of them, in more columns than rows; and the
+    same with one unit in the last place that makes them independent.
+    """
+    k, d = size
+    rng = np.random.default_rng(k)
+    A, lam = rng.integers(-9, 10, (k, d)).astype(float), rng.integers(1, 9, k).astype(float)
+    A[-1], lam[-1] = -(lam[:-1] @ A[:-1]), 1.0
+    rough = lam * (1.0 + 1e-9 * rng.standard_normal(k))
+    found = proved(programme(A), rough)
+    assert found is not None
+    np.testing.assert_allclose(found / found[-1], lam, rtol=1e-12)
+    A[-1, 0] = np.nextafter(A[-1, 0], 0.0)
+    assert proved(programme(A), lam) is None
+
+
+def test_more_dependent_rows_are_left_open() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.integers(-9, 10, (70, 80)).astype(float)
+    A[-1] = -A[:-1].sum(axis=0)
+    assert proved(programme(A), np.ones(70)) is None
+
+
+def test_rows_with_noise_as_multipliers_do_not_cost_the_proof() -> None:
+    """Two opposite rows, and a third that has nothing to do with them."""
+    A = np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0], [0.3, 0.7, 0.9]])
+    found = proved(programme(A), np.array([1.0, 1.0, 1e-15]))
+    assert found is not None
+    np.testing.assert_array_equal(found, [1.0, 1.0, 0.0])
+
+
+def test_signs_of_inequalities_count_and_those_of_equalities_do_not() -> None:
+    A = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]])
+    dual = np.array([-2.0, 1.0])
+    equal = relax(programme(A), [])
+    assert proved(equal, dual) is None
+    margins = with_rhs(programme(A), np.array([1.0, 3.0]))
+    both = Margins(
+        margins.differences,
+        margins.queries,
+        margins.offsets,
+        margins.rhs,
+        margins.token,
+        margins.selected,
+        equality=np.array([True, True]),
+    )
+    found = proved(both, dual)
+    assert found is not None
+    np.testing.assert_array_equal(found, dual)

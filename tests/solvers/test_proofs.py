@@ -1,12 +1,14 @@
-"""Sums with twice the digits, against fractions."""
+"""Sums with twice the digits, against fractions, and what they are handed."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
-from attsvm.solvers.proofs import double_double
+from attsvm.margins import Margins
+from attsvm.solvers.proofs import ROUNDING, _sharp_dot, sharp_adjoint, sharp_values
 
 
 def exact(x: float) -> Fraction:
@@ -20,8 +22,9 @@ def test_margins_and_adjoint_where_everything_cancels() -> None:
         offsets = np.array([0, 3, 5])
         W = rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(0, 14, (3, 4))
         D[1] = -D[0]  # opposite rows: their adjoint is what is left
-        high, low = np.zeros(5), np.zeros(5)
-        double_double.margins(D, Z, offsets, W, np.zeros((3, 4)), high, low)
+        token = np.zeros(5, dtype=np.int64)
+        margins = Margins(D, Z, offsets, np.ones(5), token, np.zeros(2, dtype=np.int64))
+        high, low = sharp_values(margins, W)
         owner = [0, 0, 0, 1, 1]
         for c in range(5):
             terms = [
@@ -30,20 +33,29 @@ def test_margins_and_adjoint_where_everything_cancels() -> None:
                 for k in range(4)
             ]
             error = abs(exact(high[c]) + exact(low[c]) - sum(terms))
-            assert error <= Fraction(double_double.ROUNDING) * sum(abs(t) for t in terms)
+            assert error <= Fraction(ROUNDING) * sum(abs(t) for t in terms)
         dual = np.array([1e15, 1e15 + 1.0, 1.0, 3.0, 0.0])
-        parts = [np.zeros((3, 4)) for _ in range(3)]
-        double_double.adjoint(D, Z, offsets, dual, *parts)
+        parts = sharp_adjoint(D, Z, offsets, dual)
         for a in range(3):
             for k in range(4):
                 terms = [exact(dual[c]) * exact(D[c, a]) * exact(Z[owner[c], k]) for c in range(5)]
                 size = sum(abs(t) for t in terms)
                 error = abs(exact(parts[0][a, k]) + exact(parts[1][a, k]) - sum(terms))
-                assert error <= Fraction(double_double.ROUNDING) * size
+                assert error <= Fraction(ROUNDING) * size
                 assert abs(exact(parts[2][a, k]) - size) <= Fraction(1e-14) * size
 
 
 def test_dot() -> None:
     x, y = np.array([1e16, 1.0, -1e16]), np.array([1.0, 1e-3, 1.0])
-    high, low = double_double.dot(x, y)
+    high, low = _sharp_dot(x, y)
     assert exact(high) + exact(low) == exact(1e-3)
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 9], [1, 3, 5], [0, 4, 3], [0, 5]])
+def test_rows_that_do_not_fit_are_refused(offsets: list[int]) -> None:
+    """An exception, never foreign memory."""
+    D, Z = np.ones((5, 3)), np.ones((2, 4))
+    with pytest.raises(TypeError):
+        sharp_adjoint(D, Z, np.array(offsets), np.ones(5))
+    with pytest.raises(TypeError):
+        sharp_adjoint(D, Z, np.array([0, 2, 5]), np.ones(4))

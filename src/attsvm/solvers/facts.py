@@ -1,0 +1,290 @@
+r"""What is known of certified weights: the residuals of their optimality conditions, their rank,
+and whether they are the only ones.
+
+*Rank, nuclear norm.* Let :math:`M=A^\top\lambda/\|A^\top\lambda\|` have singular values
+:math:`1=\mu_1\ge\mu_2\ge\dots` and let :math:`\varepsilon` be the gap, so
+:math:`\langle M,W^\star\rangle\ge(1-\varepsilon)\|W^\star\|_\star` for *every* solution. With
+:math:`W^\star=\sum_i\sigma_iu_iv_i^\top` and :math:`2u^\top Mv\le u^\top|M^\top|u+v^\top|M|v`, the
+parts of :math:`u_i,v_i` outside the first :math:`k` singular vectors of :math:`M` lose a factor
+:math:`\mu_{k+1}`, and by Ky Fan's inequality
+
+.. math:: \sum_{i>k}\sigma_i(W^\star)\;\le\;\tau_k\,\|W^\star\|_\star,\qquad
+    \tau_k=\frac{\varepsilon}{1-\mu_{k+1}} .
+
+Once that is small against :math:`\sigma_1\ge(1-\tau_k)\|W^\star\|_\star/k`, no solution has
+numerical rank above :math:`k`. For :math:`\varepsilon=0` this is
+:math:`\operatorname{rank}W^\star\le\operatorname{mult}(\mu_1)` (*Transformers as Support Vector
+Machines*, section 2).
+
+*Uniqueness.* For :math:`1<p<\infty` the norm is strictly convex and the solution is the only one.
+For :math:`p=1,\infty` of the entries a multiplier vector :math:`\lambda` that proves optimality
+also says where every solution lies: with :math:`V=A^\top\lambda`, solutions meet the rows with
+:math:`\lambda_c>0` exactly, and for :math:`p=1` vanish where :math:`|V_e|<\|V\|_\infty`, for
+:math:`p=\infty` are at their bound where :math:`V_e\ne0`. If the columns of those rows on the
+remaining entries are independent, there is one solution. Conversely a null vector of all tight rows
+on the entries that can move both ways moves the weights without cost (Mangasarian, *Uniqueness of
+solution in linear programming*, 1979). The norm of soft-margin solutions is unique, and what was
+said holds with the rows :math:`0<\lambda_c<C` in place of :math:`\lambda_c>0`. Solutions of least
+nuclear norm are :math:`U_kBV_k^\top` with :math:`B\succeq0` and :math:`U_k,V_k` the first
+:math:`k=\operatorname{mult}(\mu_1)` singular vectors of :math:`M`; there is one where the rows with
+:math:`\lambda_c>0` determine a symmetric :math:`B`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins
+from attsvm.solvers.proofs import Certificate
+
+RELATIVE = 1e-3  # singular values below this share of the largest do not count
+_ROUNDING = 1e-13  # no gap is trusted below this
+_CLEAR = 1e-6  # relative size that counts as different from zero
+_LARGEST = 1 << 22  # entries of a matrix whose rank is decided
+_RANK = 1e-9  # singular values below this share of the largest may be rounding
+_INJECTIVE = 3e-5  # smallest singular value of unit rows that determine a face
+
+
+class Residuals(NamedTuple):
+    r"""How far a solution is from the optimality conditions, recomputed from the caller's margins.
+
+    With :math:`V=A^\top\lambda` stationarity asks for :math:`V\in\|W\|\,\partial\|W\|`, up to a
+    positive factor for the hard margin.
+
+    Attributes:
+        stationarity: distance of :math:`V` from there, free of scale. Frobenius norm:
+            :math:`\|W-V\|_F/\|W\|_F`, the distance itself. Other norms: what Hoelder's inequality
+            leaves, :math:`1-\langle V,W\rangle/(\|W\|\,\|V\|_*)`, which is zero exactly when
+            :math:`V` is a positive multiple of a subgradient (for the soft margin what Fenchel's
+            leaves,
+            :math:`(\tfrac12\|W\|^2+\tfrac12\|V\|_*^2-\langle V,W\rangle)/\|W\|^2`); 1 when
+            :math:`V=0`.
+        primal: largest :math:`b_c-\xi_c-\langle A_c,W\rangle`, 0 when none is positive, in units of
+            the largest power of two that is not above the largest :math:`b_c`.
+        dual: largest distance of a multiplier to its box, relative to the largest multiplier.
+        complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft
+            margin,
+            :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
+    """
+
+    stationarity: float
+    primal: float
+    dual: float
+    complementarity: float
+
+
+def residuals_of(
+    margins: Margins,
+    norm: Norm,
+    W: FloatArray,
+    dual: FloatArray,
+    slack: float | None,
+    slacks: FloatArray,
+) -> Residuals:
+    """Residuals of the optimality conditions of the programme of these margins, at a scale near
+    one, in the norm that was minimised.
+    """
+    cap = np.inf if slack is None else slack
+    room = margins(W) - margins.rhs + slacks
+    equal = margins.equalities
+    room[equal] = -np.abs(room[equal])
+    top = float(np.abs(dual).max(initial=0.0))
+    outside = max(float(-dual[~equal].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
+    products = float((np.abs(dual) * np.abs(room)).max(initial=0.0))
+    if slack is not None:
+        products = max(products, float(((slack - dual) * slacks).max(initial=0.0)))
+    total = float(margins.rhs @ dual)
+    return Residuals(
+        stationarity=_stationarity(margins.adjoint(dual), W, norm, soft=slack is not None),
+        primal=max(0.0, float((-room).max(initial=0.0))),
+        dual=outside / top if top > 0 else outside,
+        complementarity=products / total if total > 0 else products,
+    )
+
+
+def _stationarity(V: FloatArray, W: FloatArray, norm: Norm, *, soft: bool) -> float:
+    length = float(norm.value(W))
+    if length == 0.0:
+        return float(np.abs(V).max(initial=0.0))
+    if norm == Frobenius():
+        return float(np.linalg.norm(W - V)) / length
+    size, product = float(norm.dual_value(V)), float(np.sum(V * W))
+    if soft:
+        return max(0.0, (0.5 * length**2 + 0.5 * size**2 - product) / length**2)
+    return max(0.0, 1.0 - product / (size * length)) if size > 0.0 else 1.0
+
+
+class Facts(NamedTuple):
+    """The fields of :class:`attsvm.solvers.MarginSolution` of the same names."""
+
+    rank: int
+    rank_bound: int | None
+    unique: bool | None
+
+
+def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
+    """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
+    Schatten norm of exponent ``p``.
+    """
+    rank = numerical_rank(found.W)
+    if p != 1.0:
+        return Facts(rank, None, True if p < math.inf else None)
+    left, mu, right = svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
+    k = rank_bound(mu / mu[0], found.error)
+    determined = k is not None and _determined(margins, found.dual, left[:, :k], right[:k])
+    return Facts(rank, k, True if determined else None)
+
+
+def numerical_rank(W: FloatArray) -> int:
+    """How many singular values exceed ``RELATIVE`` of the largest."""
+    values = singular_values(_unit(W))
+    return int((values > RELATIVE * values[0]).sum())
+
+
+def rank_bound(mu: FloatArray, gap: float) -> int | None:
+    """The smallest ``k`` that the inequality of this module proves for ``mu`` (the first is 1),
+    ``None`` when it proves none.
+    """
+    for k in range(1, len(mu) + 1):
+        rest = float(mu[k]) if k < len(mu) else -np.inf
+        tail = max(gap, _ROUNDING) / (1.0 - rest) if rest < 1.0 else np.inf
+        if k == len(mu) or tail <= RELATIVE * (1.0 - tail) / k:
+            return k if k < len(mu) or gap < 1.0 else None
+    return None
+
+
+def _determined(margins: Margins, dual: FloatArray, left: FloatArray, right: FloatArray) -> bool:
+    r"""Whether the rows with positive multipliers determine :math:`B` in :math:`UBV^\top`, by the
+    singular values of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric matrices.
+    """
+    rows = np.flatnonzero(dual > _CLEAR * dual.max(initial=0.0))
+    i, j = np.triu_indices(left.shape[1])
+    if not len(i) <= len(rows) <= _LARGEST // len(i):
+        return False
+    D = _unit_rows(margins.differences[rows]) @ left
+    Z = _unit_rows(margins.queries[margins.sequence[rows]]) @ right.T
+    written = D[:, i] * Z[:, j] + D[:, j] * Z[:, i]
+    return bool(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1] > _INJECTIVE)
+
+
+def singular_values(W: FloatArray) -> FloatArray:
+    """``(q,)``, falling."""
+    try:
+        return np.asarray(np.linalg.svd(W, compute_uv=False), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return svd(W)[1]
+
+
+def svd(W: FloatArray, full_matrices: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Singular vectors and values of finite weights. LAPACK's fast method (``gesdd``) does not
+    converge on rare matrices; its slow one then does.
+    """
+    try:
+        left, s, right = np.linalg.svd(W, full_matrices=full_matrices)
+    except np.linalg.LinAlgError:
+        from scipy.linalg import svd as slow
+
+        left, s, right = slow(W, full_matrices=full_matrices, lapack_driver="gesvd")
+    return left, s, right
+
+
+def length(s: FloatArray, p: float) -> float:
+    """:meth:`attsvm.geometry.gauge.Gauge.length` of singular values, in fewer calls: splittings ask
+    for it every few iterations.
+    """
+    if p == 1.0 or math.isinf(p) or not s[0] > 0.0:
+        return float(s.sum() if p == 1.0 else s[0])
+    return float(s[0]) * float(((s / s[0]) ** p).sum() ** (1.0 / p))
+
+
+def _unit(W: FloatArray) -> FloatArray:
+    top = float(np.abs(W).max(initial=0.0))
+    return W / top if top > 0.0 else W
+
+
+def _unit_rows(rows: FloatArray) -> FloatArray:
+    length = np.linalg.norm(_unit(rows), axis=1, keepdims=True)
+    return _unit(rows) / np.where(length > 0.0, length, 1.0)
+
+
+class Solved(Protocol):
+    """Of :class:`attsvm.solvers.MarginSolution`, what uniqueness is read off."""
+
+    @property
+    def margins(self) -> Margins: ...  # noqa: D102
+    @property
+    def status(self) -> str: ...  # noqa: D102
+    @property
+    def W(self) -> FloatArray: ...  # noqa: D102
+    @property
+    def dual(self) -> FloatArray: ...  # noqa: D102
+    @property
+    def gap(self) -> float: ...  # noqa: D102
+    @property
+    def slack(self) -> float | None: ...  # noqa: D102
+
+
+def unique_weights(solution: Solved, p: float) -> bool | None:
+    """True or False where it is clear, ``None`` where it is not or the programme is too large."""
+    if solution.status != "optimal":
+        return None
+    if 1.0 < p < math.inf:
+        return True
+    if solution.gap > _CLEAR**1.5:
+        return None
+    margins, W, dual = solution.margins, solution.W, solution.dual
+    size = np.abs(W)
+    pull = np.abs(margins.adjoint(dual))
+    if p == 1.0:
+        still = pull < (1.0 - _CLEAR) * pull.max()
+        movable = size > _CLEAR * size.max()
+    else:
+        still = pull > _CLEAR * pull.max()
+        movable = size < (1.0 - _CLEAR) * size.max()
+    room = margins(W) - margins.rhs
+    scale = max(float(margins.rhs.max()), 1e-300)
+    bound = dual > _CLEAR * dual.max()
+    tight = room <= _CLEAR * scale
+    if solution.slack is not None:
+        bound &= dual < (1.0 - _CLEAR) * solution.slack
+        tight &= room >= -_CLEAR * scale
+    if (
+        int(bound.sum()) * int((~still).sum()) > _LARGEST
+        or int(tight.sum()) * int(movable.sum()) > _LARGEST
+    ):
+        return None
+    held, moved = _columns(solution, bound, ~still), _columns(solution, tight, movable)
+    if p == 1.0 and solution.slack is not None:
+        # The norm is the same in all solutions. Of hard margins the rows above imply it; here
+        # missed rows have a share in it.
+        signs = np.sign(W)
+        held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
+        moved = np.vstack([moved, signs[movable]])
+    if _independent(held):
+        return True
+    return False if movable.any() and not _independent(moved) else None
+
+
+def _columns(solution: Solved, rows: BoolArray, entries: BoolArray) -> FloatArray:
+    """The chosen rows, scaled to a largest entry of one, on the chosen entries."""
+    margins = solution.margins
+    a, e = np.nonzero(entries)
+    D, Z = margins.differences[rows], margins.queries[margins.sequence[rows]]
+    D = D / np.maximum(np.abs(D).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    Z = Z / np.maximum(np.abs(Z).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    columns: FloatArray = D[:, a] * Z[:, e]
+    return columns
+
+
+def _independent(columns: FloatArray) -> bool:
+    if columns.shape[1] == 0:
+        return True
+    if columns.shape[0] < columns.shape[1]:
+        return False
+    values = np.linalg.svd(columns, compute_uv=False)
+    return bool(values[-1] > _RANK * values[0])

@@ -1,0 +1,386 @@
+r"""A proof that no weights meet the margins.
+
+Computed multipliers :math:`\lambda` leave a residual :math:`r=\sum_c\lambda_ca_c` of rounding size,
+and a small residual proves nothing: weights of size :math:`1/\|r\|` may exist. What is a proof is
+that multipliers *without* residual exist nearby. With :math:`M=\sum_c|\lambda_c|a_ca_c^\top`,
+
+.. math:: \lambda'_c=\lambda_c-|\lambda_c|\,a_c^\top M^{-1}r
+    \quad\text{has}\quad \sum_c\lambda'_ca_c=r-MM^{-1}r=0,
+
+and all signs survive when :math:`\max_c\|a_c\|\,\|r\|<\lambda_{\min}(M)`, which then also bounds
+the change of :math:`b^\top\lambda`. The residual is summed with twice the digits, rows and columns
+are brought to one size by powers of two, and in coordinates in which :math:`M` is near the identity
+the bound is checked with all roundings added to it.
+
+That needs rows that span the space. Where they do not, floating-point numbers are integers times
+powers of two, and few rows are settled by elimination without fractions (E. H. Bareiss,
+*Sylvester's identity and multistep integer-preserving Gaussian elimination*, 1968): the smallest
+multipliers stay as they are, the others follow from them, and the sum over all rows is zero as
+integers or it is not. Which rows and columns to eliminate is read off their residues modulo a
+prime; a prime that misleads costs the proof, and never makes one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.margins import Margins
+from attsvm.solvers.proofs import ROUNDING, sharp_adjoint
+
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = 2.0**-900  # more than what underflow takes from numbers near one
+_DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
+_NOISE = 1e-12  # and what is tried next: multipliers below this share may be rounding
+_LARGEST_SYSTEM = 6000  # columns of a matrix M that is factorised
+_COLUMNS = 1600  # columns of the rows that are factorised
+_ENTRIES = 1 << 24  # of the rows that may be written out
+_WRITTEN = 1 << 21  # and from where on, or with so many rows a column,
+_MANY = 2  # the matrix M is tried first
+_ROWS_PER_COLUMN = 4  # rows that carry the correction
+_SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
+_INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
+_FEW = 60  # rows, or columns, whose dependence is decided in integers
+_EXACT_ENTRIES = 1 << 18  # of these rows written out
+_ATTEMPTS = 4  # at an elimination: rows whose multipliers end with the wrong sign leave
+_PRIME = 1496910827
+
+
+class Rows(NamedTuple):
+    """Rows ``D[c] Z[owner[c]]^T`` of one size, their multipliers and right-hand sides, and which
+    rows of the programme they are.
+    """
+
+    D: FloatArray
+    Z: FloatArray
+    owner: IntArray
+    lam: FloatArray
+    b: FloatArray
+    positions: IntArray
+
+    def part(self, kept: BoolArray) -> Rows:
+        """Some of the rows."""
+        used, owner = np.unique(self.owner[kept], return_inverse=True)
+        parts = (each[kept] for each in (self.lam, self.b, self.positions))
+        return Rows(self.D[kept], self.Z[used], owner.reshape(-1), *parts)
+
+
+def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
+    """Multipliers near ``dual`` that are a proof that no weights meet ``margins``, rounded.
+
+    Args:
+        margins: the programme, at a scale near one (see :mod:`attsvm.solvers.programme.scaling`).
+        dual: ``(m,)`` multipliers, of any sign on equalities.
+
+    Returns:
+        ``dual`` with less residual; exact multipliers that differ from it by rounding exist.
+        ``None`` says nothing.
+    """
+    some = np.flatnonzero(dual)
+    if len(some) == 0 or (dual[some][~margins.equalities[some]] < 0.0).any():
+        return None
+    rows = _prepared(margins, dual, some)
+    if rows is None:
+        return None
+    found = _proved(margins, dual, rows)
+    loud = np.abs(rows.lam) >= _NOISE
+    return _proved(margins, dual, rows.part(loud)) if found is None and not loud.all() else found
+
+
+def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
+    """What :func:`proved` returns, for these rows."""
+    D, Z, _, lam, b = rows[:5]
+    better = np.zeros(len(dual))
+    better[rows.positions] = dual[rows.positions]
+    if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
+        return better if (b * lam > 0.0).any() else None
+    if len(lam) > _FEW:
+        D, Z = _spanning(D), _spanning(Z)
+    found = None
+    if len(lam) > D.shape[1] * Z.shape[1]:  # fewer rows do not span the space and depend
+        found = _nearby(rows._replace(D=D, Z=Z))
+    if found is not None:
+        better[rows.positions] *= found
+        return better
+    return _in_integers(margins, dual, rows)
+
+
+def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None:
+    """The rows of a certificate, one query for neighbours with equal ones, rows and columns of size
+    one, multipliers to match, and right-hand sides in units of the rows.
+    """
+    Z, owner = _neighbours(margins.queries[margins.sequence[some]])
+    D, d_exponent = _unit(margins.differences[some])
+    Z, z_exponent = _unit(Z)
+    exponent = d_exponent + z_exponent[owner]
+    mantissa, power = np.frexp(dual[some])
+    power = power + exponent
+    power -= power.max()
+    lam = np.ldexp(mantissa, np.maximum(power, -2000))
+    mantissa, power = np.frexp(margins.rhs[some])
+    power = power - exponent
+    positive = mantissa != 0.0
+    power -= power[positive].max(initial=-10000) if positive.any() else 0
+    b = np.ldexp(mantissa, np.clip(power, -2000, 0))
+    kept = np.abs(lam) >= _DROPPED
+    if not kept.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
+        return None
+    rows = Rows(np.ascontiguousarray(D), np.ascontiguousarray(Z), owner, lam, b, some)
+    return rows if kept.all() else rows.part(kept)
+
+
+def _neighbours(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The rows without those that equal the one before, and which of them each row is."""
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return rows[first], np.cumsum(first) - 1
+
+
+def _unit(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Columns, then rows, divided by powers of two above their largest entries, without columns of
+    zeros; and the exponents of the rows.
+    """
+    rows = rows[:, (rows != 0.0).any(axis=0)]
+    total = np.zeros(len(rows), dtype=np.int64)
+    if rows.shape[1] == 0:
+        return rows, total
+    for _ in range(2):
+        columns = np.frexp(np.abs(rows).max(axis=0))[1]
+        rows = np.ldexp(rows, -columns)
+        largest = np.frexp(np.abs(rows).max(axis=1))[1]
+        rows = np.ldexp(rows, -largest[:, None])
+        total += largest
+    return rows, total
+
+
+def _spanning(rows: FloatArray) -> FloatArray:
+    """The rows in columns that span all others exactly, which is where a combination has to vanish;
+    all columns where that is not settled.
+    """
+    count = rows.shape[1]
+    if len(rows) >= count:
+        values = np.linalg.eigvalsh(rows.T @ rows)
+        if values[0] > _SEPARATE * values[-1]:
+            return rows
+    different = np.unique(rows, axis=0)
+    if count > _FEW or different.size > _EXACT_ENTRIES:
+        return rows
+    whole = _whole(different)
+    columns, chosen = _profile((whole.T % _PRIME).astype(np.int64))
+    others = np.setdiff1d(np.arange(count), columns)
+    if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
+        return rows
+    square = whole[chosen][:, columns]
+    mixture, scale = _solved(square, whole[chosen][:, others])
+    if not np.array_equal(whole[:, columns] @ mixture, whole[:, others] * scale):
+        return rows
+    return np.ascontiguousarray(rows[:, np.sort(columns)])
+
+
+def _gains(gains: FloatArray, theta: float) -> bool:
+    """Whether the sum of ``gains`` stays positive when each changes by a share of ``theta``."""
+    total = float(np.abs(gains).sum())
+    return float(gains.sum()) > (theta + len(gains) * 4.0 * _EPS) * total
+
+
+def _nearby(rows: Rows) -> FloatArray | None:
+    """Factors of multipliers without residual, by the bound in floating point."""
+    D, Z, owner, lam, b = rows[:5]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(Z)))])
+    count = D.shape[1] * Z.shape[1]
+    high, low, size = sharp_adjoint(D, Z, offsets, lam)
+    pull = (high + low).reshape(-1)
+    residual = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
+    factors = np.ones(len(lam))
+    if len(lam) > _MANY * count or len(lam) * count > _WRITTEN:
+        theta = _large(rows, residual)
+        if theta is not None:
+            return factors if _gains(b * lam, theta) else None
+    if count > _COLUMNS or len(lam) * count > _ENTRIES:
+        return None
+    carrying = np.sort(np.argsort(-np.abs(lam))[: _ROWS_PER_COLUMN * count])
+    found = _change(rows, carrying, pull, residual)
+    if found is None and len(carrying) < len(lam):
+        carrying = np.arange(len(lam))
+        found = _change(rows, carrying, pull, residual)
+    if found is None or not _gains(b * lam, found[0]):
+        return None
+    factors[carrying] -= np.sign(lam[carrying]) * found[1]
+    return factors
+
+
+def _large(rows: Rows, residual: FloatArray) -> float | None:
+    """The bound of :func:`_change` for rows that span many columns, from the matrix ``M`` itself:
+    ``M - c`` has a Cholesky factor, so its eigenvalues are above ``c`` less all roundings.
+    """
+    from scipy.linalg.lapack import dpotrf
+
+    D, Z, weight = rows.D, rows.Z, np.abs(rows.lam)
+    columns = D.shape[1] * Z.shape[1]
+    if columns > _LARGEST_SYSTEM:
+        return None
+    M = _moment(rows)
+    sizes = np.einsum("cd,cd->c", D, D) * np.einsum("nd,nd->n", Z, Z)[rows.owner]
+    rounding = (2.0 * len(D) + 4.0 * columns + 64.0) * _EPS * float(weight @ sizes)
+    distant = float(np.linalg.norm(residual)) * float(np.sqrt(sizes.max())) * (1.0 + 1e-9)
+    needed = max(4.0 * distant, rounding)
+    M[np.diag_indices(columns)] -= needed + rounding
+    _, failed = dpotrf(M, lower=1, overwrite_a=1, clean=0)
+    return None if failed else distant / needed
+
+
+def _moment(rows: Rows) -> FloatArray:
+    r""":math:`\sum_c|\lambda_c|a_ca_c^\top` with :math:`a_c=\operatorname{vec}(\delta_cz^\top)`,
+    Fortran order, as one product of symmetric halves.
+    """
+    d_x, d_z = rows.D.shape[1], rows.Z.shape[1]
+    D = rows.D * np.sqrt(np.abs(rows.lam))[:, None]
+    x, z = np.triu_indices(d_x), np.triu_indices(d_z)
+    ends = np.searchsorted(rows.owner, np.arange(len(rows.Z) + 1)).tolist()
+    halves = np.empty((len(rows.Z), len(x[0])))
+    for i, (first, last) in enumerate(itertools.pairwise(ends)):
+        halves[i] = (D[first:last].T @ D[first:last])[x]
+    total = halves.T @ (rows.Z[:, z[0]] * rows.Z[:, z[1]])
+    x_pair, z_pair = np.empty((d_x, d_x), dtype=np.int64), np.empty((d_z, d_z), dtype=np.int64)
+    x_pair[x] = x_pair.T[x] = np.arange(len(x[0]))
+    z_pair[z] = z_pair.T[z] = np.arange(len(z[0]))
+    M = total[x_pair.reshape(-1)][:, z_pair.reshape(-1)].reshape(d_x, d_x, d_z, d_z)
+    return np.ascontiguousarray(M.transpose(0, 2, 1, 3)).reshape(d_x * d_z, d_x * d_z).T
+
+
+def _change(
+    rows: Rows, carrying: IntArray, pull: FloatArray, residual: FloatArray
+) -> tuple[float, FloatArray] | None:
+    """A bound of the share by which a multiplier must change for the residual to vanish, and these
+    shares; ``None`` unless the columns are independent and the bound is below one.
+    """
+    from scipy.linalg.lapack import dtrtri
+
+    D, Z = rows.D[carrying], rows.Z[rows.owner[carrying]]
+    written = (D[:, :, None] * Z[:, None, :]).reshape(len(carrying), -1)
+    root = np.sqrt(np.abs(rows.lam[carrying]))
+    count = written.shape[1]
+    if len(written) < count:
+        return None
+    R = np.linalg.qr(written * root[:, None], mode="r")
+    pivots = np.abs(np.diag(R))
+    if not pivots.min() > _INDEPENDENT * pivots.max():
+        return None
+    inverse, singular = dtrtri(R)
+    if singular or not np.isfinite(inverse).all():
+        return None
+    moved, sizes = written @ inverse, np.abs(inverse)
+    # Roundings of the entries of rows, of the products and of their sums, and what underflows.
+    error = (count + 4) * _EPS * (np.abs(written) @ sizes) + _TINY * sizes.sum(axis=0)
+    near = moved * root[:, None]
+    distance = float(np.linalg.norm(near.T @ near - np.eye(count)))
+    length, rough = float(np.linalg.norm(near)), float(np.linalg.norm(error * root[:, None]))
+    distance += 2.0 * length * rough + rough**2 + (len(written) + 4) * _EPS * length**2
+    if not distance < 0.5:
+        return None
+    distant = float(np.linalg.norm(sizes.T @ residual))
+    reach = float(np.sqrt(((np.abs(moved) + error) ** 2).sum(axis=1)).max())
+    theta = 1.001 * reach * distant / (1.0 - distance)
+    return (theta, moved @ (inverse.T @ pull)) if theta < 1.0 else None
+
+
+def _in_integers(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
+    """Multipliers that are exactly a contradiction, where the rows are few."""
+    for _ in range(_ATTEMPTS):
+        at = rows.positions
+        if not 0 < len(at) <= _FEW:
+            return None
+        exact = _null_vector(margins, dual[at], rows)
+        if exact is None:
+            return None
+        wrong = (exact * np.sign(dual[at]).astype(int).astype(object) < 0).astype(np.bool_)
+        wrong &= ~margins.equalities[at]
+        if not wrong.any():
+            if not exact @ _whole(margins.rhs[at]) > 0:
+                return None
+            top, found = max(map(abs, exact)), np.zeros(len(dual))
+            found[at] = np.array([x / top for x in exact]) * np.abs(dual[at]).max()
+            return found
+        rows = rows.part(~wrong)
+    return None
+
+
+def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
+    r"""Integers :math:`\lambda'` near a multiple of :math:`\lambda` with
+    :math:`\sum_c\lambda'_ca_c=0`; ``None`` when the rows are independent, or too large.
+    """
+    owner, first = rows.owner, np.unique(rows.owner, return_index=True)[1]
+    D = margins.differences[rows.positions]
+    Z = margins.queries[margins.sequence[rows.positions[first]]]
+    if D.size * Z.shape[1] > _EXACT_ENTRIES:
+        return None
+    D, Z = _whole(D), _whole(Z)
+    x, z = ((each % _PRIME).astype(np.int64) for each in (D, Z))
+    order = np.argsort(-np.abs(rows.lam), kind="stable")
+    residues = (x[order][:, :, None] * z[owner[order]][:, None, :] % _PRIME).reshape(len(D), -1)
+    independent, columns = _profile(residues)
+    basis = order[independent]
+    free = np.setdiff1d(order, basis)
+    if len(free) == 0 or len(basis) == 0:
+        return None
+    a, e = np.divmod(columns, Z.shape[1])
+    given = _whole(lam[free])
+    rest = (D[free][:, a] * Z[owner[free]][:, e]).T @ given
+    solved, scale = _solved((D[basis][:, a] * Z[owner[basis]][:, e]).T, -rest[:, None])
+    exact = np.empty(len(D), dtype=object)
+    exact[basis], exact[free] = solved[:, 0], given * scale
+    pulled = np.zeros((len(Z), D.shape[1]), dtype=object)
+    for c, i in enumerate(owner.tolist()):
+        pulled[i] += exact[c] * D[c]
+    if (pulled.T @ Z).any():
+        return None
+    return exact if scale > 0 else -exact
+
+
+def _whole(values: FloatArray) -> Any:
+    """The numbers as integers in units of one power of two."""
+    mantissa, exponent = np.frexp(values)
+    some = values != 0.0
+    shift = np.where(some, exponent - exponent.min(where=some, initial=10000), 0)
+    whole = np.ldexp(mantissa, 53).astype(np.int64).astype(object) << shift.astype(object)
+    every = int(np.bitwise_or.reduce(whole.reshape(-1)))
+    return whole // (every & -every) if every else whole
+
+
+def _profile(residues: IntArray) -> tuple[IntArray, IntArray]:
+    """The first rows that are independent modulo the prime, and a column for each: the leading
+    minors of the block of these, in this order, are not zero.
+    """
+    left, chosen = residues.copy(), []
+    for c in range(len(left)):
+        some = np.flatnonzero(left[c])
+        if len(some) == 0:
+            continue
+        column = int(some[0])
+        chosen.append((c, column))
+        row = left[c] * pow(int(left[c, column]), -1, _PRIME) % _PRIME
+        below = left[c + 1 :]
+        used = np.flatnonzero(below[:, column])
+        below[used] = (below[used] - below[used, column][:, None] * row % _PRIME) % _PRIME
+    pairs = np.array(chosen, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _solved(square: Any, sides: Any) -> tuple[Any, int]:
+    """Integers ``X`` and ``d`` with ``square @ X = d sides``; leading minors are not zero."""
+    count, before = len(square), 1
+    system = np.concatenate([square, sides], axis=1)
+    for k in range(count - 1):
+        pivot = system[k, k]
+        rest = system[k + 1 :, k + 1 :] * pivot - np.outer(system[k + 1 :, k], system[k, k + 1 :])
+        system[k + 1 :, k + 1 :] = rest // before
+        before = pivot
+    scale = system[-1, count - 1]
+    found = np.zeros((count, sides.shape[1]), dtype=object)
+    for k in range(count - 1, -1, -1):
+        rest = scale * system[k, count:] - system[k, k + 1 : count] @ found[k + 1 :]
+        found[k] = rest // system[k, k]
+    return found, int(scale)

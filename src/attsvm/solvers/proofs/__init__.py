@@ -1,1 +1,0 @@
-"""Proofs from the caller's data: gaps, residuals, Farkas certificates, ranks, uniqueness."""

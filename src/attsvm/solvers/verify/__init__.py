@@ -1,1 +1,0 @@
-"""The same programme through solvers of others, to check ours."""
