@@ -69,7 +69,9 @@ class ActiveSet(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """Programmes that lie end to end, and what is found of each; made by :func:`batch`."""
+    """Programmes that lie end to end, and what is found of each; made by
+    :func:`attsvm.solvers.frobenius.settle`.
+    """
 
     _fields_ = (
         ("dx", c_int64),
@@ -79,6 +81,7 @@ class Batch(ctypes.Structure):
         ("b", c_void_p),
         ("offsets", c_void_p),
         ("instances", c_void_p),
+        ("start", c_void_p),
         ("slack", c_double),
         ("W", c_void_p),
         ("dual", c_void_p),

@@ -37,6 +37,7 @@ struct Batch {
     const double *D, *Z, *b;   // (M, dx) differences, (N, dz) queries, (M) right-hand sides
     const int64_t *offsets;    // (N + 1) where the rows of each sequence begin
     const int64_t *instances;  // (B + 1) where the sequences of each programme begin
+    const double *start;       // (M) multipliers to begin with, or null
     double slack;              // penalty of soft margins, infinite for hard ones
     double *W, *dual;          // (B, dx, dz) weights, (M) multipliers
     double *values;            // (M) margins of the weights

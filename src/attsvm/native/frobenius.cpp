@@ -17,6 +17,9 @@ constexpr double NO_MATTER = 2e-13;   // rounding of margins that no tolerance m
 constexpr double MISSED = 1e-14;      // slopes of the quadratic programme that count as zero
 constexpr double IDLE = 1e-12;        // share of the largest multiplier that is rounding
 constexpr double VANISHED = 1e-14;    // residual of a contradiction, relative to its gain
+// Margins of rows so much larger than others are lost in the rounding of weights of size one, and
+// are asked for a little more.
+constexpr double TINY_UNIT = 1.52587890625e-05, RAISED = 1e-13;
 constexpr double INF = std::numeric_limits<double>::infinity();
 
 inline int64_t padded(int64_t m) { return (m + 15) / 16 * 16; }
@@ -24,7 +27,7 @@ inline int64_t padded(int64_t m) { return (m + 15) / 16 * 16; }
 // One programme of a batch and room to work in.
 struct Case {
     int64_t m, n, dx, dz, width;
-    const double *D, *Z, *rhs;  // the caller's rows
+    const double *D, *Z, *rhs, *start;  // the caller's rows; multipliers to begin with, or none
     double slack;
     double *W, *dual, *values, *figures;
     // rows near one, and powers of two: of rows and queries, of sides, of multipliers
@@ -114,6 +117,7 @@ bool prepare(Case &p) {
         p.unit[c] = p.size[c] * down;
         p.stretch[c] = p.size[c] * p.lift;
         p.b[c] = p.rhs[c] * p.unit[c];
+        if (p.unit[c] < TINY_UNIT && p.slack == INF) p.b[c] += RAISED;
         p.cap[c] = p.slack / p.stretch[c];
     }
     return true;
@@ -355,12 +359,18 @@ Found solved(Case &p, int64_t &steps) {
     steps = 0;
     if (!prepare(p)) return UNSETTLED;
     gram(p);
+    const bool soft = p.slack < INF;
     for (int64_t c = 0; c < m; ++c)
-        if (p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) return UNSETTLED;
-    sweep(p);
+        if (!soft && p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) return UNSETTLED;
+    if (p.start)
+        for (int64_t c = 0; c < m; ++c) p.lam[c] = clipped(p.start[c] / p.stretch[c], p.cap[c]);
+    else
+        sweep(p);
     std::memcpy(p.sides, p.b, sizeof(double) * m);
     const Quadratic q{p.G, p.sides, p.cap, p.signs, p.lam, p.slope};
     begin(q, p.set);
+    for (int64_t c = 0; soft && c < m; ++c)  // margins of rows of zeros are missed
+        if (p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) p.set.side[c] = CAPPED;
     bool plain = true;
     double noise = 0.0;
     for (int count = 0; count <= CORRECTIONS; ++count) {
@@ -397,6 +407,7 @@ PUBLIC void solve_programmes(const Batch *batch, int64_t first, int64_t last, do
         p.m = batch->offsets[from + p.n] - start;
         p.dx = batch->dx, p.dz = batch->dz, p.slack = batch->slack;
         p.D = batch->D + start * p.dx, p.Z = batch->Z + from * p.dz, p.rhs = batch->b + start;
+        p.start = batch->start ? batch->start + start : nullptr;
         p.W = batch->W + k * p.dx * p.dz, p.dual = batch->dual + start;
         p.values = batch->values + start, p.figures = batch->figures + 4 * k;
         p.lay(room);

@@ -32,6 +32,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +84,7 @@ _JOINING = 400  # rows that join one at most
 _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
+_TINY_UNIT, _RAISED = -16, 1e-13  # exponent of a margin's unit, and what is asked for in addition
 _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
 
 
@@ -90,7 +92,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    if margins.m <= FEW and request.opposite is None and request.warm_start is None:
+    if margins.m <= FEW and request.opposite is None:
         solution = _at_once(margins, request)
         if solution is not None:
             return solution
@@ -108,9 +110,8 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     does not settle it.
     """
     whole = np.array([0, margins.n])
-    found = settle(
-        margins.differences, margins.queries, margins.offsets, whole, margins.rhs, request.slack
-    )
+    arrays = margins.differences, margins.queries, margins.offsets, whole, margins.rhs
+    found = settle(*arrays, request.slack, request.warm_start)
     if found.outcome[0] == UNSETTLED:
         return None
     each = Found(found.W[0], found.dual, *found.figures[0].tolist(), found.values)
@@ -176,6 +177,7 @@ def settle(
     instances: IntArray,
     rhs: FloatArray,
     slack: float | None = None,
+    start: FloatArray | None = None,
 ) -> Settled:
     """Solve programmes of few rows that lie end to end, on all cores when there is work for them.
 
@@ -190,6 +192,7 @@ def settle(
         instances: ``(B + 1,)`` where the sequences of each programme begin.
         rhs: ``(M,)`` right-hand sides, none negative.
         slack: the penalty C of soft margins.
+        start: ``(M,)`` multipliers to begin with.
     """
     D, Z, b = (np.ascontiguousarray(each, np.float64) for each in (differences, queries, rhs))
     starts, parts = (np.ascontiguousarray(each, np.int64) for each in (offsets, instances))
@@ -211,6 +214,7 @@ def settle(
         address(b, np.float64, rows),
         address(starts, np.int64, sequences + 1),
         address(parts, np.int64, count + 1),
+        None if start is None else address(start, np.float64, rows),
         math.inf if slack is None else slack,
         address(found.W, np.float64, count, dx, dz),
         address(found.dual, np.float64, rows),
@@ -260,7 +264,7 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.programme = equilibrate(margins, request.slack, request.opposite)
+        self.programme = _raised(equilibrate(margins, request.slack, request.opposite))
         self.deadline = (
             math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
         )
@@ -275,6 +279,8 @@ class _Search:
             if self.request.warm_start is None
             else p.scaled_dual(self.request.warm_start)
         )
+        if not p.hard:  # margins of rows of zeros are missed
+            start = np.where((p.diagonal == 0.0) & (p.b > 0.0), p.cap, start)
         ascent = BlockAscent(p, start)
         contradiction = None
         if not self._pivoted(ascent) and not self._late():
@@ -418,6 +424,16 @@ class _Search:
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
+
+
+def _raised(p: Programme) -> Programme:
+    """The programme with a little more asked of rows so much larger than others that the rounding
+    of weights hides their margins.
+    """
+    large = p.dual_exponent - 2 * p.weight_exponent < _TINY_UNIT
+    if not p.hard or p.opposite is not None or not large.any():
+        return p
+    return replace(p, b=p.b + _RAISED * large)
 
 
 class Point(NamedTuple):
