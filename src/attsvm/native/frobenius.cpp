@@ -9,7 +9,8 @@ enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
 
 constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
 constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
-constexpr int64_t SWEEPS = 12;
+constexpr int64_t SHORT = 64;  // rows up to which an update costs less than to foresee its need
+constexpr int64_t SWEEPS = 8;
 constexpr int REFINEMENTS = 5, CORRECTIONS = 3, RESCALINGS = 3;
 constexpr double EPS = 2.220446049250313e-16;
 constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is one
@@ -41,7 +42,7 @@ struct Case {
     // numbers of doubles of all these
     static int64_t room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
         const int64_t w = padded(m);
-        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + 19 * (w + 16) + 2 * n + 2 +
+        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16) + 2 * n + 2 +
                dx + dx * dz;
     }
 
@@ -50,10 +51,10 @@ struct Case {
         auto take = [&](double *&p, int64_t count) { p = at, at += count; };
         take(near, m * dx), take(turned, dx * width), take(queries, n * dz);
         take(products, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
-        for (double **each : {&size, &unit, &stretch, &b, &sides, &cap, &spread, &inverse, &slope,
+        for (double **each : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
                               &lam, &step})
             take(*each, width + 16);
-        take(set.work, 4 * (width + 16)), take(scale, n), take(moved, dx), take(other, dx * dz);
+        take(set.work, 4 * (width + 16)), take(scale, n), take(spread, n * width), take(moved, dx), take(other, dx * dz);
         begin = (int64_t *)at, at += n + 1;
         set.rows = (int64_t *)at, at += m;
         set.side = (uint8_t *)at, signs = set.side + m;
@@ -123,51 +124,61 @@ bool prepare(Case &p) {
     return true;
 }
 
-// Part of a row from `column` on, of which `m` entries exist.
-inline void store(double *row, int64_t m, int64_t column, Lane part) {
-    if (column + WIDE <= m) at(row + column) = part;
-    else
-        for (int64_t k = 0; column + k < m; ++k) row[column + k] = part[k];
+// Four parts of a row from `column` on, of which `m` entries exist, times weights.
+inline void store(double *row, int64_t m, int64_t column, const double *weight, Lane a, Lane b,
+                  Lane c, Lane d) {
+    double last[BLOCK], *to = column + BLOCK <= m ? row + column : last;
+    weight += column;
+    at(to) = a * at(weight), at(to + WIDE) = b * at(weight + WIDE);
+    at(to + 2 * WIDE) = c * at(weight + 2 * WIDE), at(to + 3 * WIDE) = d * at(weight + 3 * WIDE);
+    if (to == last) std::memcpy(row + column, last, sizeof(double) * (m - column));
 }
 
 // The Gram matrix, two rows at a time.
 void gram(Case &p) {
     const int64_t m = p.m, dx = p.dx, w = p.width;
-    for (int64_t i = 0; i < p.n; ++i) {
+    for (int64_t i = 0; i < p.n; ++i)
         for (int64_t j = 0; j < p.n; ++j)
             for (int64_t q = p.begin[j]; q < p.begin[j + 1]; ++q)
-                p.spread[q] = p.products[i * p.n + j];
-        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; c += 2) {
-            const bool pair = c + 1 < p.begin[i + 1];
-            const double *a = p.near + c * dx, *b = pair ? a + dx : a;
-            for (int64_t q = 0; q < m; q += BLOCK) {
-                Lane s[4] = {}, t[4] = {};
-                for (int64_t k = 0; k < dx; ++k) {
-                    const double *other = p.turned + k * w + q;
-                    for (int r = 0; r < 4; ++r) {
-                        const Lane column = at(other + r * WIDE);
-                        s[r] += a[k] * column;
-                        t[r] += b[k] * column;
-                    }
-                }
-                for (int r = 0; r < 4; ++r) {
-                    const int64_t to = q + r * WIDE;
-                    const Lane weight = at((const double *)p.spread + to);
-                    store(p.G + c * m, m, to, s[r] * weight);
-                    if (pair) store(p.G + (c + 1) * m, m, to, t[r] * weight);
-                }
+                p.spread[i * w + q] = p.products[i * p.n + j];
+    int64_t i = 0;
+    for (int64_t c = 0; c < m; c += 2) {
+        const bool pair = c + 1 < m;
+        const double *a = p.near + c * dx, *b = pair ? a + dx : a;
+        while (p.begin[i + 1] <= c) ++i;
+        const double *mine = p.spread + i * w;
+        while (pair && p.begin[i + 1] <= c + 1) ++i;
+        const double *next = p.spread + i * w;
+        for (int64_t q = 0; q < m; q += BLOCK) {
+            const double *other = p.turned + q;
+            Lane s0 = a[0] * at(other), s1 = a[0] * at(other + WIDE);
+            Lane s2 = a[0] * at(other + 2 * WIDE), s3 = a[0] * at(other + 3 * WIDE);
+            Lane t0 = b[0] * at(other), t1 = b[0] * at(other + WIDE);
+            Lane t2 = b[0] * at(other + 2 * WIDE), t3 = b[0] * at(other + 3 * WIDE);
+            for (int64_t k = 1; k < dx; ++k) {
+                other += w;
+                s0 += a[k] * at(other), t0 += b[k] * at(other);
+                s1 += a[k] * at(other + WIDE), t1 += b[k] * at(other + WIDE);
+                s2 += a[k] * at(other + 2 * WIDE), t2 += b[k] * at(other + 2 * WIDE);
+                s3 += a[k] * at(other + 3 * WIDE), t3 += b[k] * at(other + 3 * WIDE);
             }
+            store(p.G + c * m, m, q, mine, s0, s1, s2, s3);
+            if (pair) store(p.G + (c + 1) * m, m, q, next, t0, t1, t2, t3);
         }
     }
 }
 
-inline double clipped(double x, double cap) { return std::min(std::max(x, 0.0), cap); }
+// Written out, so that each is one instruction.
+inline double clipped(double x, double cap) {
+    const double positive = x > 0.0 ? x : 0.0;
+    return positive < cap ? positive : cap;
+}
 
 // Coordinate ascent from zero. Two coordinates move at a time, and the slope of the next one is
 // read before all slopes are written, so that the loop waits for arithmetic and not for memory.
 void sweep(Case &p) {
     const int64_t m = p.m;
-    double *x = p.lam, *slope = p.slope;
+    double *RESTRICT x = p.lam, *RESTRICT slope = p.slope;
     for (int64_t c = 0; c < m; ++c) {
         const double square = p.G[c * m + c];
         p.inverse[c] = square > 0.0 ? 1.0 / square : 0.0;
@@ -189,12 +200,51 @@ void sweep(Case &p) {
                 x[c + 1] += other;
             }
             first = slope[after] + change * row[after] + other * below[after];
-            if (change == 0.0 && other == 0.0) continue;
+            if (m > SHORT && change == 0.0 && other == 0.0) continue;
             int64_t q = 0;
             for (; q + WIDE <= m; q += WIDE)
                 at(slope + q) += change * at(row + q) + other * at(below + q);
             for (; q < m; ++q) slope[q] += change * row[q] + other * below[q];
         }
+}
+
+// The free rows and sides of the multipliers, as in begin(), but with all rows of the factor at
+// once: each pivot is taken from all rows below, in sums that do not wait for one another. Upper
+// triangle first, then turned.
+void begin_at_once(const Quadratic &q, ActiveSet &set) {
+    const int64_t m = set.m;
+    double *U = set.factor;
+    int64_t count = 0, kept = 0;
+    for (int64_t c = 0; c < m; ++c) {
+        const bool inside = q.lam[c] > 0.0 && q.G[c * m + c] > 0.0;
+        set.side[c] = inside && q.lam[c] >= q.cap[c] ? CAPPED : ZERO;
+        if (inside && set.side[c] == ZERO) set.rows[count++] = c;
+    }
+    for (int64_t i = 0; i < count; ++i)
+        for (int64_t j = i; j < count; ++j) U[i * m + j] = q.G[set.rows[i] * m + set.rows[j]];
+    int64_t *from = (int64_t *)set.work;
+    for (int64_t i = 0; i < count; ++i) {
+        double *row = U + i * m;
+        const int64_t c = set.rows[i];
+        if (!(row[i] > DEPENDENT * q.G[c * m + c])) continue;
+        const double inverse = 1.0 / std::sqrt(row[i]);
+        for (int64_t j = i + 1; j < count; ++j) row[j] *= inverse;
+        row[i] = inverse;
+        for (int64_t j = i + 1; j < count; ++j) {
+            // whole registers: what lies left of the diagonal or past the end is not read
+            double *RESTRICT below = U + j * m;
+            for (int64_t k = j / WIDE * WIDE; k < count; k += WIDE)
+                at(below + k) -= row[j] * at((const double *)row + k);
+        }
+        from[kept] = i;
+        set.rows[kept++] = c;
+        set.side[c] = FREE;
+    }
+    for (int64_t i = 0; i < kept; ++i) {
+        for (int64_t j = 0; j < i; ++j) U[i * m + j] = U[from[j] * m + from[i]];
+        U[i * m + i] = U[from[i] * m + from[i]];
+    }
+    set.count = kept;
 }
 
 // W = sum_c x_c a_c of rows D with queries Z.
@@ -368,7 +418,7 @@ Found solved(Case &p, int64_t &steps) {
         sweep(p);
     std::memcpy(p.sides, p.b, sizeof(double) * m);
     const Quadratic q{p.G, p.sides, p.cap, p.signs, p.lam, p.slope};
-    begin(q, p.set);
+    begin_at_once(q, p.set);
     for (int64_t c = 0; soft && c < m; ++c)  // margins of rows of zeros are missed
         if (p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) p.set.side[c] = CAPPED;
     bool plain = true;
