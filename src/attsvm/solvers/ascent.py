@@ -66,7 +66,9 @@ class _Part:
         self._grams = np.empty(self._starts[-1] if stored else 0)
         starts = address(self._starts, np.int64, count + 1)
         if stored:
-            library.block_grams(self._struct, starts, address(self._grams, np.float64, self._starts[-1]))
+            library.block_grams(
+                self._struct, starts, address(self._grams, np.float64, self._starts[-1])
+            )
         self._before = (
             self._grams.__array_interface__["data"][0] if stored else None,
             starts,

@@ -114,8 +114,8 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     found = settle(*arrays, request.slack, request.warm_start)
     if found.outcome[0] == UNSETTLED:
         return None
-    each = Found(found.W[0], found.dual, *found.figures[0].tolist(), found.values)
-    solution = each.solution(margins, request, int(found.systems[0]))
+    each = Found(found.W[0], found.dual, *found.figures[0].tolist())
+    solution = each._replace(values=found.values).solution(margins, request, int(found.systems[0]))
     return solution if solution.status in ("optimal", "infeasible") else None
 
 
@@ -134,9 +134,7 @@ class Found(NamedTuple):
         """The same with support, message and all the rest."""
         W, dual = self.W, self.dual
         if self.norm == np.inf:
-            return infeasible_solution(
-                margins, dual, request, "active set", systems, minimal=True
-            )
+            return infeasible_solution(margins, dual, request, "active set", systems, minimal=True)
         if request.slack is not None:
             dual = np.minimum(dual, request.slack)
             proof = certify_soft(margins, Frobenius(), W, dual, request.slack)
@@ -666,7 +664,7 @@ def _on_rows(
 ) -> tuple[int, FloatArray]:
     """How the compiled method ends on these rows, and their multipliers."""
     count = len(rows)
-    G, lam, b = np.ascontiguousarray(p.gram(rows)), start.copy(), np.ascontiguousarray(sides)
+    G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(sides)
     cap, signs, slope = p.cap[rows], np.zeros(count, np.uint8), np.empty(count)
     state = native.active_set(count)
     gram, sides_at, multipliers, slopes = (

@@ -22,9 +22,9 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
+from attsvm.solvers import frobenius
 from attsvm.solvers.answers.outcomes import Request, kept
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers import frobenius
 from attsvm.solvers.frobenius import Found
 from attsvm.solvers.programme.choice import FEW
 from attsvm.solvers.proofs.certificates import Certificate

@@ -152,7 +152,7 @@ class _Search:
 
     def _most(self, shape: tuple[int, int]) -> int:
         """How many rows the working set may have."""
-        from attsvm.solvers.methods.proximal import LARGEST_SYSTEM  # brings numba
+        from attsvm.solvers.frobenius import LARGEST_SYSTEM
 
         largest = max(s.nbytes for s in self.look.seen)
         left = self.memory - 3 * self.slots * largest

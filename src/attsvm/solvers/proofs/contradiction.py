@@ -8,8 +8,11 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.solvers.programme.programme import Programme, equilibrate, explicit_rows
 from attsvm.solvers.proofs.certificates import farkas_residual
 
+_LARGEST_EXPLICIT = 1 << 25  # entries of a matrix of vectorised rows
+_PROJECTIONS = 6
 _NAMED = 3  # demands spelled out in a message
 
 _NOBODY = {
@@ -56,11 +59,8 @@ def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
     """The certificate on as few rows as Carathéodory's theorem allows."""
     if np.count_nonzero(dual) <= 2 or margins.equalities.any():
         return dual
-    from attsvm.solvers.programme.programme import equilibrate
-    from attsvm.solvers.proofs.infeasibility import reduced
-
     programme = equilibrate(margins, None)
-    few = programme.restored(np.zeros((1, 1)), reduced(programme, programme.scaled_dual(dual)))[1]
+    few = programme.restored(np.zeros((1, 1)), _reduced(programme, programme.scaled_dual(dual)))[1]
     few = few / few.max()
     return (
         few
@@ -164,3 +164,70 @@ def _impossible(margins: Margins, c: int) -> str:
         f"token {rival} of sequence {number} equals its selected token {selected}, so no weights"
         " can tell them apart"
     )
+
+
+def _reduced(p: Programme, dual: FloatArray) -> FloatArray:
+    """The certificate on at most ``dof + 1`` linearly independent rows (Carathéodory); as given
+    when it is too large to write out.
+    """
+    rows = np.flatnonzero(dual)
+    if len(rows) * (p.dof + 1) > _LARGEST_EXPLICIT:
+        return dual
+    lam = dual[rows] / dual[rows].max()
+    vectors = np.hstack([explicit_rows(p, rows), p.b[rows, None]])
+    groups = 2 * (p.dof + 2)
+    while len(rows) > groups:
+        # Reduce sums over groups first: each round halves the number of rows at the price of one
+        # small problem.
+        starts = np.linspace(0, len(rows), groups, endpoint=False).astype(np.int64)
+        sums = np.add.reduceat(vectors * lam[:, None], starts, axis=0)
+        scale = np.repeat(_vertex(sums, np.ones(groups)), np.diff(np.append(starts, len(rows))))
+        keep = scale > 0.0
+        rows, vectors, lam = rows[keep], vectors[keep], (lam * scale)[keep]
+    few = np.zeros(p.m)
+    few[rows] = _vertex(vectors, lam)
+    return _refined(p, few)
+
+
+def _refined(p: Programme, dual: FloatArray) -> FloatArray:
+    r"""Multipliers near ``dual``, on its rows, that leave less of a residual: the change
+    :math:`\delta` of least :math:`\sum\delta_c^2/\lambda_c` with
+    :math:`A^\top\delta=A^\top\lambda`, so that signs survive.
+    """
+    best, least = dual, np.inf
+    for _ in range(_PROJECTIONS):
+        pull = p.adjoint(dual)
+        if not np.linalg.norm(pull) < least / 2:
+            break
+        best, least = dual, float(np.linalg.norm(pull))
+        rows = np.flatnonzero(dual)
+        root = np.sqrt(dual[rows])
+        written = explicit_rows(p, rows) * root[:, None]
+        change = np.zeros(p.m)
+        change[rows] = root * np.linalg.lstsq(written.T, pull.reshape(-1), rcond=1e-12)[0]
+        dual = np.maximum(dual - change, 0.0)
+    return best
+
+
+def _vertex(vectors: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weights with the same ``weights @ vectors`` on linearly independent rows."""
+    from scipy.linalg import qr, solve_triangular
+
+    weights = weights.copy()
+    _, R, order = qr(vectors.T, mode="economic", pivoting=True)
+    pivots = np.abs(np.diag(R))
+    rank = int((pivots > 1e-12 * pivots[0]).sum()) if len(pivots) else 0
+    null = np.zeros((len(weights), len(weights) - rank))
+    null[order[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:])
+    null[order[rank:]] = np.eye(len(weights) - rank)
+    for j in range(null.shape[1]):
+        direction = null[:, j] if null[:, j].max() > 0.0 else -null[:, j]
+        ahead = np.flatnonzero(direction > 0.0)
+        steps = weights[ahead] / direction[ahead]
+        leaving = ahead[int(np.argmin(steps))]
+        weights = np.maximum(weights - float(steps.min()) * direction, 0.0)
+        weights[leaving] = 0.0
+        rest = null[:, j + 1 :]
+        rest -= np.outer(direction, rest[leaving] / direction[leaving])
+        rest[leaving] = 0.0
+    return weights

@@ -13,13 +13,26 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.jit import kernel
-from attsvm.solvers.programme.kernels import fitting
+from attsvm.jit import kernel, summing_kernel
 
 ROUNDING = 2.0**-98
 """Relative to the sum of the sizes of the terms of a margin, for up to a million terms."""
 
 _SPLIT = 134217729.0  # 2**27 + 1
+
+
+@summing_kernel
+def fitting(offsets: IntArray, rows: int) -> None:
+    """Refuse offsets that do not cut ``rows`` rows into parts, one after the other.
+
+    Raises:
+        ValueError: they begin before the first row, fall, or end elsewhere than at the last.
+    """
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != rows:
+        raise ValueError("offsets must begin at 0 and end at the number of rows")
+    for i in range(len(offsets) - 1):
+        if offsets[i] > offsets[i + 1]:
+            raise ValueError("offsets must not fall")
 
 
 @kernel

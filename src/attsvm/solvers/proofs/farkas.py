@@ -24,13 +24,17 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.methods.proximal import LARGEST_SYSTEM, weighted_moment
+from attsvm.native import address, library
 from attsvm.solvers.programme.programme import Programme
 from attsvm.solvers.proofs import double_double
 from attsvm.solvers.proofs.dependence import spanned
 
+LARGEST_SYSTEM = 6000
+"""Columns: a Cholesky factor of 288 MB."""
+
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
+_CHUNK = 4096  # sequences whose moments are held at a time
 _DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
 _COLUMNS = 1600  # columns of the system that is factorised
 _ENTRIES = 1 << 24  # of the rows that may be written out
@@ -256,3 +260,41 @@ def _change(
     reach = float(np.sqrt(((np.abs(moved) + error) ** 2).sum(axis=1)).max())
     theta = 1.001 * reach * distant / (1.0 - distance)
     return (columns, theta, moved @ (inverse.T @ pull[columns])) if theta < 1.0 else None
+
+
+def weighted_moment(p: Programme, rows: IntArray, weights: FloatArray) -> FloatArray:
+    r""":math:`\sum_{c\in P} w_c\, a_c a_c^\top` with
+    :math:`a_c=\operatorname{vec}(\delta_c z^\top)`, ``(dof, dof)``, Fortran order.
+    """
+    d_x, d_z = p.D.shape[1], p.Z.shape[1]
+    active, first = np.unique(p.sequence[rows], return_index=True)
+    ends = np.append(first, len(rows))
+    D = p.D[rows] * np.sqrt(weights)[:, None]
+    z_row, z_col = np.triu_indices(d_z)
+    total = np.zeros((d_x * (d_x + 1) // 2, len(z_row)))
+    for start in range(0, len(active), _CHUNK):
+        stop = min(start + _CHUNK, len(active))
+        Z = p.Z[active[start:stop]]
+        moments = _token_moments(D, ends[start : stop + 1])
+        total += moments.T @ (Z[:, z_row] * Z[:, z_col])
+    x_pair, z_pair = np.zeros((d_x, d_x), dtype=np.int64), np.zeros((d_z, d_z), dtype=np.int64)
+    x_pair[np.triu_indices(d_x)] = np.arange(total.shape[0])
+    z_pair[z_row, z_col] = np.arange(total.shape[1])
+    x_pair, z_pair = np.maximum(x_pair, x_pair.T), np.maximum(z_pair, z_pair.T)
+    K = total[x_pair.reshape(-1)][:, z_pair.reshape(-1)].reshape(d_x, d_x, d_z, d_z)
+    return np.ascontiguousarray(K.transpose(0, 2, 1, 3)).reshape(d_x * d_z, d_x * d_z).T
+
+
+def _token_moments(D: FloatArray, ends: IntArray) -> FloatArray:
+    """``(k, d (d + 1) / 2)``: upper triangles of the sums of ``D[c] D[c]^T`` over the rows between
+    two neighbours of ``ends``.
+    """
+    d, count = D.shape[1], len(ends) - 1
+    moments = np.empty((count, d * (d + 1) // 2))
+    library.token_moments(
+        address(D, np.float64, *D.shape),
+        address(ends, np.int64, count + 1),
+        *(count, d),
+        address(moments, np.float64, *moments.shape),
+    )
+    return moments

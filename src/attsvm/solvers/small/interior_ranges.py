@@ -12,14 +12,45 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
+from attsvm.solvers.frobenius import UNSETTLED, WEIGHTS
+from attsvm.solvers.proofs.double_double import fitting
 from attsvm.solvers.small.interior import interior_point
 from attsvm.solvers.small.interior_spectra import spectral_point
 from attsvm.solvers.small.small_algebra import margins, scales
-from attsvm.solvers.small.small_frobenius import UNSETTLED, WEIGHTS, fitting_range
 
 _DEPENDENT = 1e-24  # squared distance to earlier rows, relative, of rows that lie in their span
 _NONE = -100_000
 _APART = 1e-8  # slack of rows that are not active, and multipliers that are none, relative
+
+
+@summing_kernel
+def fitting_range(
+    first: int,
+    last: int,
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    b: FloatArray,
+    W: FloatArray,
+    dual: FloatArray,
+    outcome: IntArray,
+    systems: IntArray,
+) -> None:
+    """Refuse arrays of the functions below that do not fit together."""
+    fitting(offsets, len(D))
+    fitting(instances, len(Z))
+    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
+        raise ValueError(
+            "offsets must have an entry per query and one more, b and dual one per row"
+        )
+    count = len(instances) - 1
+    if len(W) != count or W.shape[1] != D.shape[1] or W.shape[2] != Z.shape[1]:
+        raise ValueError("W must have an entry per programme, of the widths of D and Z")
+    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
+        raise ValueError(
+            "outcome and systems must have an entry per programme, first and last be among them"
+        )
 
 
 @summing_kernel
