@@ -164,7 +164,7 @@ def test_too_large_and_not_installed_are_said_before_solving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # solving would raise a TypeError
-    monkeypatch.setattr("attsvm.solvers.norms.frobenius.solve", None)
+    monkeypatch.setattr("attsvm.solvers.frobenius.solve", None)
     with pytest.raises(
         InputError,
         match=(
