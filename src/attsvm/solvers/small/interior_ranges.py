@@ -12,13 +12,13 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.frobenius import UNSETTLED, WEIGHTS
 from attsvm.solvers.proofs.double_double import fitting
 from attsvm.solvers.small.interior import interior_point
 from attsvm.solvers.small.interior_spectra import spectral_point
 from attsvm.solvers.small.small_algebra import margins, scales
 
 _DEPENDENT = 1e-24  # squared distance to earlier rows, relative, of rows that lie in their span
+UNSETTLED, WEIGHTS = 0, 1  # outcomes of :func:`attsvm.solvers.frobenius.settle`
 _NONE = -100_000
 _APART = 1e-8  # slack of rows that are not active, and multipliers that are none, relative
 
